@@ -1,20 +1,20 @@
-//! Advice of `cuMemAdvise`, by the number of its `CUmem_advise`.
+//! Subjects of `cuMemAdvise`, by `CUmem_advise`.
 
-/// What advice is about.
+/// Subject of advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Duplication on reads.
+    /// Read duplication.
     ReadDuplication,
     /// Preferred location.
     Location,
-    /// Access by a device: memory moves all the same.
+    /// Access by a device, which does not pin the memory.
     Access,
-    /// Of a later driver.
+    /// Subject of a later driver.
     Unknown,
 }
 
 impl Subject {
-    /// Subject of advice, and whether it is given, and not taken back.
+    /// Subject of advice, and whether the advice is set rather than unset.
     #[must_use]
     pub const fn of(advice: u32) -> (Self, bool) {
         match advice {

@@ -1,4 +1,4 @@
-//! Calls as uvmd reads them: whatever the memory holds, a call or a reason why there is none.
+//! Decoder of calls, on uvmd's side. Any content of the memory decodes to a call or to the reason why not.
 
 use crate::{
     group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX},
@@ -12,18 +12,18 @@ use alloc::{string::String, vec::Vec};
 /// Pointer among the arguments of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// Place among the arguments.
+    /// Offset in the arguments.
     pub offset_bytes: u16,
-    /// Address, inside memory that the program allocated.
+    /// Address in memory that the program allocated.
     pub address: u64,
 }
 
-/// What a call does.
+/// Effect of a call, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Allocates memory.
     Malloc {
-        /// Stream, for memory of a pool.
+        /// Stream of a pool's memory, or 0.
         stream: u64,
         /// Address.
         address: u64,
@@ -31,17 +31,17 @@ pub enum Action {
         bytes: u64,
         /// Kind.
         kind: MemoryKind,
-        /// CUDA device, as the program numbers them.
+        /// Ordinal of the CUDA device in the program.
         device: u32,
     },
     /// Frees memory.
     Free {
-        /// Stream, for memory of a pool.
+        /// Stream of a pool's memory, or 0.
         stream: u64,
         /// Address.
         address: u64,
     },
-    /// The free before failed: the memory is still there.
+    /// Reverts the preceding free, which failed: the memory is still allocated.
     NotFreed {
         /// Address.
         address: u64,
@@ -50,27 +50,27 @@ pub enum Action {
     Function {
         /// Handle.
         function: u64,
-        /// Name in the module; what is not UTF-8 is replaced.
+        /// Name in the module, with replacement characters for bytes that are not UTF-8.
         name: String,
     },
     /// Launches a kernel.
     Launch {
-        /// Where it goes.
+        /// Stream, capture or node that takes the work.
         target: Target,
         /// Handle of the function.
         function: u64,
         /// Thread blocks.
         grid: Size,
-        /// Threads of a block.
+        /// Threads per block.
         block: Size,
         /// Dynamic shared memory.
         shared_bytes: u32,
-        /// Pointers among its arguments; `None` if these are not known.
+        /// Pointers among the arguments; `None` if the arguments are unknown.
         pointers: Option<Vec<Pointer>>,
     },
     /// Copies memory.
     Copy {
-        /// Where it goes.
+        /// Stream, capture or node that takes the work.
         target: Target,
         /// Address written.
         to: u64,
@@ -78,18 +78,18 @@ pub enum Action {
         from: u64,
         /// Bytes copied.
         bytes: u64,
-        /// Rows that they make up.
+        /// Rows of the copied or filled rectangle.
         rows: u64,
     },
     /// Fills memory.
     Fill {
-        /// Where it goes.
+        /// Stream, capture or node that takes the work.
         target: Target,
         /// Address.
         address: u64,
         /// Bytes written.
         bytes: u64,
-        /// Rows that they make up.
+        /// Rows of the copied or filled rectangle.
         rows: u64,
     },
     /// Prefetches managed memory.
@@ -103,7 +103,7 @@ pub enum Action {
         /// CUDA device, or -1 for the host.
         to: i32,
     },
-    /// Gives advice on managed memory, or takes it back.
+    /// Sets advice on managed memory, or removes it.
     Advise {
         /// Address.
         address: u64,
@@ -114,9 +114,9 @@ pub enum Action {
         /// CUDA device, or -1 for the host.
         to: i32,
     },
-    /// Waits.
+    /// Waits for the GPU.
     Sync {
-        /// For what.
+        /// Scope of the wait.
         kind: SyncKind,
         /// Stream or event.
         handle: u64,
@@ -125,7 +125,7 @@ pub enum Action {
     GraphCaptured {
         /// Id of the capture.
         capture: u64,
-        /// Graph made of it.
+        /// Captured graph.
         graph: u64,
     },
     /// Instantiates a graph.
@@ -146,7 +146,7 @@ pub enum Action {
     GraphCloned {
         /// Graph.
         graph: u64,
-        /// Its clone, with nodes that have handles of their own.
+        /// Clone, whose nodes have new handles.
         clone: u64,
     },
     /// Destroys a graph.
@@ -161,27 +161,27 @@ pub enum Action {
     },
 }
 
-/// Call of the program.
+/// Recorded call of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// When, and by whom.
+    /// Order, time and thread of the call.
     pub stamp: Stamp,
-    /// Whether it returned before its work was done.
+    /// Whether it returns before its work is done.
     pub is_asynchronous: bool,
-    /// Whether it had more pointers, or its name more bytes, than are recorded.
+    /// Whether pointers or bytes of the name exceeded the record's limit and were cut.
     pub is_cut: bool,
-    /// Number among the launches of the process, in 32 bits, of a call that is an op of an iteration.
-    /// Launches of several threads may be stamped in another order. A launch that the driver refuses has
-    /// a number, but no record.
+    /// Launch number in the process, modulo 2^32; `None` for calls that are no op of an iteration.
+    /// Stamps of several threads may be in another order. A launch that the driver refuses takes a
+    /// number, but has no record.
     pub number: Option<u32>,
-    /// What it does.
+    /// Effect, with the arguments.
     pub action: Action,
 }
 
 impl Call {
-    /// Number of its launch without the bound of 32 bits: the nearest to that of another launch.
+    /// Launch number in 64 bits: the nearest match to the number of another launch.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the half that is recorded")]
+    #[expect(clippy::cast_possible_truncation, reason = "records have the lower half")]
     pub fn number_near(&self, other: Option<u64>) -> Option<u64> {
         let number = self.number?;
         let other = other.unwrap_or(number.into());
@@ -189,7 +189,7 @@ impl Call {
         Some(other.wrapping_add_signed(since.into()))
     }
 
-    /// Token in plans; `None` of a call that is no op of an iteration.
+    /// Token in plans; `None` for a call that is no op of an iteration.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         match &self.action {
@@ -219,30 +219,30 @@ impl Call {
 pub enum Read {
     /// Call.
     Call(Call),
-    /// Records of a kind that is not known: of a later minor version.
+    /// Records of an unknown kind: of a later minor version.
     Unknown,
-    /// Records that no helper wrote.
+    /// Malformed records, which no helper writes.
     Invalid,
 }
 
-/// Most records that follow the first one of a call: those of its pointers, and few others.
+/// Most records that follow the first one of a call: its pointers, its name and a few spare.
 const MORE_MAX: usize = POINTERS_MAX / 4 + NAME_BYTES_MAX / NAME_BYTES + 4;
-/// Records that are copied at a time: more than a call has.
+/// Records copied at a time: more than a call has.
 const BATCH_MAX: usize = 1024;
 const _: () = assert!(BATCH_MAX > MORE_MAX + 1, "each batch has a whole call");
 
-/// Reader of lanes, which works on copies: of no record is a word read twice.
+/// Reader of lanes. It decodes a private copy, which the program cannot change during the checks.
 #[derive(Debug, Default)]
 pub struct Reader {
     batch: Vec<[u8; RECORD_BYTES]>,
 }
 
 impl Reader {
-    /// Reads the calls that wait in a lane, and no later ones: a program that writes all the time ends no
-    /// read. `copy` copies bytes from a place in the memory on.
+    /// Reads the calls that are in a lane now. Later ones wait for the next read, so that a busy writer
+    /// cannot prolong this one. `copy` copies bytes from an offset in the memory.
     ///
     /// # Errors
-    /// That of `copy`.
+    /// Those of `copy`.
     pub fn read<E>(
         &mut self,
         lane: &Lane<'_>,
@@ -254,11 +254,11 @@ impl Reader {
             let records = waiting.records().min(BATCH_MAX);
             self.batch.resize(records, [0; RECORD_BYTES]);
             let batch = &mut self.batch[..];
-            let [first, anew] = lane.places(&waiting, records);
-            let (bytes_of_first, bytes_anew) = batch.as_flattened_mut().split_at_mut(first.len());
-            copy(first.start, bytes_of_first)?;
-            if !bytes_anew.is_empty() {
-                copy(anew.start, bytes_anew)?;
+            let [first, wrapped] = lane.places(&waiting, records);
+            let (first_bytes, wrapped_bytes) = batch.as_flattened_mut().split_at_mut(first.len());
+            copy(first.start, first_bytes)?;
+            if !wrapped_bytes.is_empty() {
+                copy(wrapped.start, wrapped_bytes)?;
             }
             let mut rest: &[[u8; RECORD_BYTES]] = batch;
             let is_last = records == waiting.records();
@@ -273,8 +273,8 @@ impl Reader {
     }
 }
 
-/// First call of copied records, and the records after it; `None` without a complete call.
-/// Of the last records, all of it is there in memory that a helper writes: it was published together.
+/// First call of copied records, and the records after it; `None` if the call is incomplete.
+/// A helper publishes all records of a call at once: with `is_last`, an incomplete call is malformed.
 fn next(records: &[[u8; RECORD_BYTES]], is_last: bool) -> Option<(Read, &[[u8; RECORD_BYTES]])> {
     let (first, rest) = records.split_first()?;
     let first = Record::from_bytes(first);
@@ -311,13 +311,13 @@ fn low(word: u64) -> Option<u32> {
     u32::try_from(word).ok()
 }
 
-/// Device of a word, with -1 for the host.
+/// Device in a word; -1 is the host.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "an int that was widened")]
 fn place(word: u64) -> i32 {
     word as u32 as i32
 }
 
-/// Number of a launch that goes to a stream, or of one of a graph.
+/// Launch number of a kernel in a stream or capture, or of a graph.
 #[expect(clippy::cast_possible_truncation, reason = "half of a word")]
 const fn number(action: &Action, &Record { words: [_, _, third, _, fifth], .. }: &Record) -> Option<u32> {
     match action {
@@ -327,10 +327,10 @@ const fn number(action: &Action, &Record { words: [_, _, third, _, fifth], .. }:
     }
 }
 
-/// End of the addresses that a program can have, on any processor and with any page tables.
+/// End of user space, on any processor and with any page tables.
 pub const USER_SPACE_END: u64 = 1 << 56;
 
-/// Whether memory is in the address space of a program.
+/// Whether a range is in user space.
 const fn is_in_user_space(address: u64, bytes: u64) -> bool {
     matches!(address.checked_add(bytes), Some(end) if end <= USER_SPACE_END)
 }
@@ -340,7 +340,7 @@ fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
     let [first, second, third, fourth, fifth] = record.words;
     let node = words_of(Kind::Node, more).next().map_or(0, |[_, node, ..]| node);
     let target = Target::of(record.flags >> TARGET_SHIFT, first, node);
-    // Ends of copies may be memory of other kinds, whose addresses are no addresses of the program.
+    // Copies are exempt: their ends may be memory of other kinds, whose addresses are not in user space.
     let names_memory = matches!(kind, Kind::Malloc | Kind::Fill | Kind::Prefetch | Kind::Advise);
     if names_memory && !is_in_user_space(second, third) {
         return None;

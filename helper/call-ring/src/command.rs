@@ -1,25 +1,25 @@
-//! Commands: calls about the program's managed memory that uvmd asks the helper to make.
+//! Commands: prefetches and advice on the program's managed memory that uvmd requests from the helper.
 //!
 //! There is one command at a time. uvmd writes it and wakes the helper's thread, which takes it, makes
-//! the call, and writes what came of it. A command that nobody has taken can be revoked, so that it is
-//! never carried out late.
+//! the calls, and writes the result. A command that is not taken yet can be revoked: it is then never
+//! carried out late.
 //!
 //! | words | content |
 //! | --- | --- |
 //! | [`COMMANDS`] | [`AgentState`], written by the helper; a cache line of its own |
-//! | + 8 | number of the command, and its stage in the 2 lowest bits; a cache line of its own |
+//! | + 8 | number of the command, with its stage in the 2 lowest bits; a cache line of its own |
 //! | + 9 | [`Action`] |
 //! | + 10, 11 | UUID of the GPU |
 //! | + 12, 13 | begin and end of the range |
 //! | + 16 | [`Answer`]; a cache line of its own |
-//! | + 17 | advice calls of the driver that were made, whatever came of them |
+//! | + 17 | advice calls made to the driver, including failed ones |
 //!
-//! The helper validates a command as uvmd validates an answer: the memory is the program's, which may
-//! write anything into it.
+//! The helper validates each command, and uvmd each answer: the program can write anything into this
+//! memory.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// First word of the commands, in the header: behind those of the lanes.
+/// First word of the commands in the header, after the lanes' words.
 pub(crate) const COMMANDS: usize = 512;
 /// Words of the commands.
 pub(crate) const COMMAND_WORDS: usize = 24;
@@ -36,32 +36,32 @@ const ADVICE_CALLS: usize = 17;
 const STAGE_BITS: u32 = 2;
 const STAGE_MASK: u64 = (1 << STAGE_BITS) - 1;
 
-/// Where a command is.
+/// Stage of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// None was submitted, or the last one was revoked.
+    /// No command, or a revoked one.
     Free = 0,
     /// Submitted, and not taken.
     Pending = 1,
-    /// The helper carries it out.
+    /// At work in the helper.
     Taken = 2,
-    /// There is an answer.
+    /// Answered.
     Answered = 3,
 }
 
-/// The helper's thread that carries out commands.
+/// State of the helper's thread that carries out commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentState {
-    /// It has not been started: a call of the program starts it once the mode is
+    /// Not started: a call of the program starts it once the mode is
     /// [`Mode::Act`](crate::Mode::Act).
     Absent = 0,
-    /// It waits for commands, or carries one out.
+    /// Waits for commands, or carries one out.
     Running = 1,
-    /// It could not be started, or has ended: no command is carried out any more.
+    /// Could not be started, or has ended: it carries out no further command.
     Ended = 2,
 }
 
-/// What a command does with its range.
+/// Operation of a command on its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Prefetch to the GPU.
@@ -82,8 +82,8 @@ pub enum Action {
     Duplicate = 8,
     /// No read duplication.
     DoNotDuplicate = 9,
-    /// No preferred location, where that was the host: preferred at the GPU first, which removes
-    /// the GPU's mappings of host memory, as uvmd does by ioctl.
+    /// No preferred location, where it was the host. The GPU is preferred first, which removes the
+    /// GPU's mappings of host memory, as uvmd's ioctls do.
     PreferHostNoMore = 10,
 }
 
@@ -106,53 +106,52 @@ impl Action {
     }
 }
 
-/// Call that the helper is asked to make.
+/// Command of uvmd to the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What it does.
+    /// Operation.
     pub action: Action,
     /// UUID of the GPU: the program may number its devices differently.
     pub gpu: [u8; 16],
     /// First byte of the range.
     pub begin: u64,
-    /// Byte behind the range.
+    /// End of the range, exclusive.
     pub end: u64,
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The driver did it.
+    /// Success.
     Done,
-    /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's: calls of
-    /// the program left no time for it.
+    /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's own: the
+    /// program's calls left no time for the command, or only part of the advice is in force.
     Failed(u32),
-    /// Part of the range is not in a managed allocation that the helper has seen; of a command that
-    /// undoes advice, all of it. Nothing was done.
+    /// Nothing was done: part of the range is in no managed allocation that the helper has seen. For
+    /// commands that unset advice: all of the range.
     NotAllocated,
-    /// The program has given advice of its own about part of the range; of a command that undoes
-    /// advice, on the same subject about all of it. Nothing was done.
+    /// Nothing was done: the program has set advice of its own on part of the range. For commands that
+    /// unset advice: on the same subject, on all of the range.
     ProgramAdvice,
-    /// The program has no such GPU, or has allocated nothing there.
+    /// The program has no such GPU, or has allocated nothing on it.
     NoDevice,
-    /// The command is none, or the driver lacks the function.
+    /// The command is invalid, or the driver lacks the function.
     Unsupported,
-    /// The mode is not [`Mode::Act`](crate::Mode::Act).
+    /// The mode is not [`Mode::Act`](crate::Mode::Act), or permission to act has ended.
     NotActing,
 }
 
-/// Answer, with what it took.
+/// Answer, with the calls made for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// What came of the command.
+    /// Result of the command.
     pub answer: Answer,
-    /// Advice calls of the driver that were made, whatever came of them: one for each block of the
-    /// program's.
+    /// Advice calls made to the driver, including failed ones: one or two for each block.
     pub advice_calls: u64,
 }
 
 impl Answer {
-    /// Kinds are in the upper half, a `CUresult` in the lower one.
+    /// Word with the kind in the upper half and a `CUresult` in the lower one.
     const fn to_word(self) -> u64 {
         let (kind, result) = match self {
             Self::Done => (1, 0),
@@ -181,27 +180,26 @@ impl Answer {
     }
 }
 
-/// A submitted command, by its number.
+/// Number of a submitted command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
 /// Reason why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// Nobody has taken the command.
+    /// The helper has not taken the command.
     Pending,
     /// The helper carries it out.
     Taken,
-    /// The process has overwritten the command, or answered what is no answer.
+    /// The process has overwritten the command, or its answer is malformed.
     Invalid,
 }
 
-/// Reason why a command cannot be submitted: the helper carries out the last one, whose answer nobody
-/// has waited for.
+/// A command cannot be submitted: the helper still carries out the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// Place of the command in the shared memory, for both sides.
+/// Command slot in the shared memory, for both sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Commands<'a> {
     words: &'a [AtomicU64],
@@ -222,23 +220,23 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// Moves the command from one stage to another; false if it is not there.
+    /// Moves the command from one stage to another; false if it is in another stage.
     fn advance(&self, from: u64, to: u64) -> bool {
         let word = self.words.get(STAGE);
         word.is_some_and(|word| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok())
     }
 
-    /// Word whose first half changes with each stage of each command, and that half: what either side
-    /// waits at, by a futex that both processes share.
+    /// Futex of both processes, and its current value: the lower half of the stage word, which changes
+    /// with each stage of each command.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the first half")]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
     pub fn futex(&self) -> Option<(&'a AtomicU64, u32)> {
         self.words.get(STAGE).map(|word| (word, word.load(Ordering::Acquire) as u32))
     }
 
     // === uvmd's side ===
 
-    /// The helper's thread. Anything unknown has ended.
+    /// State of the helper's thread. Unknown values count as ended.
     #[must_use]
     pub fn agent(&self) -> AgentState {
         match self.load(AGENT) {
@@ -248,11 +246,11 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// Submits a command. Whoever calls it is the only one who submits, and wakes the helper
-    /// afterwards. A command that a former uvmd has submitted, and nobody has taken, is revoked.
+    /// Submits a command. The caller must be the only submitter, and wakes the helper afterwards. A
+    /// pending command of a former uvmd is revoked.
     ///
     /// # Errors
-    /// While the helper carries out the last one.
+    /// While the helper carries out the previous one.
     pub fn submit(&self, command: &Command) -> Result<Ticket, Busy> {
         if self.revoke_pending() {
             return Err(Busy);
@@ -270,7 +268,7 @@ impl<'a> Commands<'a> {
         self.advance(last, ticket.at(Stage::Pending)).then_some(ticket).ok_or(Busy)
     }
 
-    /// Takes back whatever command is pending, and returns whether the helper carries one out.
+    /// Revokes any pending command, and returns whether the helper carries one out.
     #[must_use]
     pub fn revoke_pending(&self) -> bool {
         let last = self.load(STAGE);
@@ -280,7 +278,7 @@ impl<'a> Commands<'a> {
         self.load(STAGE) & STAGE_MASK == Stage::Taken as u64
     }
 
-    /// Takes a command back that nobody has taken; false if the helper carries it out, or has.
+    /// Revokes a pending command; false if the helper has taken it.
     #[must_use]
     pub fn revoke(&self, ticket: Ticket) -> bool {
         self.advance(ticket.at(Stage::Pending), ticket.at(Stage::Free))
@@ -289,7 +287,7 @@ impl<'a> Commands<'a> {
     /// Response to a command.
     ///
     /// # Errors
-    /// If there is none, with the reason.
+    /// If there is no answer, with the reason.
     pub fn response(&self, ticket: Ticket) -> Result<Response, NoAnswer> {
         let stage = self.load(STAGE);
         if stage == ticket.at(Stage::Answered) {
@@ -311,8 +309,8 @@ impl<'a> Commands<'a> {
         self.store(AGENT, state as u64);
     }
 
-    /// Takes the pending command; `None` if there is none. The command itself is `None` if it is
-    /// invalid, and is to be answered, too.
+    /// Takes the pending command, if any. The inner `None` is an invalid command, which must be
+    /// answered, too.
     #[must_use]
     pub fn take(&self) -> Option<(Ticket, Option<Command>)> {
         let stage = self.load(STAGE);
@@ -329,7 +327,7 @@ impl<'a> Commands<'a> {
         Some((ticket, action.map(|action| Command { action, gpu, begin, end })))
     }
 
-    /// Answers a command that was taken. Whoever calls it wakes uvmd afterwards.
+    /// Answers a command that was taken. The caller wakes uvmd afterwards.
     pub fn respond(&self, ticket: Ticket, Response { answer, advice_calls }: Response) {
         self.store(ANSWER, answer.to_word());
         self.store(ADVICE_CALLS, advice_calls);
@@ -338,6 +336,7 @@ impl<'a> Commands<'a> {
 }
 
 impl Ticket {
+    /// Stage word of this command.
     const fn at(self, stage: Stage) -> u64 {
         self.0 << STAGE_BITS | stage as u64
     }

@@ -1,4 +1,4 @@
-//! Records of one call, which uvmd sees all at once or not at all.
+//! Records of one call, published atomically: uvmd sees all of them or none.
 
 use core::num::NonZeroU32;
 
@@ -9,31 +9,31 @@ use crate::{
     token::PointersHash,
 };
 
-/// Most pointers of a launch; further ones are cut.
+/// Most pointers recorded for a launch; further ones are cut.
 pub const POINTERS_MAX: usize = 512;
-/// Most bytes of a name; further ones are cut.
+/// Most bytes recorded of a name; further ones are cut.
 pub const NAME_BYTES_MAX: usize = 1024;
-/// Pointers in a record.
+/// Pointers per record.
 pub const POINTERS: usize = 4;
-/// Bytes of a name in a record.
+/// Bytes of a name per record.
 pub const NAME_BYTES: usize = 40;
 
-/// A call that is being written.
+/// Writer of one call's records.
 #[derive(Debug)]
 pub struct Group<'a> {
     lane: Lane<'a>,
     first: Record,
-    /// Records behind the first that are written.
+    /// Records written after the first.
     more: u16,
     pointers: Record,
     pointer_count: usize,
-    /// Hash of the pointers, if somebody wants it.
+    /// Hash of the pointers, once [`hash_pointers`](Self::hash_pointers) requests it.
     pointers_hash: Option<PointersHash>,
     fits: bool,
 }
 
 impl<'a> Group<'a> {
-    /// Begins a call in a lane that the thread has to itself, and that has room for a record.
+    /// Begins a call. The lane must be the calling thread's alone, and have room for a record.
     #[must_use]
     pub fn begin(lane: Lane<'a>, stamp: Stamp, kind: Kind, flags: u8, words: [u64; 5]) -> Self {
         let first = Record { stamp, kind: kind as u8, flags, count: 0, words };
@@ -41,7 +41,7 @@ impl<'a> Group<'a> {
         Self { lane, first, more: 0, pointers, pointer_count: 0, pointers_hash: None, fits: true }
     }
 
-    /// Begins a call whose work has a target, the first of its words.
+    /// Begins a call with a target, which becomes the first word.
     #[must_use]
     pub fn with_target(
         lane: Lane<'a>,
@@ -73,7 +73,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Adds a pointer, and where among the arguments it lies.
+    /// Adds a pointer, with its offset in the arguments.
     pub fn pointer(&mut self, offset_bytes: u16, address: u64) {
         if self.pointer_count >= POINTERS_MAX {
             self.first.flags |= CUT;
@@ -127,12 +127,12 @@ impl<'a> Group<'a> {
         *length = bytes as u64;
     }
 
-    /// Hashes the pointers that are added from now on.
+    /// Starts to hash added pointers.
     pub const fn hash_pointers(&mut self) {
         self.pointers_hash = Some(PointersHash::new());
     }
 
-    /// Hash of the pointers; `None` if they are not hashed, or the arguments are not known.
+    /// Hash of the pointers; `None` if they are not hashed, or the arguments are unknown.
     #[must_use]
     pub const fn pointers_hash(&self) -> Option<NonZeroU32> {
         match self.pointers_hash {
@@ -141,13 +141,13 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The arguments are not known.
-    pub fn without_arguments(&mut self) {
+    /// Marks the arguments as unknown.
+    pub fn set_arguments_unknown(&mut self) {
         self.first.flags |= NO_ARGUMENTS;
     }
 
-    /// Publishes the call; counts it as dropped, and returns false, if it does not fit.
-    #[expect(clippy::must_use_candidate, reason = "it is counted")]
+    /// Publishes the call. If it does not fit, it counts as dropped and the result is false.
+    #[expect(clippy::must_use_candidate, reason = "a dropped call is counted")]
     pub fn publish(mut self) -> bool {
         self.end_pointers();
         if !self.fits {

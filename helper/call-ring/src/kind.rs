@@ -1,11 +1,11 @@
-//! Kinds of records. The first record of a call has the kind of the call; those that follow it have
-//! [`Kind::Pointers`], [`Kind::Name`] or [`Kind::Node`], and their number is in the first.
+//! Kinds of records. The first record of a call has the kind of the call and the count of records that
+//! follow it: those are [`Kind::Pointers`], [`Kind::Name`] or [`Kind::Node`].
 //!
 //! | kind | words |
 //! | --- | --- |
 //! | `Malloc` | stream, address, bytes, [`MemoryKind`], device |
 //! | `Free` | stream, address |
-//! | `NotFreed` | –, address: the free before it failed |
+//! | `NotFreed` | –, address: the preceding free failed |
 //! | `Function` | –, handle, bytes of its name; the name follows |
 //! | `Launch` | [`Target`], function, grid, block, shared bytes with the number of the launch (32 bits each); its pointers follow, and its node |
 //! | `Copy` | [`Target`], to, from, bytes, rows |
@@ -13,19 +13,19 @@
 //! | `Prefetch` | stream, address, bytes, device or -1 |
 //! | `Advise` | –, address, bytes, advice, device or -1 |
 //! | `Sync` | stream or event, [`SyncKind`] |
-//! | `GraphCaptured` | –, id of the capture, graph |
+//! | `GraphCaptured` | –, capture id, graph |
 //! | `GraphInstantiated` | –, graph, executable |
 //! | `GraphLaunch` | stream, executable, number of the launch |
 //! | `GraphCloned` | –, graph, its clone |
 //! | `GraphDestroyed`, `ExecutableDestroyed` | –, graph or executable |
-//! | `Pointers` | four offsets of 16 bits among the arguments, four addresses; the count of them |
+//! | `Pointers` | four 16-bit offsets in the arguments, four addresses; the record's count is the pointers in it |
 //! | `Name` | 40 bytes of a name |
 //! | `Node` | –, node |
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "the table above says what each is")]
+#[expect(missing_docs, reason = "the table above describes each kind")]
 pub enum Kind {
     Malloc = 1,
     Free,
@@ -71,52 +71,52 @@ impl Kind {
         Self::Node,
     ];
 
-    /// Kind of a number; `None` for those of later versions.
+    /// Kind by its number; `None` for kinds of later versions.
     #[must_use]
     pub fn of(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
-/// The call returns before the work is done.
+/// Flag: the call returns before its work is done.
 pub const ASYNCHRONOUS: u8 = 1;
-/// The call had more pointers, or its name more bytes, than are recorded.
+/// Flag: pointers or bytes of the name exceeded their limit and were cut.
 pub const CUT: u8 = 2;
-/// The arguments of the launch could not be read: their number is not known to this driver.
+/// Flag: the arguments of the launch are unknown.
 pub const NO_ARGUMENTS: u8 = 4;
-/// Two bits with the [`Target`].
+/// Position of the [`Target`]'s two bits in the flags.
 pub const TARGET_SHIFT: u8 = 6;
 
-/// In the name of a stream, whose other bits are then a context: the context's legacy default stream.
+/// Stream bit: the legacy default stream of the context whose handle is in the other bits.
 pub const LEGACY: u64 = 1;
-/// In the name of a stream: the calling thread's own default stream in the context.
+/// Stream bit: the calling thread's default stream in the context whose handle is in the other bits.
 pub const PER_THREAD: u64 = 2;
 
-/// Where the work of a call goes.
+/// Target of a call's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To a stream, at once.
+    /// Stream, for immediate execution.
     Stream(u64),
-    /// To the graph that a capture of streams makes, by the capture's id.
+    /// Stream capture, by its id.
     Captured(u64),
-    /// To a node of a graph.
+    /// Node of a graph.
     Graph {
-        /// Graph.
+        /// Graph, or 0 if only the node is known.
         graph: u64,
-        /// Node, as the program knows it.
+        /// Handle of the node.
         node: u64,
     },
-    /// To a node of an instantiated graph, in place of what it did.
+    /// Node of an instantiated graph, whose parameters are replaced.
     Executable {
         /// Instantiated graph.
         executable: u64,
-        /// Node of the graph of which it was instantiated.
+        /// Node of the graph that was instantiated.
         node: u64,
     },
 }
 
 impl Target {
-    /// Two bits for the flags, and the first word.
+    /// The two bits of the flags, and the first word.
     #[must_use]
     pub const fn parts(self) -> (u8, u64) {
         match self {
@@ -127,7 +127,7 @@ impl Target {
         }
     }
 
-    /// Node, which a record of its own holds.
+    /// Node, which has a record of its own.
     #[must_use]
     pub const fn node(self) -> Option<u64> {
         match self {
@@ -136,7 +136,7 @@ impl Target {
         }
     }
 
-    /// Of two bits, the first word and the node.
+    /// Target from the two bits of the flags, the first word and the node.
     #[must_use]
     pub const fn of(bits: u8, word: u64, node: u64) -> Self {
         match bits & 3 {
@@ -154,18 +154,18 @@ impl Target {
 pub enum MemoryKind {
     /// Managed: `cuMemAllocManaged`, and pools of managed memory.
     Managed = 1,
-    /// Of a GPU: `cuMemAlloc` and its kin.
+    /// Device memory: `cuMemAlloc` and its variants.
     Device,
-    /// Of a GPU, from a pool, in the order of a stream.
+    /// Device memory of a pool, allocated in stream order.
     Pool,
     /// Pinned host memory.
     Host,
-    /// The program's own memory, pinned.
+    /// Host memory of the program itself, pinned by registration.
     Registered,
 }
 
 impl MemoryKind {
-    /// Kind of a number.
+    /// Kind by its number.
     #[must_use]
     pub fn of(number: u64) -> Option<Self> {
         [Self::Managed, Self::Device, Self::Pool, Self::Host, Self::Registered]
@@ -174,7 +174,7 @@ impl MemoryKind {
     }
 }
 
-/// What a call waits for.
+/// Scope of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SyncKind {
@@ -187,14 +187,14 @@ pub enum SyncKind {
 }
 
 impl SyncKind {
-    /// Kind of a number.
+    /// Kind by its number.
     #[must_use]
     pub fn of(number: u64) -> Option<Self> {
         [Self::Context, Self::Stream, Self::Event].into_iter().find(|kind| *kind as u64 == number)
     }
 }
 
-/// Three dimensions of a grid or of a block.
+/// Dimensions of a grid or of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     /// Thread blocks, or threads, in x.
@@ -206,21 +206,21 @@ pub struct Size {
 }
 
 impl Size {
-    /// Of the arguments of a launch; what the driver would refuse is cut.
+    /// Size from the arguments of a launch. Values that the driver would refuse are clamped.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "cut to its maximum")]
+    #[expect(clippy::cast_possible_truncation, reason = "clamped to the maximum")]
     pub const fn new(x: u32, y: u32, z: u32) -> Self {
         const MAX: u32 = u16::MAX as u32;
         Self { x, y: if y > MAX { MAX } else { y } as u16, z: if z > MAX { MAX } else { z } as u16 }
     }
 
-    /// As a word.
+    /// Word of the size.
     #[must_use]
     pub const fn to_word(self) -> u64 {
         self.x as u64 | (self.y as u64) << 32 | (self.z as u64) << 48
     }
 
-    /// Of a word.
+    /// Size from a word.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub const fn of_word(word: u64) -> Self {

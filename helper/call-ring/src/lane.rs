@@ -1,8 +1,8 @@
-//! Lane of the ring: records of one producer and one consumer.
+//! Lane: a ring buffer of records with one producer and one consumer.
 //!
-//! Its header has two cache lines. First the producer's: head (records ever written), dropped
-//! (calls that did not fit), owner (thread, or 0), lock (of a shared lane). Then the consumer's:
-//! tail (records ever read).
+//! The header has two cache lines. The producer's comes first: head (records written since the start),
+//! dropped (calls that did not fit), owner (thread, or 0), lock (of a shared lane). Then the
+//! consumer's: tail (records read since the start).
 
 use core::{
     ops::Range,
@@ -22,16 +22,16 @@ const TAIL: usize = 8;
 pub struct Lane<'a> {
     header: &'a [AtomicU64],
     words: &'a [AtomicU64],
-    /// Place of its first record in the memory, in bytes.
+    /// Offset of the first record in the memory, in bytes.
     begin: usize,
-    /// Records, a power of two.
+    /// Capacity in records, a power of two.
     capacity: usize,
 }
 
-/// Records of a lane that wait for the consumer.
+/// Unread records of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// Position of the first one.
+    /// Position of the first record.
     position: u64,
     records: usize,
 }
@@ -45,7 +45,7 @@ impl Waiting {
 }
 
 impl<'a> Lane<'a> {
-    /// Lane with this header and these records, which are empty where the header alone is mapped.
+    /// Lane with this header and these record words, which are empty if only the header is mapped.
     pub(crate) const fn new(header: &'a [AtomicU64], words: &'a [AtomicU64], begin: usize, capacity: usize) -> Self {
         Self { header, words, begin, capacity }
     }
@@ -66,38 +66,38 @@ impl<'a> Lane<'a> {
         self.words.get(at..at + RECORD_WORDS).unwrap_or_default()
     }
 
-    /// Takes the lane for a thread, if nobody has it.
+    /// Acquires the lane for a thread; false if the lane has an owner.
     #[must_use]
     pub fn acquire(&self, thread: u32) -> bool {
         let owner = self.header.get(OWNER);
         owner.is_some_and(|word| word.compare_exchange(0, thread.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
-    /// Gives the lane up, for another thread to take.
+    /// Releases the lane for another thread.
     pub fn release(&self) {
         self.store(OWNER, 0);
     }
 
-    /// Locks a lane that threads share. Nobody waits: on failure, the call goes to another lane.
+    /// Locks a shared lane; false if another thread has the lock. The caller then tries another lane.
     #[must_use]
     pub fn try_lock(&self) -> bool {
         let lock = self.header.get(LOCK);
         lock.is_some_and(|word| word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
-    /// Unlocks it.
+    /// Unlocks a shared lane.
     pub fn unlock(&self) {
         self.store(LOCK, 0);
     }
 
-    /// Whether so many records fit. For the producer, whose next records then do.
+    /// Whether `records` more records fit. For the producer: only its writes take room.
     #[must_use]
     pub fn has_room(&self, records: usize) -> bool {
         let used = self.load(HEAD).wrapping_sub(self.load(TAIL));
         used.checked_add(records as u64).is_some_and(|used| used <= self.capacity as u64)
     }
 
-    /// Writes a record `ahead` of the head, where the consumer does not see it yet.
+    /// Writes the record at `ahead` records after the head, unseen by the consumer until it is published.
     pub fn write(&self, ahead: usize, record: Record) {
         let slot = self.slot(self.load(HEAD).wrapping_add(ahead as u64));
         for (word, value) in slot.iter().zip(record.to_words()) {
@@ -105,7 +105,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Shows the consumer so many records more.
+    /// Publishes `records` records.
     pub fn publish(&self, records: usize) {
         self.store(HEAD, self.load(HEAD).wrapping_add(records as u64));
     }
@@ -117,14 +117,13 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Calls that did not fit, ever.
+    /// Calls that did not fit, since the start.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.load(DROPPED)
     }
 
-    /// Records that wait for the consumer. A head that no producer can have written counts as that of
-    /// an empty lane.
+    /// Unread records. With an invalid head, the lane counts as empty.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "within the capacity")]
     pub fn waiting(&self) -> Waiting {
@@ -133,28 +132,28 @@ impl<'a> Lane<'a> {
         Waiting { position, records: records.unwrap_or(0) as usize }
     }
 
-    /// Places of the first of these records in the memory, in bytes: in two parts where the lane begins
-    /// anew.
+    /// Byte ranges of the first `records` unread records in the memory: the second one is the part that
+    /// wraps around.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "masked by the capacity")]
     pub fn places(&self, waiting: &Waiting, records: usize) -> [Range<usize>; 2] {
         let first = waiting.position as usize & (self.capacity - 1);
-        let in_a_row = records.min(self.capacity - first);
+        let contiguous = records.min(self.capacity - first);
         let place = |first: usize, records: usize| {
             let begin = self.begin + first * RECORD_BYTES;
             begin..begin + records * RECORD_BYTES
         };
-        [place(first, in_a_row), place(0, records - in_a_row)]
+        [place(first, contiguous), place(0, records - contiguous)]
     }
 
-    /// Gives the producer the room of the first of these records, which were copied.
+    /// Consumes the first `records` unread records: the producer may overwrite them.
     pub fn consume(&self, waiting: &mut Waiting, records: usize) {
         waiting.position = waiting.position.wrapping_add(records as u64);
         waiting.records = waiting.records.saturating_sub(records);
         self.store(TAIL, waiting.position);
     }
 
-    /// Most records that a lane holds.
+    /// Capacity in records.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity

@@ -1,22 +1,22 @@
-//! Shared memory between the helper in a CUDA process and uvmd: its layout, and both of its sides.
+//! Shared memory between the helper in a CUDA process and uvmd: layout, writer and reader.
 //!
-//! The helper makes the memory and writes records of the calls that the program makes; uvmd reads
-//! them. Each thread of the program writes to a lane of its own, a ring of one producer and one
-//! consumer. Nobody waits for the other: a call that finds its lane full is dropped and counted.
+//! The helper creates the memory and records the program's calls in it; uvmd reads them. Each thread of
+//! the program writes to a lane of its own, a ring buffer with one producer and one consumer. Neither
+//! side waits for the other: a call that finds its lane full is dropped and counted.
 //!
-//! * [`memory`]: the header, the lanes and where they lie
-//! * [`lane`]: a lane
-//! * [`record`]: a record as it lies in memory, 64 bytes
-//! * [`kind`]: kinds of records, with what their words say
-//! * [`group`]: the records of a call, written and published together
-//! * [`command`]: calls that uvmd asks the helper to make
-//! * [`plan`]: moves of memory at launches, which the helper makes by itself, in a memory of their own
-//! * [`token`]: what identifies a launch in a plan
-//! * [`advice`]: what advice of the program is about
-//! * [`call`]: a call as it is read (feature `reader`)
+//! * [`memory`]: header, and layout of the lanes
+//! * [`lane`]: ring buffer of records
+//! * [`record`]: layout of a record, 64 bytes
+//! * [`kind`]: kinds of records, with the meaning of their words
+//! * [`group`]: writer of a call, whose records are published together
+//! * [`command`]: commands of uvmd to the helper
+//! * [`plan`]: schedule of moves at launches, in a shared memory of its own
+//! * [`token`]: identity of a launch in a plan
+//! * [`advice`]: subjects of advice
+//! * [`call`]: decoder of calls (feature `reader`)
 //!
-//! All words are little-endian and atomic: either side may write anything at any time, and the other
-//! takes no harm from it.
+//! All words are little-endian and atomic. Neither side trusts the other's words: any value at any time
+//! is safe.
 
 #![no_std]
 

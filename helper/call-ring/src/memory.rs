@@ -1,20 +1,20 @@
-//! Header and lanes of the shared memory.
+//! Header of the shared memory, and layout of its lanes.
 //!
 //! | words | content |
 //! | --- | --- |
 //! | 0 | [`MAGIC`] |
 //! | 1 | major version, minor version, each 32 bits |
-//! | 2 | bytes of the whole |
-//! | 3 | lanes |
+//! | 2 | size of the memory in bytes |
+//! | 3 | count of lanes |
 //! | 8 | sequence number of the next record; a cache line of its own |
 //! | 16 | [`Mode`], written by uvmd; a cache line of its own |
-//! | 24 | calls that were not recorded, for any reason but a full lane |
-//! | 25 | seccomp filters of the program when the helper started; the largest number if they are unknown |
-//! | 32... | per lane two cache lines: see [`crate::lane`] |
+//! | 24 | calls not recorded, for other reasons than a full lane |
+//! | 25 | count of the program's seccomp filters when the helper started; `u64::MAX` if unknown |
+//! | 32... | two cache lines for each lane: see [`crate::lane`] |
 //! | 512... | commands: see [`crate::command`] |
 //!
-//! The records of the lanes follow, at [`HEADER_BYTES`]: those of lane 0, which a program's first
-//! thread has, then those of the others.
+//! The lanes' records follow at [`HEADER_BYTES`], in the order of the lanes. Lane 0 is the largest: the
+//! first thread that calls the driver takes it.
 
 use core::{
     convert::Infallible,
@@ -29,28 +29,28 @@ use crate::{
     record::{RECORD_BYTES, Stamp},
 };
 
-/// Name of the memory, by which uvmd knows it among the mappings of a process.
+/// Name of the memory file, by which uvmd finds it among the mappings of a process.
 pub const NAME: &CStr = c"uvmd-ring";
 /// First word: `UVMDRING`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
-/// Version of the layout. Another major one is not read; a later minor one has more kinds of
-/// records, which are skipped and counted.
+/// Major version of the layout. Memory of another major version is not read. A later minor version may
+/// add kinds of records, which the reader skips and counts.
 pub const MAJOR: u32 = 1;
-/// See [`MAJOR`]. From 1 on, helpers carry out commands; from 2 on, launches are numbered, and there
-/// is a memory for [plans](crate::plan) beside the ring.
+/// Minor version. From 1: commands. From 2: launch numbers, and a separate memory for
+/// [plans](crate::plan).
 pub const MINOR: u32 = 2;
-/// Lanes.
+/// Count of lanes.
 pub const LANES: usize = 16;
-/// Lanes that a thread has for itself. Threads beyond share the others, and take for each call one that
-/// no other thread is writing to.
+/// Lanes with a single owner. Further threads share the other lanes: for each call, they lock a free
+/// one.
 pub const OWN_LANES: usize = 12;
-/// Bytes before the first record.
+/// Size of the header.
 pub const HEADER_BYTES: usize = 8192;
-/// Bytes of records of lane 0, of a program's first thread.
+/// Size of lane 0's records.
 pub const FIRST_LANE_BYTES: usize = 1 << 20;
-/// Bytes of records of each other lane.
+/// Size of the records of each other lane.
 pub const LANE_BYTES: usize = 64 << 10;
-/// Bytes of the whole memory.
+/// Size of the whole memory.
 pub const TOTAL_BYTES: usize = HEADER_BYTES + FIRST_LANE_BYTES + (LANES - 1) * LANE_BYTES;
 
 const WORD_BYTES: usize = 8;
@@ -64,9 +64,9 @@ const LANE_HEADER_WORDS: usize = 16;
 const _: () = assert!(LANE_HEADERS + LANES * LANE_HEADER_WORDS <= COMMANDS, "lanes end before the commands");
 const _: () = assert!((COMMANDS + COMMAND_WORDS) * WORD_BYTES <= HEADER_BYTES, "commands fit the header");
 const _: () = assert!(FIRST_LANE_BYTES.is_power_of_two() && LANE_BYTES.is_power_of_two(), "positions are masked");
-const _: () = assert!(TOTAL_BYTES <= 8 << 20, "the program pays for it");
+const _: () = assert!(TOTAL_BYTES <= 8 << 20, "the program is charged for it");
 
-/// What the helper shall do.
+/// Mode of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Pass calls through.
@@ -77,21 +77,21 @@ pub enum Mode {
     Act,
 }
 
-/// Reason why memory is no ring.
+/// Reason why a shared memory is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// Another size than that of such memory.
+    /// Wrong size.
     Size {
-        /// Bytes.
+        /// Size found.
         bytes: usize,
-        /// Bytes of such memory.
+        /// Size expected.
         expected: usize,
     },
-    /// Another magic, or lanes that differ.
+    /// Wrong magic number or layout.
     Header,
-    /// Another major version.
+    /// Unsupported major version.
     Version {
-        /// Major version there.
+        /// Major version found.
         major: u32,
     },
 }
@@ -108,32 +108,32 @@ impl fmt::Display for Invalid {
 
 impl core::error::Error for Invalid {}
 
-/// The shared memory.
+/// Shared memory of the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {
     words: &'a [AtomicU64],
 }
 
 impl<'a> Memory<'a> {
-    /// Makes a ring of memory that is all zeros.
+    /// Creates a ring in zeroed memory.
     ///
     /// # Errors
-    /// If the memory has another size.
+    /// If the memory has the wrong size.
     pub fn create(words: &'a [AtomicU64], mode: Mode) -> Result<Self, Invalid> {
         let memory = Self::of(words)?;
         memory.store(1, u64::from(MAJOR) << 32 | u64::from(MINOR));
         memory.store(2, TOTAL_BYTES as u64);
         memory.store(3, LANES as u64);
         memory.store(MODE, mode as u64);
-        // Last: whoever sees it sees the rest.
+        // Last: a reader that sees the magic number sees the rest.
         memory.store(0, MAGIC);
         Ok(memory)
     }
 
-    /// Opens a ring that another process made, by its header of [`HEADER_BYTES`], or by the whole.
+    /// Opens another process's ring, of which the header ([`HEADER_BYTES`]) or all is mapped.
     ///
     /// # Errors
-    /// If it is none, or one of another version.
+    /// If it is no ring of this version.
     pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
         let is_header = words.len().saturating_mul(WORD_BYTES) == HEADER_BYTES;
         let memory = if is_header { Self { words } } else { Self::of(words)? };
@@ -165,7 +165,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// What the helper shall do. Anything unknown is off.
+    /// Mode of the helper. Unknown values count as [`Mode::Off`].
     #[must_use]
     pub fn mode(&self) -> Mode {
         let word = self.load(MODE);
@@ -173,12 +173,12 @@ impl<'a> Memory<'a> {
         known.unwrap_or(Mode::Off)
     }
 
-    /// Tells the helper what to do.
+    /// Sets the mode of the helper.
     pub fn set_mode(&self, mode: Mode) {
         self.store(MODE, mode as u64);
     }
 
-    /// Has the helper act, if it is not off: whoever switched it off keeps it off. Whether it acts.
+    /// Sets [`Mode::Act`], unless the helper is switched off; returns whether it acts.
     #[must_use]
     pub fn act(&self) -> bool {
         let is_off = self.mode() == Mode::Off;
@@ -188,30 +188,30 @@ impl<'a> Memory<'a> {
         !is_off
     }
 
-    /// Sets the number of seccomp filters when the helper started; `None` if it is unknown.
+    /// Sets the count of seccomp filters when the helper started; `None` if it is unknown.
     pub fn set_filters(&self, filters: Option<u64>) {
         self.store(FILTERS, filters.unwrap_or(u64::MAX));
     }
 
-    /// Seccomp filters of the program when the helper started.
+    /// Count of the program's seccomp filters when the helper started.
     #[must_use]
     pub fn filters(&self) -> Option<u64> {
         Some(self.load(FILTERS)).filter(|filters| *filters != u64::MAX)
     }
 
-    /// Whether the helper knows commands.
+    /// Whether the helper supports commands.
     #[must_use]
     pub fn has_commands(&self) -> bool {
         self.load(1) & u64::from(u32::MAX) >= 1
     }
 
-    /// Place of the command.
+    /// Command slot.
     #[must_use]
     pub fn commands(&self) -> Commands<'a> {
         Commands::new(self.words.get(COMMANDS..COMMANDS + COMMAND_WORDS).unwrap_or_default())
     }
 
-    /// Stamp of a call that is made now, with the next sequence number.
+    /// Stamp of a call, with the next sequence number.
     #[must_use]
     pub fn stamp(&self, time_ns: u64, thread: u32) -> Stamp {
         let sequence = self.words.get(SEQUENCE).map_or(0, |word| word.fetch_add(1, Ordering::Relaxed));
@@ -224,27 +224,27 @@ impl<'a> Memory<'a> {
         self.load(SEQUENCE)
     }
 
-    /// Counts a call that is not recorded, other than for want of room.
+    /// Counts a call that is not recorded for another reason than a full lane.
     pub fn count_unrecorded(&self) {
         if let Some(word) = self.words.get(UNRECORDED) {
             word.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Calls not recorded, other than for want of room.
+    /// Calls not recorded, for other reasons than a full lane.
     #[must_use]
     pub fn unrecorded(&self) -> u64 {
         self.load(UNRECORDED)
     }
 
-    /// Lanes that threads share, from another first one for each thread.
+    /// Shared lanes, in an order that begins elsewhere for each thread.
     pub fn shared_lanes(&self, thread: u32) -> impl Iterator<Item = Lane<'a>> + use<'a> {
         let memory = *self;
         let shared = LANES - OWN_LANES;
         (0..shared).map(move |at| memory.lane(OWN_LANES + (at + thread as usize) % shared))
     }
 
-    /// A lane; the last one for any number beyond.
+    /// Lane of this number, which is clamped to the last one.
     #[must_use]
     pub fn lane(&self, number: usize) -> Lane<'a> {
         let number = number.min(LANES - 1);
@@ -258,12 +258,12 @@ impl<'a> Memory<'a> {
         Lane::new(slice(header, LANE_HEADER_WORDS), records, begin, bytes / RECORD_BYTES)
     }
 
-    /// Copies bytes from a place in the memory on, of which all is mapped: what is not is left as it is.
+    /// Copies bytes at an offset of the memory. Bytes outside of the mapping are left as they are.
     ///
     /// # Errors
-    /// None.
-    pub fn copy_to(&self, place: usize, bytes: &mut [u8]) -> Result<(), Infallible> {
-        let words = self.words.get(place / WORD_BYTES..).unwrap_or_default();
+    /// Never.
+    pub fn copy_to(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), Infallible> {
+        let words = self.words.get(offset_bytes / WORD_BYTES..).unwrap_or_default();
         for (word, to) in words.iter().zip(bytes.as_chunks_mut::<WORD_BYTES>().0) {
             *to = word.load(Ordering::Relaxed).to_le_bytes();
         }

@@ -1,12 +1,11 @@
-//! Plan: moves of managed memory at launches of an iteration that repeats, which uvmd writes and the
-//! helper follows. It is in a memory of its own beside the ring, so that readers of the ring alone see
-//! no change.
+//! Plan: a schedule of moves of managed memory at the launches of a repeated iteration. uvmd writes it,
+//! and the helper follows it. Its shared memory is separate from the ring, whose layout stays the same.
 //!
 //! | words | content |
 //! | --- | --- |
 //! | 0 | [`MAGIC`] |
 //! | 1 | major version, minor version, each 32 bits |
-//! | 2 | bytes of the whole |
+//! | 2 | size of the memory in bytes |
 //! | 8 | beat: time of uvmd's monotonic clock, written once a second; a cache line of its own |
 //! | 16 | generation of the plan, odd while it is written; a cache line of its own |
 //! | 24 | generation that the helper has adopted or refused, and its [`State`]; a cache line of its own |
@@ -14,22 +13,24 @@
 //! | 64, 65 | UUID of the GPU |
 //! | 66 | number (32 bits) of a launch at which an iteration begins |
 //! | 67 | period: launches of an iteration |
-//! | 68 | moves |
-//! | 69 | most bytes that the moves of an iteration have together |
+//! | 68 | count of moves |
+//! | 69 | budget: most bytes of all moves of an iteration |
+//! | 70 | longest wait of a launch for a hand-over, in nanoseconds |
 //! | 72... | a [`Token`] for each launch of an iteration, [`PERIOD_MAX`] at most |
-//! | ... | 4 words for each move, [`MOVES_MAX`] at most: begin; bytes; [`Destination`] (32 bits) with the op at which it expires, plus 1; the op behind which it begins (32 bits) with the one that waits for it, plus 1 |
+//! | ... | 4 words for each move, [`MOVES_MAX`] at most: begin; bytes; [`Destination`] (32 bits) with the expiry op + 1; begin op (32 bits) with the wait op + 1 |
 //!
-//! The op of an iteration is the place of a launch in it: of a kernel, captured or not, or of a graph.
-//! The helper numbers the launches of the process, from 1 on, in 32 bits: the record of each has its
-//! [number](crate::call::Call::number). One that the driver refuses has a number, too, and no record.
-//! Of the numbers of a plan, the nearest to the helper's own is meant.
+//! An op is the index of a launch in the iteration: of a kernel, captured or not, or of a graph. The
+//! helper numbers the launches of the process from 1, modulo 2^32, and records each
+//! [number](crate::call::Call::number). A launch that the driver refuses takes a number, but has no
+//! record. A launch number in a plan means the match that is nearest to the helper's current number.
 //!
-//! uvmd's side: [`publish`](PlanMemory::publish) and [`beat`](PlanMemory::beat) each second; then wake
-//! the helper as for a command, or it looks up to a second later. [`report`](PlanMemory::report) is
-//! what came of it. A plan that has ended is not taken up again: it is to be published anew.
+//! uvmd calls [`publish`](PlanMemory::publish) once and [`beat`](PlanMemory::beat) each second, and wakes
+//! the helper as for a command; without a wake-up, the helper looks up to a second later.
+//! [`report`](PlanMemory::report) has the outcome. A plan that has ended is not resumed: uvmd publishes
+//! it again.
 //!
-//! Neither side believes the other. The helper copies a plan once per generation into memory that uvmd
-//! does not share and checks all of it; uvmd's reads are copies, of which unknown states are none.
+//! Neither side trusts the other. The helper copies a plan once per generation into private memory and
+//! checks the copy. uvmd's reads are copies, too; unknown states are rejected.
 
 use core::{
     ffi::CStr,
@@ -42,20 +43,20 @@ use crate::{memory::Invalid, token::Token};
 pub const PLAN_NAME: &CStr = c"uvmd-plan";
 /// First word: `UVMDPLAN`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDPLAN");
-/// Version of the layout. Another major one is not read.
+/// Major version of the layout. Memory of another major version is not read.
 pub const MAJOR: u32 = 2;
 const MINOR: u32 = 2;
 /// Most launches of an iteration.
 pub const PERIOD_MAX: usize = 16384;
 /// Most moves of an iteration.
 pub const MOVES_MAX: usize = 4096;
-/// Bytes of the whole memory.
+/// Size of the whole memory.
 pub const PLAN_BYTES: usize = (TABLE + TABLE_WORDS) * WORD_BYTES;
-/// Age of the beat from which on plans are not followed any more.
+/// Greatest age of the beat at which plans are followed.
 pub const BEAT_AGE_MAX_NS: u64 = 5_000_000_000;
-/// Most time that a plan may have a launch wait until a move is handed over.
+/// Longest wait of a launch for a hand-over that a plan may set.
 pub const HANDOVER_WAIT_MAX_NS: u64 = 10_000_000;
-/// Unit of ranges.
+/// Granularity of ranges.
 pub const PAGE_BYTES: u64 = 4096;
 
 const WORD_BYTES: usize = 8;
@@ -77,36 +78,36 @@ const BUDGET: usize = 5;
 const HANDOVER_WAIT: usize = 6;
 const MOVE_WORDS: usize = 4;
 
-const _: () = assert!(PLAN_BYTES <= 512 << 10, "the program pays for it");
+const _: () = assert!(PLAN_BYTES <= 512 << 10, "the program is charged for it");
 
-/// Where a move brings memory.
+/// Destination of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To the plan's GPU.
+    /// GPU of the plan.
     Gpu = 1,
-    /// To the host.
+    /// Host.
     Host = 2,
 }
 
 /// Move of memory in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// First byte of the range, of a page.
+    /// First byte of the range, at the begin of a page.
     pub begin: u64,
-    /// Size, in whole pages.
+    /// Size, a multiple of the page size.
     pub bytes: u64,
-    /// Where to.
+    /// Destination.
     pub destination: Destination,
-    /// Op behind whose launch it begins.
+    /// Op after whose launch the move begins.
     pub begin_op: u32,
-    /// Op whose launch waits for it, the next of this place behind the begin; `None` if none does.
+    /// Op whose next launch after the begin waits for the move; `None` without a wait.
     pub wait_op: Option<u32>,
-    /// Op at which it expires, the next of this place behind the begin: a move whose hand-over to the
-    /// driver has not begun by its launch is not made. `None` if it is made however late.
+    /// Op at whose next launch after the begin the move expires: it is skipped if its hand-over to the
+    /// driver has not begun by then. `None` without expiry.
     pub expiry_op: Option<u32>,
 }
 
-/// An op that may be none, as the upper half of a word.
+/// Optional op, encoded as the upper half of a word.
 const fn upper(op: Option<u32>) -> u64 {
     match op {
         Some(op) => (op as u64 + 1) << 32,
@@ -137,20 +138,20 @@ impl Move {
     }
 }
 
-/// Plan without tokens and moves.
+/// Header of a plan: all but its tokens and moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// UUID of the GPU: the program may number its devices differently.
     pub gpu: [u8; 16],
-    /// Number of a launch at which an iteration begins, past or to come.
+    /// Number of a launch at which an iteration begins, in the past or future.
     pub first_launch: u32,
-    /// Launches of an iteration.
+    /// Launches per iteration.
     pub period: usize,
-    /// Moves of an iteration.
+    /// Moves per iteration.
     pub moves: usize,
-    /// Most bytes that the moves of an iteration have together.
+    /// Most bytes of all moves of an iteration.
     pub budget_bytes: u64,
-    /// Time for which a launch waits until a move that it is to wait for is handed over to the driver.
+    /// Longest wait of a launch for the hand-over of its moves.
     pub handover_wait_ns: u64,
 }
 
@@ -159,25 +160,25 @@ pub struct Head {
 pub struct Plan<'a> {
     /// UUID of the GPU: the program may number its devices differently.
     pub gpu: [u8; 16],
-    /// Number of a launch at which an iteration begins, past or to come.
+    /// Number of a launch at which an iteration begins, in the past or future.
     pub first_launch: u32,
-    /// Most bytes that the moves of an iteration have together.
+    /// Most bytes of all moves of an iteration.
     pub budget_bytes: u64,
-    /// Time for which a launch waits until a move that it is to wait for is handed over to the driver:
-    /// [`HANDOVER_WAIT_MAX_NS`] at most. Without it, such a move is late. Once it was in vain, no launch
-    /// of the plan waits so for a second.
+    /// Longest wait of a launch until its moves are handed over to the driver, up to
+    /// [`HANDOVER_WAIT_MAX_NS`]. With 0, a move that is not handed over is late at once. After a timeout,
+    /// launches of the plan do not wait for a second.
     pub handover_wait_ns: u64,
     /// Token of each launch of an iteration.
     pub tokens: &'a [Token],
-    /// Moves, by the ops behind which they begin.
+    /// Moves, in the order of their begin ops.
     pub moves: &'a [Move],
 }
 
 impl Plan<'_> {
-    /// Checks the plan, as far as that is possible without the process.
+    /// Validates the plan, as far as that is possible outside of the process.
     ///
     /// # Errors
-    /// If whoever carries it out would refuse it.
+    /// If the helper would refuse it.
     pub fn check(&self) -> Result<(), Reason> {
         check(&self.head(), self.moves.iter().copied().map(Some))
     }
@@ -201,34 +202,34 @@ pub enum Reason {
     Period,
     /// More moves than [`MOVES_MAX`].
     MoveCount,
-    /// Moves that are not in the order of their begins.
+    /// Moves are not in the order of their begin ops.
     Order,
     /// A move names an op that the iteration does not have.
     Op,
     /// A range is empty, or not of whole pages.
     Range,
-    /// A move to neither the GPU nor the host.
+    /// A move has an unknown destination.
     Destination,
-    /// The moves have more bytes than the budget.
+    /// The moves exceed the budget.
     Budget,
-    /// Launches are to wait for longer than [`HANDOVER_WAIT_MAX_NS`].
+    /// The wait for hand-overs exceeds [`HANDOVER_WAIT_MAX_NS`].
     HandoverWait,
-    /// Part of a range is not in managed memory that the helper has seen allocated, or is in that of
-    /// a pool, which is freed without waiting for moves.
+    /// Part of a range is in no managed memory that the helper has seen allocated, or in memory of a
+    /// pool, whose frees do not wait for moves.
     NotAllocated,
-    /// The program has given advice of its own about part of a range.
+    /// The program has set advice of its own on part of a range.
     ProgramAdvice,
-    /// The program has no such GPU, or has allocated nothing there.
+    /// The program has no such GPU, or has allocated nothing on it.
     NoDevice,
-    /// The driver lacks a function, or the GPU access to managed memory beside the host's, without
-    /// which nothing is prefetched.
+    /// The driver lacks a function, or the GPU lacks concurrent access to managed memory, which
+    /// prefetches require.
     Unsupported,
-    /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's: calls of
-    /// the program left no time for it.
+    /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's own: the
+    /// program's calls left no time for the plan.
     Failed(u32),
-    /// The mode is not [`Mode::Act`](crate::Mode::Act) any more.
+    /// The mode is no longer [`Mode::Act`](crate::Mode::Act), or permission to act has ended.
     Mode,
-    /// uvmd's beat is missing.
+    /// uvmd's beat has stopped.
     Beat,
     /// The program has freed memory of a range.
     Freed,
@@ -263,7 +264,7 @@ impl Reason {
         Self::HandoverWait,
     ];
 
-    /// Number of the kind, and a `CUresult`.
+    /// Number of the reason, and a `CUresult`.
     const fn parts(self) -> (u64, u32) {
         match self {
             Self::Period => (1, 0),
@@ -294,23 +295,24 @@ impl Reason {
     }
 }
 
-/// What the helper does with a plan.
+/// State of a plan in the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has none.
+    /// No plan.
     None,
-    /// It follows it: at the latest from the begin of the next iteration on.
+    /// Followed, at the latest from the next iteration.
     Following,
-    /// A launch was not the one of this op: nothing is moved any more.
+    /// Ended, as the launch at this op did not match.
     Drifted(u32),
-    /// It followed it, and does not any more.
+    /// Ended for another reason, or withdrawn.
     Stopped(Reason),
-    /// It does not follow it; nothing was moved.
+    /// Refused: it was never followed.
     Refused(Reason),
 }
 
 impl State {
-    /// Kind in the highest byte, reason in the next, and a number in the lower half.
+    /// Word with the state in the highest byte, the reason in the next one, and an op or `CUresult` in
+    /// the lower half.
     const fn to_word(self) -> u64 {
         let (kind, (reason, number)) = match self {
             Self::None => (0, (0, 0)),
@@ -336,33 +338,32 @@ impl State {
     }
 }
 
-/// What the helper counts, over all plans of a process.
+/// Counter of the helper, over all plans of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Iterations followed from their begin to their end.
+    /// Complete iterations.
     Iterations,
     /// Moves handed over to the driver.
     Moves,
-    /// Moves not handed over when the op that waits for them was launched: it did not wait.
+    /// Late moves: not handed over at the launch of their wait op, which did not wait for them.
     Late,
-    /// Moves left out, and waits for them: that of the iteration before was not handed over; memory or
-    /// advice had changed; the driver failed, which stops the plan; the stream was being captured; or
-    /// another context or stream than that of the first op with moves launched.
+    /// Skipped moves and waits. The move of the previous iteration was still pending, memory or advice
+    /// had changed, the driver failed (which stops the plan), the stream was being captured, or the
+    /// launch was in another context or stream than the first op with moves.
     Skipped,
-    /// Launches that were not those of the plan.
+    /// Launches that did not match the plan.
     Mismatched,
     /// Bytes of moves to the GPU.
     BytesToGpu,
     /// Bytes of moves to the host.
     BytesToHost,
-    /// Moves that expired before they were handed over: they are not made. Minor version 2.
+    /// Moves that expired before their hand-over. Minor version 2.
     Expired,
 }
 
-/// Counters, all of them since the process's start. Any of them may be any number: the memory is the
-/// process's.
+/// Values of all counters since the process's start. The process can write any number into them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "as Counter has them")]
+#[expect(missing_docs, reason = "see the variants of Counter")]
 pub struct Counters {
     pub iterations: u64,
     pub moves: u64,
@@ -374,14 +375,14 @@ pub struct Counters {
     pub expired: u64,
 }
 
-/// What the helper reports.
+/// Report of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Generation that the state is about.
+    /// Generation of the plan that the state belongs to.
     pub generation: u64,
-    /// The state; `None` if the process has written what is none.
+    /// State of the plan; `None` if the process has written an invalid one.
     pub state: Option<State>,
-    /// The counters.
+    /// Counters.
     pub counters: Counters,
 }
 
@@ -395,7 +396,7 @@ fn store(words: &[AtomicU64], at: usize, value: u64) {
     }
 }
 
-/// Checks a plan, whose moves may be none.
+/// Validates a plan. `None` among the moves is a move with an unknown destination.
 fn check(head: &Head, moves: impl Iterator<Item = Option<Move>>) -> Result<(), Reason> {
     if head.period == 0 || head.period > PERIOD_MAX {
         return Err(Reason::Period);
@@ -425,14 +426,14 @@ fn check(head: &Head, moves: impl Iterator<Item = Option<Move>>) -> Result<(), R
     if bytes > head.budget_bytes { Err(Reason::Budget) } else { Ok(()) }
 }
 
-/// Words of a plan: in the shared memory, or a copy of them.
+/// Words of a plan, in the shared memory or in a private copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
     words: &'a [AtomicU64],
 }
 
 impl<'a> Table<'a> {
-    /// Table in so many words: [`TABLE_WORDS`].
+    /// Table in [`TABLE_WORDS`] words.
     #[must_use]
     pub const fn new(words: &'a [AtomicU64]) -> Self {
         Self { words }
@@ -457,7 +458,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Plan without tokens and moves, as it is there.
+    /// Header, before validation.
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
     fn head(&self) -> Head {
         let mut gpu = [0; 16];
@@ -475,7 +476,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Copies what a plan uses of this one.
+    /// Copies the words that the plan uses.
     fn copy_to(&self, to: Table<'_>) {
         let Head { period, moves, .. } = self.head();
         let tokens = HEAD_WORDS..HEAD_WORDS + period.min(PERIOD_MAX);
@@ -486,10 +487,10 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Checks a copy, which nobody else writes to.
+    /// Validates a private copy, which nobody changes meanwhile.
     ///
     /// # Errors
-    /// If it is no plan; [`Reason::Withdrawn`] where there is none.
+    /// If the plan is invalid; [`Reason::Withdrawn`] without a plan.
     pub fn check(&self) -> Result<Head, Reason> {
         let head = self.head();
         if head.period == 0 {
@@ -505,7 +506,7 @@ impl<'a> Table<'a> {
         Token::of_word(load(self.words, HEAD_WORDS + op.min(PERIOD_MAX - 1)))
     }
 
-    /// A move; `None` if it is none, or there is none.
+    /// Move at an index; `None` if it is out of range or has an unknown destination.
     #[must_use]
     pub fn move_at(&self, at: usize) -> Option<Move> {
         let first = HEAD_WORDS + PERIOD_MAX + at.min(MOVES_MAX) * MOVE_WORDS;
@@ -514,30 +515,30 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The shared memory of a plan.
+/// Shared memory of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanMemory<'a> {
     words: &'a [AtomicU64],
 }
 
 impl<'a> PlanMemory<'a> {
-    /// Makes a memory without a plan of words that are all zeros.
+    /// Creates a plan memory, without a plan, in zeroed words.
     ///
     /// # Errors
-    /// If the memory has another size.
+    /// If the memory has the wrong size.
     pub fn create(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
         let memory = Self::of(words)?;
         store(words, 1, u64::from(MAJOR) << 32 | u64::from(MINOR));
         store(words, 2, PLAN_BYTES as u64);
-        // Last: whoever sees it sees the rest.
+        // Last: a reader that sees the magic number sees the rest.
         store(words, 0, MAGIC);
         Ok(memory)
     }
 
-    /// Opens one that another process made.
+    /// Opens another process's plan memory.
     ///
     /// # Errors
-    /// If it is none, or one of another version.
+    /// If it is no plan memory of this version.
     pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
         let memory = Self::of(words)?;
         let major = (load(words, 1) >> 32) as u32;
@@ -559,36 +560,36 @@ impl<'a> PlanMemory<'a> {
 
     // === uvmd's side ===
 
-    /// Shows the helper that uvmd is there, at a time of the monotonic clock. To be called each second
-    /// while a plan shall be followed.
+    /// Heartbeat of uvmd, at a time of the monotonic clock. Due each second while a plan is to be
+    /// followed.
     pub fn beat(&self, now_ns: u64) {
         store(self.words, BEAT, now_ns);
     }
 
-    /// Publishes a plan in place of the last one; returns its generation. Whoever calls it is the only
-    /// one who does.
+    /// Publishes a plan in place of the last one, and returns its generation. The caller must be the only
+    /// publisher.
     ///
     /// # Errors
-    /// If the helper would refuse it, as far as that is known without the process.
+    /// If the helper would refuse the plan, as far as that can be known outside of the process.
     pub fn publish(&self, plan: &Plan<'_>) -> Result<u64, Reason> {
         plan.check()?;
         Ok(self.change(|table| table.write(plan)))
     }
 
-    /// Withdraws the plan: nothing is moved from the next launch on. Returns the generation.
-    #[expect(clippy::must_use_candidate, reason = "the plan is withdrawn")]
+    /// Withdraws the plan: from the next launch, nothing is moved. Returns the new generation.
+    #[expect(clippy::must_use_candidate, reason = "the withdrawal is the effect")]
     pub fn withdraw(&self) -> u64 {
         self.change(|table| store(table.words, PERIOD, 0))
     }
 
     fn change(&self, change: impl FnOnce(Table<'a>)) -> u64 {
-        // One that was being written by an uvmd that ended is odd.
+        // Odd while it is written, and still odd if uvmd exited meanwhile.
         let written = load(self.words, GENERATION) | 1;
         store(self.words, GENERATION, written);
         fence(Ordering::SeqCst);
         change(self.table());
         let generation = match written.wrapping_add(1) {
-            // That of no plan.
+            // 0 means no plan.
             0 => 2,
             generation => generation,
         };
@@ -596,7 +597,7 @@ impl<'a> PlanMemory<'a> {
         generation
     }
 
-    /// What the helper reports.
+    /// Report of the helper.
     #[must_use]
     pub fn report(&self) -> Report {
         let counter = |counter| load(self.words, COUNTERS + counter as usize);
@@ -618,23 +619,23 @@ impl<'a> PlanMemory<'a> {
 
     // === The helper's side ===
 
-    /// Whether uvmd has been there within [`BEAT_AGE_MAX_NS`], at this time of the monotonic clock. A
-    /// beat that is to come is none: it is of another clock.
+    /// Whether uvmd's last beat is at most [`BEAT_AGE_MAX_NS`] old, at this time of the monotonic clock.
+    /// A beat in the future is invalid: it is from another clock.
     #[must_use]
     pub fn is_live(&self, now_ns: u64) -> bool {
-        // Of a call that began before the beat.
+        // Tolerance for a time that was read before the beat was written.
         const AHEAD_MAX_NS: u64 = 1_000_000_000;
         let beat = load(self.words, BEAT);
         beat != 0 && now_ns.saturating_sub(beat) <= BEAT_AGE_MAX_NS && beat.saturating_sub(now_ns) <= AHEAD_MAX_NS
     }
 
-    /// Generation of the plan that is there; 0 without one, and odd while one is written.
+    /// Generation of the published plan; 0 without a plan, odd while one is written.
     #[must_use]
     pub fn generation(&self) -> u64 {
         load(self.words, GENERATION)
     }
 
-    /// Copies the plan of a generation; false if it is being replaced.
+    /// Copies the plan of a generation; false if the plan was replaced meanwhile.
     #[must_use]
     pub fn copy_to(&self, generation: u64, to: Table<'_>) -> bool {
         self.table().copy_to(to);
@@ -642,7 +643,7 @@ impl<'a> PlanMemory<'a> {
         generation & 1 == 0 && self.generation() == generation
     }
 
-    /// Reports the state of a generation.
+    /// Sets the state of a generation's plan.
     pub fn set_state(&self, generation: u64, state: State) {
         store(self.words, STATE, state.to_word());
         store(self.words, STATE_GENERATION, generation);

@@ -1,45 +1,45 @@
-//! Record as it lies in memory.
+//! Layout of a record.
 //!
 //! | word | content |
 //! | --- | --- |
-//! | 0 | sequence number, over all lanes |
+//! | 0 | sequence number, across all lanes |
 //! | 1 | time in nanoseconds, `CLOCK_MONOTONIC` |
-//! | 2 | kind (8 bits), flags (8), a count (16), thread (32) |
-//! | 3–7 | what the kind says |
+//! | 2 | kind (8 bits), flags (8), count (16), thread (32) |
+//! | 3–7 | words of the kind: see [`crate::kind`] |
 
-/// Words of a record.
+/// Words per record.
 pub const RECORD_WORDS: usize = 8;
-/// Bytes of a record: a cache line.
+/// Bytes per record: a cache line.
 pub const RECORD_BYTES: usize = RECORD_WORDS * 8;
 
-/// When, and by whom, a call was made.
+/// Order, time and thread of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Place of the call among all of them.
+    /// Sequence number, across all lanes.
     pub sequence: u64,
-    /// Time, of the monotonic clock.
+    /// Time of the monotonic clock.
     pub time_ns: u64,
-    /// Thread of the program.
+    /// Thread id.
     pub thread: u32,
 }
 
 /// Record of 64 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// That of the call.
+    /// Stamp of the call.
     pub stamp: Stamp,
-    /// Kind of a call, or of what follows it.
+    /// Number of the [`Kind`](crate::Kind).
     pub kind: u8,
     /// Flags of the kind.
     pub flags: u8,
-    /// Of the first record of a call, those that follow it; of pointers, how many.
+    /// In the first record of a call: records that follow. In a record of pointers: pointers in it.
     pub count: u16,
-    /// What the kind says.
+    /// Words of the kind.
     pub words: [u64; 5],
 }
 
 impl Record {
-    /// Of bytes of memory; any bytes are a record.
+    /// Record from bytes, all of which are valid.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Self {
         let mut words = [0; RECORD_WORDS];
@@ -49,7 +49,7 @@ impl Record {
         Self::from_words(words)
     }
 
-    /// As words of memory.
+    /// Words of the record.
     #[must_use]
     pub const fn to_words(self) -> [u64; RECORD_WORDS] {
         let Self { stamp: Stamp { sequence, time_ns, thread }, kind, flags, count, words } = self;
@@ -58,7 +58,7 @@ impl Record {
         [sequence, time_ns, head, first, second, third, fourth, fifth]
     }
 
-    /// Of words of memory; any words are a record.
+    /// Record from words, all of which are valid.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub const fn from_words([sequence, time_ns, head, words @ ..]: [u64; RECORD_WORDS]) -> Self {

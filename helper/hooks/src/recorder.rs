@@ -332,7 +332,7 @@ impl Recorder {
             match self.blocks.find(word) {
                 Found::Inside => group.pointer(offset_bytes, word),
                 Found::Outside => {}
-                Found::Unknown => group.without_arguments(),
+                Found::Unknown => group.set_arguments_unknown(),
             }
         }
     }

@@ -125,7 +125,7 @@ fn add_arguments(recorder: &Recorder, launch: &KernelNode, known: Known, group: 
         Known::New if driver::reports_parameters() => {
             asked(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
         }
-        Known::New | Known::NotTold => group.without_arguments(),
+        Known::New | Known::NotTold => group.set_arguments_unknown(),
     }
 }
 
