@@ -25,6 +25,12 @@ pub struct Allowance {
 pub struct Account(Duration);
 
 impl Account {
+    /// Account without debts.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Duration::ZERO)
+    }
+
     /// Charges spent time, which takes [`Allowance::part`] times as long to recover.
     pub fn charge(&mut self, spent: Duration, allowance: Allowance, now: Duration) {
         let Self(paid_at) = self;

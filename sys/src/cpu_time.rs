@@ -1,16 +1,27 @@
-//! Processor time of threads, and how often they wait.
+//! Processor time of threads, and their voluntary context switches.
 
-use std::{mem::MaybeUninit, time::Duration};
+use std::{cell::Cell, mem::MaybeUninit, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time used by the current thread.
-#[must_use]
-pub fn of_this_thread() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+thread_local! {
+    /// Processor time that other threads have used for this one.
+    static OF_OTHERS: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// How often the current thread has slept: not while it waited for a processor.
+/// Processor time used by the current thread, and by others [for it](crate::process_reads).
+#[must_use]
+pub fn of_this_thread() -> Duration {
+    let own = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    own.saturating_add(OF_OTHERS.get())
+}
+
+/// Adds processor time that another thread has used for the current one.
+pub(crate) fn add_to_this_thread(spent: Duration) {
+    OF_OTHERS.set(OF_OTHERS.get().saturating_add(spent));
+}
+
+/// Voluntary context switches of the current thread: how often it has slept. Waiting for a processor is none.
 #[must_use]
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 pub fn sleeps_of_this_thread() -> i64 {

@@ -5,8 +5,8 @@
 //! * [`preconditions`]: missing preconditions of this node
 //! * [`kernel`] and [`capabilities`]: supported kernels, and the permissions that a process needs
 //! * [`driver`] and [`parameters`]: the loaded nvidia-uvm and its module parameters
-//! * [`processes`]: permissions of processes by name, and start times; [`process_reads`]: reads for which
-//!   a process can keep the reader waiting
+//! * [`processes`]: permissions of processes by name, and start times; [`process_reads`]: reads that a
+//!   process can make hang
 //! * [`private`]: private files of uvmd; [`clock`]: time that processes share
 //! * [`cpu_time`]: processor time of a thread; [`cpu_budget`]: limits of what is spent for a tenant
 //! * [`peer`]: the peer of a Unix socket

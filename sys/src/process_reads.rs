@@ -1,22 +1,29 @@
-//! Reads of files in `/proc/PID` for which the process can keep the reader waiting.
+//! Reads of files in `/proc/PID` that the process can make hang.
 //!
-//! The kernel reads `stat`, `exe` and others once the process has completed its `execve`, which may wait
-//! for a file system that the same user serves, for ever. So a thread of a few makes the read, and the
-//! caller waits for [`PATIENCE`] at most while that thread sleeps. A read that takes longer is left to
-//! its thread: it counts against the user of the process until it returns.
+//! Some kernels (6.18, not 6.12) read `stat`, `exe` and others under the lock of the process's `execve`,
+//! which may wait for ever for a file system that the same user serves. And whoever reads `status`,
+//! `statm`, `maps` and others while the process leaves its memory, by `execve` or by its end, may be the
+//! last to hold that memory, and then waits for such a file system itself (Linux 5.17 and later). So each
+//! read is made by a thread of a small pool, and the caller gives up after [`PATIENCE`] if that thread
+//! sleeps. The read is hung then: it counts against the user of the process until it returns.
+//!
+//! Other threads read what needs no memory of the process: `cgroup`, `comm`, `schedstat`, lists of
+//! threads, and the folder itself.
 //!
 //! ```text
 //!   caller ── read ──▶ idle thread, or a new one
 //!     │                  ├─ returns: the result
 //!     │                  ├─ waits for a processor: the caller waits, too
-//!     └─ PATIENCE ───────└─ sleeps: the caller gets an error, and so does who asks again
+//!     └─ PATIENCE ───────└─ sleeps: it is hung, and the caller gets an error; so do later callers
 //! ```
 //!
-//! **Limits**: reads that are left to their threads, of a user ([`OF_USER_MAX`]) and in all ([`MAX`]); the
-//! time for which callers wait for processes of a user ([`WAITS`]). Beyond them, the files of the user's
-//! processes are not read.
+//! **Limits**: hung reads of a user ([`HUNG_PER_USER_MAX`]) and in all ([`HUNG_MAX`]); the time for which
+//! callers wait for processes of a user ([`WAITS`]). Beyond them, the files of the user's processes are
+//! not read. The time for which a caller waits for processes of all users ([`WAITS_OF_CALLER`]): beyond
+//! it, the caller's patience is short.
 
 use std::{
+    cell::Cell,
     fmt,
     io::{self, ErrorKind},
     sync::{
@@ -32,21 +39,26 @@ use thiserror::Error;
 
 use crate::{
     Roots, clock,
-    cpu_budget::{Accounts, Allowance},
+    cpu_budget::{Account, Accounts, Allowance},
     cpu_time, process_status,
 };
 
 /// Time for which a caller waits for a read that sleeps.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// The same for a caller that has waited too long for others.
+const PATIENCE_SHORT: Duration = Duration::from_millis(1);
 /// The same for one that computes, or waits for a processor.
 const PATIENCE_RUNNING: Duration = Duration::from_secs(5);
-/// Reads that are left to their threads: of the processes of all users, and of one user.
-const MAX: usize = 256;
-const OF_USER_MAX: usize = 8;
+/// Limit on hung reads, of the processes of all users.
+const HUNG_MAX: usize = 256;
+/// Limit on hung reads of the processes of one user. Threads that read at the same time may exceed it by
+/// one each.
+pub const HUNG_PER_USER_MAX: usize = 8;
 /// Time for which callers wait for reads that sleep, of the processes of one user.
 const WAITS: Allowance = Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None };
-/// Account of users whose id is unknown: no user has this one.
-const UNKNOWN_USER: u32 = u32::MAX;
+/// Time for which one thread waits for reads that sleep, of the processes of all users, with its whole
+/// patience.
+const WAITS_OF_CALLER: Allowance = Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None };
 /// Threads that are kept for further reads.
 const IDLE_MAX: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
@@ -54,15 +66,15 @@ const STACK_BYTES: usize = 256 << 10;
 /// Reason why a file was not read. As an [`io::Error`], it is of the kind [`ErrorKind::TimedOut`].
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// A read of this process's files has not returned.
-    #[error("the process keeps readers of its files in /proc waiting")]
-    Waiting,
-    /// The user's processes keep too many waiting, or for too long.
-    #[error("other processes of its user keep readers of their files in /proc waiting")]
-    OfUser,
-    /// All users' processes keep too many waiting.
-    #[error("too many processes keep readers of their files in /proc waiting")]
-    OfAll,
+    /// A read of this process's files hangs.
+    #[error("reads of its files in /proc hang")]
+    Hung,
+    /// Too many reads of the user's processes hang, or they have taken too long.
+    #[error("reads of files in /proc of other processes of its user hang, or take too long")]
+    UserLimit,
+    /// Too many reads hang, of all users' processes.
+    #[error("reads of files in /proc of too many processes hang")]
+    TotalLimit,
 }
 
 impl From<Refusal> for io::Error {
@@ -71,25 +83,30 @@ impl From<Refusal> for io::Error {
     }
 }
 
+thread_local! {
+    /// Waits of this thread.
+    static OWN_WAITS: Cell<Account> = const { Cell::new(Account::new()) };
+}
+
 static READERS: Readers =
     Readers(Mutex::new(State { last: 0, reads: Vec::new(), idle: Vec::new(), waits: Accounts::new(WAITS) }));
 
-/// Result of a read of files of a process, unless that keeps its readers waiting.
+/// Result of a read of files of a process.
 ///
 /// # Errors
-/// Those of the read, and a [`Refusal`].
+/// Those of the read, also if there is no such process; and a [`Refusal`] if it hangs or is not made.
 pub fn read<T: Send + 'static>(
     roots: &Roots,
     pid: u32,
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    READERS.read(pid, || process_status::user(roots, pid), read)
+    READERS.read(pid, process_status::payer(roots, pid)?, read)
 }
 
-/// Processes that keep readers waiting.
+/// Processes with hung reads, in the order of their ids.
 #[must_use]
-pub fn waiting() -> Vec<u32> {
-    let mut pids: Vec<u32> = READERS.state().left().map(|read| read.pid).collect();
+pub fn hung_pids() -> Vec<u32> {
+    let mut pids: Vec<u32> = READERS.state().hung().map(|read| read.pid).collect();
     pids.sort_unstable();
     pids.dedup();
     pids
@@ -115,10 +132,9 @@ struct State {
 struct Read {
     number: u64,
     pid: u32,
-    /// Real user id, once it is [left](Self::is_left).
+    /// User who is charged.
     uid: u32,
-    /// Whether it is left to its thread.
-    is_left: bool,
+    is_hung: bool,
 }
 
 /// Read that is removed from those of the readers once it has returned.
@@ -127,8 +143,13 @@ struct Returns {
     number: u64,
 }
 
-/// Result of a read, and whether its thread has slept meanwhile.
-type Answer<T> = (io::Result<T>, bool);
+/// End of a read.
+struct Answer<T> {
+    result: io::Result<T>,
+    has_slept: bool,
+    /// Processor time that it took.
+    cpu: Duration,
+}
 
 // === impl Readers ===
 
@@ -140,64 +161,59 @@ impl Readers {
     fn read<T: Send + 'static>(
         &'static self,
         pid: u32,
-        user: impl Fn() -> Option<u32>,
+        uid: u32,
         read: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let user = || user().unwrap_or(UNKNOWN_USER);
-        // Its user does not matter as long as all reads return.
-        if self.state().is_limited(clock::monotonic()) {
-            let uid = user();
-            self.state().admit(pid, uid, clock::monotonic())?;
-        }
         let begun = Instant::now();
         let thread = Arc::new(AtomicU32::new(0));
-        let (number, answers) = self.start(pid, &thread, read)?;
-        let (answer, has_slept) = match wait(&answers, begun, &thread) {
-            Ok(answer) => answer,
+        let (number, answers) = self.start(pid, uid, &thread, read)?;
+        let answer = match wait(&answers, begun, &thread) {
+            Err(RecvTimeoutError::Timeout) if self.state().mark_hung(number) => None,
+            // It has returned just now, and its answer comes.
+            Err(RecvTimeoutError::Timeout) => answers.recv().ok(),
             Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("its reader has ended")),
-            Err(RecvTimeoutError::Timeout) => {
-                let uid = user();
-                let is_left = self.state().leave(number, uid);
-                // If it has returned just now, its answer comes.
-                let late = if is_left { None } else { answers.recv().ok() };
-                let (answer, _) = late.unwrap_or_else(|| (Err(Refusal::Waiting.into()), true));
-                (answer, true)
-            }
+            Ok(answer) => Some(answer),
         };
-        if has_slept {
-            let uid = user();
-            self.state().waits.charge(uid, begun.elapsed(), clock::monotonic());
+        if answer.as_ref().is_none_or(|answer| answer.has_slept) {
+            let now = clock::monotonic();
+            self.state().waits.charge(uid, begun.elapsed(), now);
+            charge_caller(begun.elapsed(), now);
         }
-        answer
+        let Some(Answer { result, cpu, .. }) = answer else { return Err(Refusal::Hung.into()) };
+        cpu_time::add_to_this_thread(cpu);
+        result
     }
 
-    /// Has a thread make a read, whose id is known once it begins.
+    /// Has a thread make a read, unless that is refused. The thread's id is known once it begins.
     fn start<T: Send + 'static>(
         &'static self,
         pid: u32,
+        uid: u32,
         thread: &Arc<AtomicU32>,
         read: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<(u64, Receiver<Answer<T>>)> {
         let (sender, answers) = mpsc::channel();
         let mut state = self.state();
+        state.admit(pid, uid, clock::monotonic())?;
         state.last += 1;
         let number = state.last;
-        state.reads.push(Read { number, pid, uid: UNKNOWN_USER, is_left: false });
+        state.reads.push(Read { number, pid, uid, is_hung: false });
         let idle = state.idle.pop();
         drop(state);
         let returns = Returns { readers: self, number };
         let thread = Arc::clone(thread);
         let job: Job = Box::new(move || {
             thread.store(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
-            let before = cpu_time::sleeps_of_this_thread();
+            let (sleeps, begun) = (cpu_time::sleeps_of_this_thread(), cpu_time::of_this_thread());
             let result = read();
-            let has_slept = cpu_time::sleeps_of_this_thread() != before;
+            let has_slept = cpu_time::sleeps_of_this_thread() != sleeps;
+            let cpu = cpu_time::of_this_thread().saturating_sub(begun);
             drop(returns);
-            // Nobody takes it if the caller has left.
-            let _ = sender.send((result, has_slept));
+            // Nobody takes it if the caller has given up.
+            let _ = sender.send(Answer { result, has_slept, cpu });
         });
         let job = match idle {
-            // A thread that is idle takes it.
+            // None, if that thread has the job now.
             Some(idle) => idle.send(job).map_or_else(|mpsc::SendError(job)| Some(job), |()| None),
             None => Some(job),
         };
@@ -226,10 +242,23 @@ impl Readers {
     }
 }
 
-/// Waits for an answer: [`PATIENCE`] at most if the thread sleeps then.
+/// Time for which the current thread waits for a read that sleeps.
+fn patience(now: Duration) -> Duration {
+    if OWN_WAITS.get().is_over(WAITS_OF_CALLER, now) { PATIENCE_SHORT } else { PATIENCE }
+}
+
+/// Charges the current thread for a wait.
+fn charge_caller(waited: Duration, now: Duration) {
+    let mut account = OWN_WAITS.get();
+    account.charge(waited, WAITS_OF_CALLER, now);
+    OWN_WAITS.set(account);
+}
+
+/// Waits for an answer: for the current thread's patience if the reader sleeps then.
 fn wait<T>(answers: &Receiver<Answer<T>>, begun: Instant, thread: &AtomicU32) -> Result<Answer<T>, RecvTimeoutError> {
+    let patience = patience(clock::monotonic());
     loop {
-        match answers.recv_timeout(PATIENCE) {
+        match answers.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => {
                 let id = thread.load(Ordering::Relaxed);
                 if begun.elapsed() >= PATIENCE_RUNNING || id != 0 && is_asleep(id) {
@@ -251,30 +280,24 @@ fn is_asleep(thread: u32) -> bool {
 // === impl State ===
 
 impl State {
-    fn left(&self) -> impl Iterator<Item = &Read> {
-        self.reads.iter().filter(|read| read.is_left)
-    }
-
-    /// Whether some read may be refused.
-    fn is_limited(&self, now: Duration) -> bool {
-        self.left().next().is_some() || self.waits.over(now).next().is_some()
+    fn hung(&self) -> impl Iterator<Item = &Read> {
+        self.reads.iter().filter(|read| read.is_hung)
     }
 
     fn admit(&self, pid: u32, uid: u32, now: Duration) -> Result<(), Refusal> {
-        if self.left().any(|read| read.pid == pid) {
-            return Err(Refusal::Waiting);
+        if self.hung().any(|read| read.pid == pid) {
+            return Err(Refusal::Hung);
         }
-        if self.waits.is_over(uid, now) || self.left().filter(|read| read.uid == uid).count() >= OF_USER_MAX {
-            return Err(Refusal::OfUser);
+        if self.waits.is_over(uid, now) || self.hung().filter(|read| read.uid == uid).count() >= HUNG_PER_USER_MAX {
+            return Err(Refusal::UserLimit);
         }
-        if self.left().count() >= MAX { Err(Refusal::OfAll) } else { Ok(()) }
+        if self.hung().count() >= HUNG_MAX { Err(Refusal::TotalLimit) } else { Ok(()) }
     }
 
-    /// Leaves a read to its thread. Returns false if it has returned.
-    fn leave(&mut self, number: u64, uid: u32) -> bool {
+    /// Returns false if the read has returned.
+    fn mark_hung(&mut self, number: u64) -> bool {
         let Some(read) = self.reads.iter_mut().find(|read| read.number == number) else { return false };
-        read.uid = uid;
-        read.is_left = true;
+        read.is_hung = true;
         true
     }
 }
@@ -294,6 +317,8 @@ impl Drop for Returns {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     /// Readers of a test's own.
@@ -315,14 +340,10 @@ mod tests {
         let wait = Mutex::new(wait);
         held.0.push(release);
         readers
-            .read(
-                pid,
-                || Some(uid),
-                move || {
-                    let _ = wait.lock().unwrap().recv();
-                    Ok(())
-                },
-            )
+            .read(pid, uid, move || {
+                let _ = wait.lock().unwrap().recv();
+                Ok(())
+            })
             .unwrap_err()
     }
 
@@ -332,7 +353,7 @@ mod tests {
     }
 
     fn read(readers: &'static Readers, pid: u32, uid: u32) -> Result<u32, Refusal> {
-        readers.read(pid, || Some(uid), move || Ok(pid)).map_err(|error| refusal(&error))
+        readers.read(pid, uid, move || Ok(pid)).map_err(|error| refusal(&error))
     }
 
     fn none() -> Held {
@@ -345,7 +366,11 @@ mod tests {
     }
 
     fn wait_until_returned(readers: &Readers) {
-        while !readers.state().reads.is_empty() {
+        wait_until(|| readers.state().reads.is_empty());
+    }
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        while !condition() {
             thread::yield_now();
         }
     }
@@ -354,16 +379,16 @@ mod tests {
     fn result_and_error_are_those_of_the_read() {
         let readers = readers();
         assert_eq!(read(readers, 7, 1000), Ok(7));
-        let missing: io::Result<()> = readers.read(7, || None, || Err(ErrorKind::NotFound.into()));
+        let missing: io::Result<()> = readers.read(7, 0, || Err(ErrorKind::NotFound.into()));
         assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
         wait_until_returned(readers);
     }
 
     #[test]
-    fn read_that_never_returns_is_left_and_others_go_on() {
+    fn read_that_hangs_is_given_up_and_others_go_on() {
         let (readers, mut held) = (readers(), none());
-        assert_eq!(refusal(&hold(readers, 7, 1000, &mut held)), Refusal::Waiting);
-        assert_eq!(read(readers, 7, 1000), Err(Refusal::Waiting));
+        assert_eq!(refusal(&hold(readers, 7, 1000, &mut held)), Refusal::Hung);
+        assert_eq!(read(readers, 7, 1000), Err(Refusal::Hung));
         assert_eq!(read(readers, 8, 1000), Ok(8));
         assert_eq!(read(readers, 9, 1001), Ok(9));
         drop(held);
@@ -372,47 +397,56 @@ mod tests {
     }
 
     #[test]
-    fn waiting_reads_of_a_user_are_bounded_and_harm_no_other() {
+    fn hung_reads_of_a_user_are_bounded_and_harm_no_other() {
         let (readers, mut held) = (readers(), none());
-        for pid in 0..u32::try_from(OF_USER_MAX).unwrap() {
+        for pid in 0..u32::try_from(HUNG_PER_USER_MAX).unwrap() {
             hold(readers, pid, 1000, &mut held);
             forgive(readers);
         }
-        assert_eq!(read(readers, 100, 1000), Err(Refusal::OfUser));
+        assert_eq!(read(readers, 100, 1000), Err(Refusal::UserLimit));
         assert_eq!(read(readers, 100, 1001), Ok(100));
     }
 
     #[test]
-    fn waiting_reads_of_all_users_are_bounded() {
+    fn hung_reads_of_all_users_are_bounded() {
         let readers = readers();
-        let left = |number| Read { number, pid: 0, uid: u32::try_from(number).unwrap(), is_left: true };
-        readers.state().reads.extend((0..u64::try_from(MAX).unwrap()).map(left));
-        assert_eq!(read(readers, 100, 2000), Err(Refusal::OfAll));
+        let hung = |number| Read { number, pid: 0, uid: u32::try_from(number).unwrap(), is_hung: true };
+        readers.state().reads.extend((0..u64::try_from(HUNG_MAX).unwrap()).map(hung));
+        assert_eq!(read(readers, 100, 2000), Err(Refusal::TotalLimit));
     }
 
     #[test]
-    fn time_for_which_a_user_keeps_readers_waiting_is_bounded() {
+    fn time_for_which_callers_wait_for_a_user_is_bounded() {
         let readers = readers();
-        // Each of them returns, but slowly.
-        let slow = |pid| {
-            readers
-                .read(
-                    pid,
-                    || Some(1000),
-                    || {
-                        thread::sleep(PATIENCE / 2);
-                        Ok(())
-                    },
-                )
-                .map_err(|error| refusal(&error))
+        let slow = || {
+            thread::sleep(Duration::from_millis(1));
+            Ok(())
         };
-        let mut reads = 0;
-        while slow(reads) != Err(Refusal::OfUser) {
-            wait_until_returned(readers);
-            reads += 1;
-            assert!(reads <= 30, "these take more than the burst");
-        }
+        readers.read(7, 1000, slow).unwrap();
+        assert!(!readers.state().waits.debt(1000, clock::monotonic()).is_zero(), "a read that sleeps is charged");
+        readers.state().waits.charge(1000, WAITS.burst, clock::monotonic());
+        assert_eq!(read(readers, 7, 1000), Err(Refusal::UserLimit));
         assert_eq!(read(readers, 100, 1001), Ok(100));
+    }
+
+    #[test]
+    fn caller_is_impatient_once_processes_of_many_users_have_kept_it_waiting() {
+        let now = clock::monotonic();
+        assert_eq!(patience(now), PATIENCE);
+        // No user has used up its own.
+        for _ in 0..21 {
+            charge_caller(PATIENCE, now);
+        }
+        assert_eq!(patience(now), PATIENCE_SHORT);
+        assert_eq!(thread::spawn(move || patience(now)).join().unwrap(), PATIENCE, "of another thread");
+        assert_eq!(patience(now + PATIENCE * WAITS_OF_CALLER.part), PATIENCE, "in time");
+    }
+
+    #[test]
+    fn read_that_hangs_is_charged_to_its_caller() {
+        let (readers, mut held) = (readers(), none());
+        hold(readers, 7, 1000, &mut held);
+        assert!(!OWN_WAITS.get().debt(WAITS_OF_CALLER, clock::monotonic()).is_zero());
     }
 
     #[test]
@@ -425,29 +459,44 @@ mod tests {
             }
             Ok(())
         };
-        readers.read(7, || Some(1000), computes).unwrap();
+        readers.read(7, 1000, computes).unwrap();
         assert!(readers.state().waits.debt(1000, clock::monotonic()).is_zero());
+    }
+
+    #[test]
+    fn processor_time_of_a_read_is_that_of_its_caller() {
+        let computes = || {
+            let begun = cpu_time::of_this_thread();
+            while cpu_time::of_this_thread().saturating_sub(begun) < PATIENCE {}
+            Ok(())
+        };
+        let begun = cpu_time::of_this_thread();
+        readers().read(7, 1000, computes).unwrap();
+        assert!(cpu_time::of_this_thread().saturating_sub(begun) >= PATIENCE);
     }
 
     #[test]
     fn few_threads_are_kept() {
         let (readers, mut held) = (readers(), none());
-        for pid in 0..u32::try_from(OF_USER_MAX).unwrap() {
+        for pid in 0..u32::try_from(HUNG_PER_USER_MAX).unwrap() {
             hold(readers, pid, 1000, &mut held);
             forgive(readers);
         }
         drop(held);
         wait_until_returned(readers);
+        let mut threads = HashSet::new();
         for pid in 0..100 {
-            assert_eq!(read(readers, pid, 1000), Ok(pid));
+            // Each thread has become idle or ended.
+            wait_until(|| readers.state().idle.len() == IDLE_MAX);
+            threads.insert(readers.read(pid, 1000, || Ok(thread::current().id())).unwrap());
         }
-        assert!(readers.state().idle.len() <= IDLE_MAX);
+        assert!(threads.len() <= IDLE_MAX, "{threads:?}");
     }
 
     #[test]
     fn panic_of_a_read_is_an_error() {
         let readers = readers();
-        let error = readers.read(7, || None, || -> io::Result<()> { panic!("by the test") }).unwrap_err();
+        let error = readers.read(7, 0, || -> io::Result<()> { panic!("by the test") }).unwrap_err();
         assert_eq!(error.to_string(), "its reader has ended");
         wait_until_returned(readers);
     }

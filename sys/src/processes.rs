@@ -4,8 +4,7 @@
 //! that of the first thread: a zombie, without memory and files. Data of all threads are therefore
 //! read from a live one ([`live_thread`]).
 //!
-//! A process can keep readers of some files waiting, as `stat` and `exe`: these are read by
-//! [`process_reads`]. `status` and `schedstat` are not among them.
+//! A process can make reads of its files hang: [`process_reads`] makes them.
 
 use std::{
     fs, io, iter,
@@ -102,7 +101,10 @@ pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
     let start_ticks = leader.starttime;
     // Of a process whose first thread has ended, only the others have memory.
     let other = match live_thread(roots, pid)? {
-        Some(thread) if thread != pid => stat_in(roots, pid, &task_folder(roots, pid, thread))?,
+        Some(thread) if thread != pid => {
+            let other = stat_in(roots, pid, &task_folder(roots, pid, thread))?;
+            Some(other.ok_or_else(|| io::Error::other("the thread whose image was to be read has ended"))?)
+        }
         _ => None,
     };
     let Stat { startcode, startstack, arg_start, env_start, .. } = other.unwrap_or(leader);
@@ -140,6 +142,14 @@ fn cpu_of(stat: &Stat) -> Duration {
 /// # Errors
 /// If unknown: a live thread may exist.
 pub fn live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
+    let own = roots.clone();
+    match process_reads::read(roots, pid, move || find_live_thread(&own, pid)) {
+        Err(error) if is_gone(&error) => Ok(None),
+        found => found,
+    }
+}
+
+fn find_live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
     match lives(&roots.proc.join(pid.to_string()))? {
         None => return Ok(None),
         Some(true) => return Ok(Some(pid)),
@@ -153,16 +163,16 @@ pub fn live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// Whether the thread of a folder has not exited; `None` if it does not exist.
+/// Whether the thread of a folder has not exited, which is to say that it has memory; `None` if it does not exist.
 fn lives(folder: &Path) -> io::Result<Option<bool>> {
-    let status = match fs::read(folder.join("status")) {
-        Ok(status) => status,
+    let sizes = match fs::read_to_string(folder.join("statm")) {
+        Ok(sizes) => sizes,
         Err(error) if is_gone(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let state = field(&status, "State:").and_then(|state| state.chars().next());
-    let state = state.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its status has no state"))?;
-    Ok(Some(!matches!(state, 'Z' | 'X' | 'x')))
+    let size_pages: Option<u64> = sizes.split_ascii_whitespace().next().and_then(|size| size.parse().ok());
+    let size_pages = size_pages.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its statm has no size"))?;
+    Ok(Some(size_pages > 0))
 }
 
 /// Folder in /proc of a live thread of the process, for data of all its threads; that of the
@@ -208,7 +218,8 @@ pub(crate) fn task_folder(roots: &Roots, pid: u32, thread: u32) -> PathBuf {
 /// Visible ancestors of a process, its parent first.
 pub fn ancestors(roots: &Roots, pid: u32) -> impl Iterator<Item = u32> + '_ {
     let parent = |pid: &u32| {
-        let status = fs::read(roots.proc.join(pid.to_string()).join("status")).ok()?;
+        let path = roots.proc.join(pid.to_string()).join("status");
+        let status = process_reads::read(roots, *pid, move || fs::read(path)).ok()?;
         field(&status, "PPid:")?.parse().ok().filter(|parent| *parent != 0)
     };
     iter::successors(Some(pid), parent).skip(1).take(DEPTH_MAX)
@@ -348,18 +359,18 @@ mod tests {
 
     #[test]
     fn unreadable_thread_state_is_an_error() {
-        let status = |state| format!("Name:\ta\nState:\t{state} (text)\n");
-        let machine = Machine::new().with("proc/7/status", status('Z'));
+        let exited = "0 0 0 0 0 0 0\n";
+        let machine = Machine::new().with("proc/7/statm", exited);
         assert_eq!(live_thread(&machine.roots, 7).unwrap(), None);
-        machine.write("proc/7/task/7/status", status('Z'));
-        machine.write("proc/7/task/9/status", status('S'));
+        machine.write("proc/7/task/7/statm", exited);
+        machine.write("proc/7/task/9/statm", "704 237 210 6 0 132 0\n");
         assert_eq!(live_thread(&machine.roots, 7).unwrap(), Some(9));
-        machine.write("proc/7/task/8/status/unreadable", "");
+        machine.write("proc/7/task/8/statm/unreadable", "");
         assert!(live_thread(&machine.roots, 7).is_err());
         for thread in 10_000..=10_000 + THREADS_MAX {
             machine.write(&format!("proc/8/task/{thread}/x"), "");
         }
-        machine.write("proc/8/status", status('Z'));
+        machine.write("proc/8/statm", exited);
         assert!(live_thread(&machine.roots, 8).unwrap_err().to_string().contains("more than 4096 threads"));
     }
 

@@ -1,8 +1,11 @@
 //! Filters of system calls (seccomp) that processes have installed, or began with.
 
-use std::{fs, io, iter};
+use std::{fs, io, iter, time::Duration};
 
-use crate::{processes, roots::Roots};
+use crate::{cpu_time, process_reads, processes, roots::Roots};
+
+/// Limit of the processor time for the threads of a process: some 10 µs each, but 10 ms with many groups.
+const CPU_MAX: Duration = Duration::from_millis(500);
 
 /// Number of filters of the calling thread; `None` if it is unknown, as of a filter before Linux 5.9.
 ///
@@ -15,10 +18,32 @@ pub fn own(roots: &Roots) -> io::Result<Option<u64>> {
 /// Whether all live threads of a process have this number of filters. Counts the threads that it looks at.
 ///
 /// # Errors
-/// If the threads, or the filters of one of them, are unknown, or there is none.
+/// If the threads, or the filters of one of them, are unknown, or there is none; and if it takes more than half
+/// a second of processor time.
 pub fn threads_have(roots: &Roots, pid: u32, filters: u64, threads: &mut usize) -> io::Result<bool> {
+    let own = roots.clone();
+    let (have, looked_at) = process_reads::read(roots, pid, move || {
+        let (begun, mut looked_at) = (cpu_time::of_this_thread(), 0);
+        let spent = || cpu_time::of_this_thread().saturating_sub(begun);
+        let have = threads_have_within(&own, pid, filters, &mut looked_at, spent);
+        Ok((have, looked_at))
+    })?;
+    *threads += looked_at;
+    have
+}
+
+fn threads_have_within(
+    roots: &Roots,
+    pid: u32,
+    filters: u64,
+    threads: &mut usize,
+    spent: impl Fn() -> Duration,
+) -> io::Result<bool> {
     let mut lives = false;
     for thread in iter::once(pid).chain(processes::other_threads(roots, pid)?) {
+        if spent() > CPU_MAX {
+            return Err(io::Error::other("the filters of its threads take too long to read"));
+        }
         *threads += 1;
         let status = match fs::read(processes::task_folder(roots, pid, thread).join("status")) {
             Ok(status) => status,
@@ -83,6 +108,22 @@ mod tests {
         set(9, "State:\tS (sleeping)\nSeccomp:\t2\n");
         assert!(have(1).is_err());
         assert_eq!(threads, 3 + 2 + 3 + 3);
+    }
+
+    #[test]
+    fn filters_that_take_too_long_to_read_are_unknown() {
+        let status = "State:\tR (running)\nSeccomp:\t0\nSeccomp_filters:\t0\n";
+        let machine =
+            crate::fake::Machine::new().with("proc/7/task/7/status", status).with("proc/7/task/8/status", status);
+        let reads = std::cell::Cell::new(0);
+        let spent = || {
+            reads.set(reads.get() + 1);
+            CPU_MAX / 2 * reads.get()
+        };
+        let mut threads = 0;
+        assert!(threads_have_within(&machine.roots, 7, 0, &mut threads, spent).unwrap());
+        let error = threads_have_within(&machine.roots, 7, 0, &mut threads, spent).unwrap_err();
+        assert!(error.to_string().contains("too long") && threads == 2, "{error}, {threads} threads");
     }
 
     #[test]

@@ -21,7 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file's node is its name: the process that opens it. One that shared a page with another would wait before its execve. */
+/* A file's inode number is its name, the pid of the process that opens it: programs that shared a page would wait for each
+   other before their execve. */
 enum { PAGE_BYTES = 4096, FOLDER = 1, FOR_EVER_SECONDS = 1000000 };
 static const char MOUNT[] = "/mnt";
 
