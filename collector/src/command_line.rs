@@ -6,6 +6,7 @@
 use std::{
     fs::File,
     io::Read,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,7 +15,7 @@ use sys::{Roots, processes};
 
 use crate::{
     lookup_cache::{LookupCache, Pace},
-    user_reads::UserReads,
+    user_reads::{self, UserReads},
 };
 
 /// A process may change its command line while it runs, which is seldom worth a read.
@@ -33,19 +34,29 @@ const CUT: char = '…';
 
 /// Command lines read so far.
 #[derive(Debug)]
-pub(crate) struct CommandLines(LookupCache<(ProcessId, String), String>);
+pub(crate) struct CommandLines {
+    read: LookupCache<(ProcessId, String), String>,
+    reads: Arc<UserReads>,
+}
 
 impl CommandLines {
     pub(crate) fn new(roots: &Roots) -> Self {
-        let (roots, reads) = (roots.clone(), UserReads::default());
-        let find = move |(process, _): &(ProcessId, String)| reads.read(&roots, process.pid, || read(&roots, *process));
-        Self(LookupCache::new(PACE, find))
+        let (roots, reads) = (roots.clone(), Arc::<UserReads>::default());
+        let of_users = Arc::clone(&reads);
+        let find =
+            move |(process, _): &(ProcessId, String)| of_users.read(&roots, process.pid, || read(&roots, *process));
+        Self { read: LookupCache::new(PACE, find), reads }
     }
 
     /// Known command line of a process with this name: with another name it likely runs another
     /// program.
     pub(crate) fn get(&self, process: ProcessId, name: &str) -> Option<String> {
-        self.0.get(&(process, name.to_owned()), Instant::now())
+        self.read.get(&(process, name.to_owned()), Instant::now())
+    }
+
+    /// Users whose command lines are not read.
+    pub(crate) fn warning(&self) -> Option<String> {
+        user_reads::warning("/proc/PID/cmdline", &self.reads)
     }
 }
 

@@ -13,15 +13,13 @@ use model::{Owner, ProcessId};
 use procfs::{ProcError, ProcResult, ProcessCGroups, prelude::FromRead, process::Process};
 use sys::{Roots, process_reads, processes};
 
-use crate::owner;
+use crate::{id_list, owner};
 
 /// Initial pid namespace, as in /proc/self/ns/pid (`PROC_PID_INIT_INO` of the kernel).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Interval of reads of the boot time, as the clock may be set.
 const BOOT_READ_EVERY: Duration = Duration::from_secs(1);
-/// Processes that are named in a warning.
-const NAMED_MAX: usize = 4;
 /// Limit of a cgroup file: a path has at most 4 KiB, and there is a line per hierarchy.
 const CGROUPS_MAX_BYTES: u64 = 256 << 10;
 
@@ -79,9 +77,9 @@ impl Processes {
         })
     }
 
-    /// Reason why some processes are not looked at.
-    pub(crate) fn waits() -> Option<String> {
-        waits_for(&process_reads::waiting())
+    /// Reason why the state of some processes is not known.
+    pub(crate) fn hung_reads() -> Option<String> {
+        hung_reads(&process_reads::hung_pids())
     }
 
     /// Process that made a VA space.
@@ -140,8 +138,10 @@ impl Processes {
 
     /// Identity of a process; `None` if it has exited.
     fn try_read(&self, id: ProcessId) -> ProcResult<Option<Identity>> {
-        // Opened once, so that all further reads are of the same process.
+        // Opened once, so that all further reads are of the same process. As it lives at the next one, so it did
+        // when its user was looked up.
         let process = Arc::new(self.open(id.pid)?);
+        let uid = processes::user(&self.roots, id.pid);
         let reader = Arc::clone(&process);
         let stat = process_reads::read(&self.roots, id.pid, move || Ok(reader.stat()))??;
         // A zombie has released its resources, and waits for its parent; but its other threads may
@@ -152,7 +152,11 @@ impl Processes {
         if is_dead || is_another {
             return Ok(None);
         }
-        let uid = process.status()?.ruid;
+        let Some(uid) = uid else {
+            // It has ended, or its user is not readable.
+            process.open_relative("status")?;
+            return Err(ProcError::Other("its user is unknown".to_owned()));
+        };
         let (cgroup, owner) = cgroup(&process).unwrap_or_default();
         Ok(Some(Identity { name: stat.comm, uid, cgroup, owner, started: None }))
     }
@@ -166,17 +170,17 @@ impl Processes {
     }
 }
 
-fn waits_for(waiting: &[u32]) -> Option<String> {
-    let pids: Vec<String> = waiting.iter().take(NAMED_MAX).map(u32::to_string).collect();
-    let more = if waiting.len() > NAMED_MAX { ", ..." } else { "" };
-    (!waiting.is_empty()).then(|| {
-        format!(
-            "{} processes keep readers of their files in /proc waiting (pid {}{more}): they count as alive, and new names or programs of \
-             theirs are not known",
-            waiting.len(),
-            pids.join(", ")
-        )
-    })
+fn hung_reads(pids: &[u32]) -> Option<String> {
+    let of = match pids.len() {
+        0 => return None,
+        1 => "a process".to_owned(),
+        count => format!("{count} processes"),
+    };
+    Some(format!(
+        "reads of files in /proc of {of} hang (pid {}): it counts as alive, and its new name or program is not known; so it is with other \
+         processes of the same user while too many hang",
+        id_list::of(pids.iter().copied())
+    ))
 }
 
 /// Path of the memory controller in version 1 if it is in use, otherwise of the unified hierarchy;
@@ -312,6 +316,13 @@ mod tests {
     }
 
     #[test]
+    fn name_that_is_no_text_hides_no_cgroup() {
+        let name = b"Name:\ta\xffb\nUid:\t1000\t0\t0\t0\n";
+        let Sighting::Here(identity) = read(&machine().with("proc/42/status", name), ID) else { panic!() };
+        assert_eq!((identity.uid, identity.cgroup), (1000, Some("/kubepods/pod1".into())));
+    }
+
+    #[test]
     fn process_with_an_unreadable_stat_is_unknown() {
         // A malformed file; and a folder in the place of a file, which fails as EACCES and EMFILE
         // do.
@@ -344,10 +355,12 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_keep_readers_waiting_are_named() {
-        assert_eq!(waits_for(&[]), None);
-        let warning = waits_for(&[7, 8, 9, 10, 11]).unwrap();
-        assert!(warning.starts_with("5 processes") && warning.contains("(pid 7, 8, 9, 10, ...)"), "{warning}");
+    fn processes_with_hung_reads_are_named() {
+        assert_eq!(hung_reads(&[]), None);
+        let warning = hung_reads(&[7]).unwrap();
+        assert!(warning.contains("of a process hang (pid 7)"), "{warning}");
+        let warning = hung_reads(&[7, 8, 9, 10, 11]).unwrap();
+        assert!(warning.contains("of 5 processes hang (pid 7, 8, 9, 10, ...)"), "{warning}");
     }
 
     #[test]

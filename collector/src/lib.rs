@@ -28,6 +28,7 @@ mod config;
 mod gpus;
 mod handle;
 mod history;
+mod id_list;
 mod identity;
 mod ledger;
 mod lookup_cache;

@@ -17,10 +17,10 @@ use model::ProcessId;
 use sys::{Roots, processes};
 
 use crate::{
-    clock,
+    clock, id_list,
     lookup_cache::{Hung, LookupCache, Pace},
     spans::{RANGES_MAX, Span, together},
-    user_reads::UserReads,
+    user_reads::{self, UserReads},
 };
 
 const PACE: Pace = Pace {
@@ -31,13 +31,12 @@ const PACE: Pace = Pace {
     running_max: 1,
     patience: Duration::from_secs(2),
 };
-/// Maximum of named processes whose read hangs.
-const NAMED_MAX: usize = 4;
 
 /// Known mappings.
 #[derive(Debug)]
 pub(crate) struct ManagedMemory {
     read: LookupCache<ProcessId, Managed>,
+    reads: Arc<UserReads>,
     /// Maximum of ranges of each process.
     ranges_max: Arc<AtomicUsize>,
 }
@@ -58,11 +57,12 @@ impl ManagedMemory {
     pub(crate) fn new(roots: &Roots) -> Self {
         let roots = roots.clone();
         let ranges_max = Arc::new(AtomicUsize::new(RANGES_MAX));
-        let (max, reads) = (Arc::clone(&ranges_max), UserReads::default());
+        let reads = Arc::<UserReads>::default();
+        let (max, of_users) = (Arc::clone(&ranges_max), Arc::clone(&reads));
         let find = move |process: &ProcessId| {
-            reads.read(&roots, process.pid, || read(&roots, *process, max.load(Ordering::Relaxed)))
+            of_users.read(&roots, process.pid, || read(&roots, *process, max.load(Ordering::Relaxed)))
         };
-        Self { read: LookupCache::new(PACE, find), ranges_max }
+        Self { read: LookupCache::new(PACE, find), reads, ranges_max }
     }
 
     /// Sets the maximum of ranges of each process.
@@ -75,23 +75,21 @@ impl ManagedMemory {
         self.read.get(&process, Instant::now())
     }
 
-    /// Processes whose mappings cannot be read, as they hold their memory maps.
-    pub(crate) fn warning(&self) -> Option<String> {
-        warning(&self.read.hung(Instant::now()))
+    /// Processes whose mappings cannot be read, as they hold their memory maps; users whose are not read.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        warning(&self.read.hung(Instant::now())).into_iter().chain(user_reads::warning("/proc/PID/maps", &self.reads))
     }
 }
 
 fn warning(hung: &Hung<ProcessId>) -> Option<String> {
     let Hung { keys, is_full } = hung;
-    let pids: Vec<_> = keys.iter().take(NAMED_MAX).map(|process| process.pid.to_string()).collect();
-    let more = if keys.len() > NAMED_MAX { ", ..." } else { "" };
     let others = if *is_full { "; at this number, no other is read until one of them is released" } else { "" };
     (!keys.is_empty()).then(|| {
         format!(
-            "/proc/PID/maps of {} processes cannot be read, as they hold their memory maps (pid {}{more}): their managed memory is as of the last \
+            "/proc/PID/maps of {} processes cannot be read, as they hold their memory maps (pid {}): their managed memory is as of the last \
              reading, or unknown{others}",
             keys.len(),
-            pids.join(", ")
+            id_list::of(keys.iter().map(|process| process.pid))
         )
     })
 }
@@ -144,17 +142,19 @@ mod tests {
         let made = Command::new("mkfifo").arg(machine.roots.proc.join("42/maps")).status().unwrap();
         assert!(made.success());
         let managed = ManagedMemory::new(&machine.roots);
+        let hung =
+            |managed: &ManagedMemory| managed.warnings().find(|warning| warning.contains("hold their memory maps"));
         let [hangs, reads] = [42, 43].map(|pid| ProcessId { pid, start_ticks: 7 });
         let deadline = Instant::now() + Duration::from_mins(2);
         while managed.of(hangs).is_some() || managed.of(reads).is_none() {
-            assert!(Instant::now() < deadline, "{:?}", managed.warning());
+            assert!(Instant::now() < deadline, "{:?}", hung(&managed));
             thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(managed.of(reads).unwrap().bytes, 4096);
-        assert!(managed.warning().unwrap().contains("(pid 42)"));
+        assert!(hung(&managed).unwrap().contains("(pid 42)"));
         // Once it is released there is no warning any more.
         fs::write(machine.roots.proc.join("42/maps"), "").unwrap();
-        while managed.warning().is_some() {
+        while hung(&managed).is_some() {
             assert!(Instant::now() < deadline);
             thread::sleep(Duration::from_millis(10));
         }

@@ -12,8 +12,12 @@ use sys::{
     cpu_time, processes,
 };
 
+use crate::id_list;
+
 /// Time that reads of a user's processes take, and for which these keep them waiting.
 const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
+/// Limit of what is charged for one read: one that hangs for days is not paid for as long.
+const READ_MAX: Duration = Duration::from_secs(10);
 /// Reads in progress for a user, those that hang included.
 const READS_MAX: usize = 2;
 
@@ -31,6 +35,15 @@ struct State {
     in_progress: BTreeMap<u32, usize>,
 }
 
+/// Read in progress on this thread, which is charged when it ends.
+struct InProgress<'a> {
+    reads: &'a UserReads,
+    uid: u32,
+    begun: Instant,
+    cpu: Duration,
+    sleeps: i64,
+}
+
 impl Default for UserReads {
     fn default() -> Self {
         let state = State { accounts: Accounts::new(ALLOWANCE), in_progress: BTreeMap::new() };
@@ -46,13 +59,19 @@ impl UserReads {
         if !self.state().begin(uid, self.begun.elapsed()) {
             return None;
         }
-        let (begun, sleeps) = ((Instant::now(), cpu_time::of_this_thread()), cpu_time::sleeps_of_this_thread());
-        let found = read();
-        // Time for which others had the processor is not the user's.
-        let has_slept = cpu_time::sleeps_of_this_thread() != sleeps;
-        let spent = if has_slept { begun.0.elapsed() } else { cpu_time::of_this_thread().saturating_sub(begun.1) };
-        self.state().end(uid, spent, self.begun.elapsed());
-        found
+        let _in_progress = InProgress {
+            reads: self,
+            uid,
+            begun: Instant::now(),
+            cpu: cpu_time::of_this_thread(),
+            sleeps: cpu_time::sleeps_of_this_thread(),
+        };
+        read()
+    }
+
+    /// Users whose processes are not read for a while.
+    pub(crate) fn over(&self) -> Vec<u32> {
+        self.state().accounts.over(self.begun.elapsed()).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -71,12 +90,34 @@ impl State {
     }
 
     fn end(&mut self, uid: u32, spent: Duration, now: Duration) {
-        self.accounts.charge(uid, spent, now);
+        self.accounts.charge(uid, spent.min(READ_MAX), now);
         if let Some(in_progress) = self.in_progress.get_mut(&uid) {
             *in_progress -= 1;
         }
         self.in_progress.retain(|_, in_progress| *in_progress > 0);
     }
+}
+
+impl Drop for InProgress<'_> {
+    fn drop(&mut self) {
+        // Time for which others had the processor is not the user's.
+        let has_slept = cpu_time::sleeps_of_this_thread() != self.sleeps;
+        let spent = if has_slept { self.begun.elapsed() } else { cpu_time::of_this_thread().saturating_sub(self.cpu) };
+        self.reads.state().end(self.uid, spent, self.reads.begun.elapsed());
+    }
+}
+
+/// Names the users whose processes' files of this path are not read for a while.
+pub(crate) fn warning(path: &str, reads: &UserReads) -> Option<String> {
+    let users = reads.over();
+    (!users.is_empty()).then(|| {
+        format!(
+            "{path} of processes of {} users is not read for a while, as reads of it took too long (uid {}): what it holds is as of the \
+             last reading, or unknown",
+            users.len(),
+            id_list::of(users.iter().copied())
+        )
+    })
 }
 
 #[cfg(test)]
@@ -103,9 +144,11 @@ mod tests {
     fn user_whose_reads_take_too_long_is_not_read_for_a_while() {
         let (reads, machine) = (UserReads::default(), machine());
         assert_eq!([42, 45].map(|pid| pid_of(&reads, &machine, pid)), [Some(42), Some(45)]);
-        reads.state().accounts.charge(1000, Duration::from_hours(1), reads.begun.elapsed());
+        reads.state().begin(1000, reads.begun.elapsed());
+        reads.state().end(1000, Duration::from_hours(1), reads.begun.elapsed());
         assert_eq!([42, 45].map(|pid| pid_of(&reads, &machine, pid)), [None, Some(45)]);
-        assert!(!reads.state().accounts.is_over(1000, Duration::from_hours(51)), "for a while");
+        assert_eq!(reads.over(), [1000]);
+        assert!(!reads.state().accounts.is_over(1000, Duration::from_mins(9)), "for a while");
     }
 
     #[test]
@@ -118,6 +161,14 @@ mod tests {
         };
         reads.read(&machine.roots, 42, waits);
         assert!(reads.state().accounts.debt(1000, reads.begun.elapsed()) > pause / 2);
+    }
+
+    #[test]
+    fn read_that_panics_is_over() {
+        let (reads, machine) = (UserReads::default(), machine());
+        let panics = || reads.read(&machine.roots, 42, || -> Option<()> { panic!("by the test") });
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert!(reads.state().in_progress.is_empty());
     }
 
     #[test]
