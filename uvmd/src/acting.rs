@@ -4,16 +4,15 @@
 //! It runs on a separate thread, which reads files and waits for the actuator's workers; neither
 //! the collector nor a request waits for it. While every process is in observe mode, it only checks
 //! whether that has changed. `actuation`: execution of orders. `board`: published decisions.
-//! `state`: persistent state. `withdrawal`: its end.
+//! `executables`: programs of processes. `state`: persistent state. `withdrawal`: its end.
 
 mod actuation;
 mod board;
+mod executables;
 mod state;
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    io::ErrorKind,
-    path::PathBuf,
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,13 +28,14 @@ use actuator::{Journal, headroom};
 use anyhow::{Context, anyhow};
 pub(crate) use board::{Board, BoardReader};
 use collector::Snapshots;
+use executables::Executables;
 use model::{
     Call, CallResult, Decision, Directive, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process,
     ProcessId, Snapshot, Verdicts, api, decision::Event,
 };
 use policy::act::Scene;
 pub(crate) use state::JOURNAL_FILE;
-use sys::{Roots, processes};
+use sys::{Roots, clock, processes};
 use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
 
@@ -150,7 +150,7 @@ struct Loop {
     actuation: Actuation,
     meter: Box<dyn LinkMeter>,
     roots: Roots,
-    executables: BTreeMap<ProcessId, Option<PathBuf>>,
+    executables: Executables,
     board: Board,
     was_on: bool,
     /// Begin of the interval, by the calendar and by the monotonic clock.
@@ -168,7 +168,7 @@ impl Loop {
             actuation,
             meter,
             roots,
-            executables: BTreeMap::new(),
+            executables: Executables::default(),
             board,
             was_on,
             began: (SystemTime::now(), Instant::now()),
@@ -275,19 +275,14 @@ impl Loop {
     /// Directives of the living processes that have one.
     fn directives(&mut self, snapshot: &Snapshot) -> BTreeMap<ProcessId, Directive> {
         let living: Vec<&Process> = snapshot.processes.iter().filter(|process| process.exited_at.is_none()).collect();
-        self.executables.retain(|process, _| living.iter().any(|living| living.id == *process));
+        let mut ids: Vec<ProcessId> = living.iter().map(|process| process.id).collect();
+        ids.sort_unstable();
+        self.executables.retain(&ids);
         let mut directives = BTreeMap::new();
         for process in living {
-            if let Entry::Vacant(unread) = self.executables.entry(process.id) {
-                match processes::executable(&self.roots, process.id.pid) {
-                    // It keeps its readers waiting, and is read again later.
-                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
-                    read => {
-                        unread.insert(read.ok());
-                    }
-                }
-            }
-            let executable = self.executables.get(&process.id).and_then(Option::as_deref);
+            let read = || processes::executable(&self.roots, process.id.pid);
+            // An override for its program could keep uvmd from acting on it.
+            let Ok(executable) = self.executables.get(process.id, clock::monotonic(), read) else { continue };
             let directive = self.parts.rules.directive(process, executable);
             if directive.mode != Mode::Observe {
                 directives.insert(process.id, directive);
