@@ -37,9 +37,12 @@ UVMD_CARGO_DEB_VERSION=3.8.0
 UVMD_CARGO_RPM_VERSION=0.21.1
 # Debian has none, in no suite.
 UVMD_CARGO_DENY_VERSION=0.20.2
+# What runs the tests, where the machine has none.
+UVMD_NEXTEST_VERSION=0.9.143
 UVMD_CARGO_DEB=$UVMD_CACHE/cargo-deb-$UVMD_CARGO_DEB_VERSION
 UVMD_CARGO_RPM=$UVMD_CACHE/cargo-generate-rpm-$UVMD_CARGO_RPM_VERSION
 UVMD_CARGO_DENY=$UVMD_CACHE/cargo-deny-$UVMD_CARGO_DENY_VERSION
+UVMD_NEXTEST=$UVMD_CACHE/cargo-nextest-$UVMD_NEXTEST_VERSION
 # The JSON schemas of CycloneDX, of the version in tests/scripts/cyclonedx.requirements.
 UVMD_CYCLONEDX=$UVMD_CACHE/cyclonedx-schemas-11.12.0
 UVMD_SCHEMATHESIS_VERSION=4.32.5

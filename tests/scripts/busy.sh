@@ -6,7 +6,7 @@ cd "$UVMD_ROOT"
 
 BUSY=16
 # What is built has nothing to show here.
-cargo test --locked --workspace --no-run --quiet
+cargo nextest run --locked --workspace --no-run
 scripts/build --lab
 busy=()
 trap 'kill "${busy[@]}" 2>/dev/null || true' EXIT
@@ -14,7 +14,7 @@ for _ in $(seq "$BUSY"); do
   (while :; do :; done) &
   busy+=($!)
 done
-cargo test --locked --workspace --no-fail-fast --quiet
+cargo nextest run --locked --workspace
 scripts/lab run pingpong --once
 for process in "${busy[@]}"; do
   kill -0 "$process" || die "process $process is not busy any more"
