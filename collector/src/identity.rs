@@ -11,7 +11,11 @@ use std::{
 use abi::Lifecycle;
 use model::{Owner, ProcessId};
 use procfs::{ProcError, ProcResult, ProcessCGroups, prelude::FromRead, process::Process};
-use sys::{Roots, process_reads, processes};
+use sys::{
+    Roots,
+    process_reads::{self, Hung},
+    processes,
+};
 
 use crate::{id_list, owner};
 
@@ -79,7 +83,7 @@ impl Processes {
 
     /// Reason why the state of some processes is not known.
     pub(crate) fn hung_reads() -> Option<String> {
-        hung_reads(&process_reads::hung_pids())
+        hung_reads(&process_reads::hung())
     }
 
     /// Process that made a VA space.
@@ -170,16 +174,20 @@ impl Processes {
     }
 }
 
-fn hung_reads(pids: &[u32]) -> Option<String> {
-    let of = match pids.len() {
+fn hung_reads(hung: &Hung) -> Option<String> {
+    let of = match hung.pids.len() + hung.ended {
         0 => return None,
         1 => "a process".to_owned(),
         count => format!("{count} processes"),
     };
+    let named = match (id_list::of(hung.pids.iter().copied()), hung.ended) {
+        (pids, 0) => format!("pid {pids}"),
+        (pids, ended) if pids.is_empty() => format!("{ended} ended"),
+        (pids, ended) => format!("pid {pids}; {ended} ended"),
+    };
     Some(format!(
-        "reads of files in /proc of {of} hang (pid {}): it counts as alive, and its new name or program is not known; so it is with other \
-         processes of the same user while too many hang",
-        id_list::of(pids.iter().copied())
+        "reads of files in /proc of {of} hang ({named}): one that has not ended counts as alive, and its new name or program is not known; so it \
+         is with other processes of the same user while too many hang"
     ))
 }
 
@@ -356,11 +364,14 @@ mod tests {
 
     #[test]
     fn processes_with_hung_reads_are_named() {
-        assert_eq!(hung_reads(&[]), None);
-        let warning = hung_reads(&[7]).unwrap();
+        let hung_reads = |pids: &[u32], ended| hung_reads(&Hung { pids: pids.to_vec(), ended });
+        assert_eq!(hung_reads(&[], 0), None);
+        let warning = hung_reads(&[7], 0).unwrap();
         assert!(warning.contains("of a process hang (pid 7)"), "{warning}");
-        let warning = hung_reads(&[7, 8, 9, 10, 11]).unwrap();
+        let warning = hung_reads(&[7, 8, 9, 10, 11], 0).unwrap();
         assert!(warning.contains("of 5 processes hang (pid 7, 8, 9, 10, ...)"), "{warning}");
+        assert!(hung_reads(&[7], 2).unwrap().contains("of 3 processes hang (pid 7; 2 ended)"));
+        assert!(hung_reads(&[], 1).unwrap().contains("of a process hang (1 ended)"));
     }
 
     #[test]

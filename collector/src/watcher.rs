@@ -10,7 +10,11 @@
 //! * `tenants`: holders of map entries; `budget`, `turn`: limits of reads of /proc for processes
 //! * `snapshot`: output
 
-use std::{future, sync::Arc, time::SystemTime};
+use std::{
+    future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use aya::maps::MapError;
 use model::DriverInfo;
@@ -57,6 +61,8 @@ use verdict::verdict;
 
 /// Processes checked per second. A check takes some 100 µs.
 const LOOKS_MAX: usize = 512;
+/// Time for them. Those that are left have their turn in the next second.
+const LOOKS_TIME_MAX: Duration = Duration::from_millis(250);
 /// Destroyed VA spaces not yet read for the last time at which the reading does not wait, as the
 /// counts would fill up.
 const BACKLOG_MAX: usize = 64;
@@ -238,7 +244,12 @@ impl Watcher {
     pub(crate) fn look_at_processes(&mut self) {
         let now = self.clock.now();
         let present = self.ledger.present();
+        let begun = Instant::now();
         for process in self.turn.take(&present, LOOKS_MAX) {
+            if begun.elapsed() > LOOKS_TIME_MAX {
+                self.turn.resume_at(process);
+                break;
+            }
             self.ledger.seen(process, self.processes.read(process), now);
             let name = self.ledger.name(process);
             if let Some(line) = name.and_then(|name| self.command_lines.get(process, name)) {

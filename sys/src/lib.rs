@@ -53,6 +53,7 @@ pub mod preconditions;
 pub mod private;
 pub mod process_reads;
 mod process_status;
+mod process_users;
 pub mod processes;
 pub mod roots;
 pub mod sandbox;

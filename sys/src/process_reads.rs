@@ -26,6 +26,7 @@ use std::{
     cell::Cell,
     fmt,
     io::{self, ErrorKind},
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -40,24 +41,29 @@ use thiserror::Error;
 use crate::{
     Roots, clock,
     cpu_budget::{Account, Accounts, Allowance},
-    cpu_time, process_status,
+    cpu_time,
+    process_users::{Folder, FolderId},
 };
 
 /// Time for which a caller waits for a read that sleeps.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The same for a caller that has waited too long for others.
 const PATIENCE_SHORT: Duration = Duration::from_millis(1);
-/// The same for one that computes, or waits for a processor.
-const PATIENCE_RUNNING: Duration = Duration::from_secs(5);
+/// The same, both, for one that computes, or waits for a processor.
+const PATIENCE_RUNNING: Duration = Duration::from_secs(1);
+const PATIENCE_RUNNING_SHORT: Duration = PATIENCE;
+/// Processor time of a read that is not charged.
+const CPU_FREE: Duration = Duration::from_millis(10);
+/// Limit of what is charged for a read that has slept and returned: beyond it, it has waited for a processor.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// Limit on hung reads, of the processes of all users.
 const HUNG_MAX: usize = 256;
 /// Limit on hung reads of the processes of one user. Threads that read at the same time may exceed it by
 /// one each.
 pub const HUNG_PER_USER_MAX: usize = 8;
-/// Time for which callers wait for reads that sleep, of the processes of one user.
+/// Time for which callers wait for reads that sleep or compute, of the processes of one user.
 const WAITS: Allowance = Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None };
-/// Time for which one thread waits for reads that sleep, of the processes of all users, with its whole
-/// patience.
+/// The same for one caller, of the processes of all users, with its whole patience.
 const WAITS_OF_CALLER: Allowance = Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None };
 /// Threads that are kept for further reads.
 const IDLE_MAX: usize = 4;
@@ -100,16 +106,29 @@ pub fn read<T: Send + 'static>(
     pid: u32,
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    READERS.read(pid, process_status::payer(roots, pid)?, read)
+    let path = roots.proc.join(pid.to_string());
+    let folder = Folder::of(&path)?;
+    READERS.read(&Target { pid, folder: folder.id, path, uid: folder.payer() }, read)
 }
 
-/// Processes with hung reads, in the order of their ids.
+/// Processes whose reads hang.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hung {
+    /// Those that exist, in the order of their ids.
+    pub pids: Vec<u32>,
+    /// Number of those that have ended.
+    pub ended: usize,
+}
+
+/// Processes whose reads hang.
 #[must_use]
-pub fn hung_pids() -> Vec<u32> {
-    let mut pids: Vec<u32> = READERS.state().hung().map(|read| read.pid).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    pids
+pub fn hung() -> Hung {
+    let mut targets: Vec<Target> = READERS.state().hung().map(|read| read.target.clone()).collect();
+    targets.sort_unstable_by_key(|target| (target.pid, target.folder));
+    targets.dedup_by_key(|target| target.folder);
+    let (here, ended): (Vec<Target>, Vec<Target>) =
+        targets.into_iter().partition(|target| Folder::of(&target.path).is_ok_and(|folder| folder.id == target.folder));
+    Hung { pids: here.iter().map(|target| target.pid).collect(), ended: ended.len() }
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -131,10 +150,19 @@ struct State {
 #[derive(Debug)]
 struct Read {
     number: u64,
+    target: Target,
+    is_hung: bool,
+}
+
+/// Process whose files are read.
+#[derive(Clone, Debug)]
+struct Target {
     pid: u32,
+    /// Its folder, which distinguishes it from a later process with its pid: a read may outlive it.
+    folder: FolderId,
+    path: PathBuf,
     /// User who is charged.
     uid: u32,
-    is_hung: bool,
 }
 
 /// Read that is removed from those of the readers once it has returned.
@@ -160,13 +188,12 @@ impl Readers {
 
     fn read<T: Send + 'static>(
         &'static self,
-        pid: u32,
-        uid: u32,
+        target: &Target,
         read: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let begun = Instant::now();
         let thread = Arc::new(AtomicU32::new(0));
-        let (number, answers) = self.start(pid, uid, &thread, read)?;
+        let (number, answers) = self.start(target, &thread, read)?;
         let answer = match wait(&answers, begun, &thread) {
             Err(RecvTimeoutError::Timeout) if self.state().mark_hung(number) => None,
             // It has returned just now, and its answer comes.
@@ -174,10 +201,11 @@ impl Readers {
             Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("its reader has ended")),
             Ok(answer) => Some(answer),
         };
-        if answer.as_ref().is_none_or(|answer| answer.has_slept) {
+        let spent = answer.as_ref().map_or_else(|| begun.elapsed(), |answer| answer.charge(begun.elapsed()));
+        if !spent.is_zero() {
             let now = clock::monotonic();
-            self.state().waits.charge(uid, begun.elapsed(), now);
-            charge_caller(begun.elapsed(), now);
+            self.state().waits.charge(target.uid, spent, now);
+            charge_caller(spent, now);
         }
         let Some(Answer { result, cpu, .. }) = answer else { return Err(Refusal::Hung.into()) };
         cpu_time::add_to_this_thread(cpu);
@@ -187,17 +215,16 @@ impl Readers {
     /// Has a thread make a read, unless that is refused. The thread's id is known once it begins.
     fn start<T: Send + 'static>(
         &'static self,
-        pid: u32,
-        uid: u32,
+        target: &Target,
         thread: &Arc<AtomicU32>,
         read: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<(u64, Receiver<Answer<T>>)> {
         let (sender, answers) = mpsc::channel();
         let mut state = self.state();
-        state.admit(pid, uid, clock::monotonic())?;
+        state.admit(target, clock::monotonic())?;
         state.last += 1;
         let number = state.last;
-        state.reads.push(Read { number, pid, uid, is_hung: false });
+        state.reads.push(Read { number, target: target.clone(), is_hung: false });
         let idle = state.idle.pop();
         drop(state);
         let returns = Returns { readers: self, number };
@@ -242,9 +269,13 @@ impl Readers {
     }
 }
 
-/// Time for which the current thread waits for a read that sleeps.
-fn patience(now: Duration) -> Duration {
-    if OWN_WAITS.get().is_over(WAITS_OF_CALLER, now) { PATIENCE_SHORT } else { PATIENCE }
+/// Time for which the current thread waits for a read that sleeps, and for one that runs.
+fn patience(now: Duration) -> [Duration; 2] {
+    if OWN_WAITS.get().is_over(WAITS_OF_CALLER, now) {
+        [PATIENCE_SHORT, PATIENCE_RUNNING_SHORT]
+    } else {
+        [PATIENCE, PATIENCE_RUNNING]
+    }
 }
 
 /// Charges the current thread for a wait.
@@ -254,14 +285,14 @@ fn charge_caller(waited: Duration, now: Duration) {
     OWN_WAITS.set(account);
 }
 
-/// Waits for an answer: for the current thread's patience if the reader sleeps then.
+/// Waits for an answer, for the current thread's patience.
 fn wait<T>(answers: &Receiver<Answer<T>>, begun: Instant, thread: &AtomicU32) -> Result<Answer<T>, RecvTimeoutError> {
-    let patience = patience(clock::monotonic());
+    let [sleeping, running] = patience(clock::monotonic());
     loop {
-        match answers.recv_timeout(patience) {
+        match answers.recv_timeout(sleeping) {
             Err(RecvTimeoutError::Timeout) => {
                 let id = thread.load(Ordering::Relaxed);
-                if begun.elapsed() >= PATIENCE_RUNNING || id != 0 && is_asleep(id) {
+                if begun.elapsed() >= running || id != 0 && is_asleep(id) {
                     return Err(RecvTimeoutError::Timeout);
                 }
             }
@@ -274,7 +305,18 @@ fn wait<T>(answers: &Receiver<Answer<T>>, begun: Instant, thread: &AtomicU32) ->
 fn is_asleep(thread: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap_or_default();
     let state = status.lines().find_map(|line| line.strip_prefix("State:"));
-    !state.is_some_and(|state| state.trim_start().starts_with('R'))
+    // Unknown where it is not readable, as with too many open files.
+    state.is_some_and(|state| !state.trim_start().starts_with('R'))
+}
+
+// === impl Answer ===
+
+impl<T> Answer<T> {
+    /// What a read costs its user and the caller, after this time.
+    fn charge(&self, elapsed: Duration) -> Duration {
+        let slept = if self.has_slept { elapsed.min(SLEEP_MAX) } else { Duration::ZERO };
+        slept.max(self.cpu.saturating_sub(CPU_FREE))
+    }
 }
 
 // === impl State ===
@@ -284,11 +326,12 @@ impl State {
         self.reads.iter().filter(|read| read.is_hung)
     }
 
-    fn admit(&self, pid: u32, uid: u32, now: Duration) -> Result<(), Refusal> {
-        if self.hung().any(|read| read.pid == pid) {
+    fn admit(&self, target: &Target, now: Duration) -> Result<(), Refusal> {
+        if self.hung().any(|read| read.target.folder == target.folder) {
             return Err(Refusal::Hung);
         }
-        if self.waits.is_over(uid, now) || self.hung().filter(|read| read.uid == uid).count() >= HUNG_PER_USER_MAX {
+        let of_user = self.hung().filter(|read| read.target.uid == target.uid).count();
+        if self.waits.is_over(target.uid, now) || of_user >= HUNG_PER_USER_MAX {
             return Err(Refusal::UserLimit);
         }
         if self.hung().count() >= HUNG_MAX { Err(Refusal::TotalLimit) } else { Ok(()) }
@@ -340,11 +383,15 @@ mod tests {
         let wait = Mutex::new(wait);
         held.0.push(release);
         readers
-            .read(pid, uid, move || {
+            .read(&target(pid, uid), move || {
                 let _ = wait.lock().unwrap().recv();
                 Ok(())
             })
             .unwrap_err()
+    }
+
+    fn target(pid: u32, uid: u32) -> Target {
+        Target { pid, folder: (0, pid.into(), 0, 0), path: PathBuf::new(), uid }
     }
 
     fn refusal(error: &io::Error) -> Refusal {
@@ -353,7 +400,7 @@ mod tests {
     }
 
     fn read(readers: &'static Readers, pid: u32, uid: u32) -> Result<u32, Refusal> {
-        readers.read(pid, uid, move || Ok(pid)).map_err(|error| refusal(&error))
+        readers.read(&target(pid, uid), move || Ok(pid)).map_err(|error| refusal(&error))
     }
 
     fn none() -> Held {
@@ -379,7 +426,7 @@ mod tests {
     fn result_and_error_are_those_of_the_read() {
         let readers = readers();
         assert_eq!(read(readers, 7, 1000), Ok(7));
-        let missing: io::Result<()> = readers.read(7, 0, || Err(ErrorKind::NotFound.into()));
+        let missing: io::Result<()> = readers.read(&target(7, 0), || Err(ErrorKind::NotFound.into()));
         assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
         wait_until_returned(readers);
     }
@@ -410,7 +457,7 @@ mod tests {
     #[test]
     fn hung_reads_of_all_users_are_bounded() {
         let readers = readers();
-        let hung = |number| Read { number, pid: 0, uid: u32::try_from(number).unwrap(), is_hung: true };
+        let hung = |number| Read { number, target: target(0, u32::try_from(number).unwrap()), is_hung: true };
         readers.state().reads.extend((0..u64::try_from(HUNG_MAX).unwrap()).map(hung));
         assert_eq!(read(readers, 100, 2000), Err(Refusal::TotalLimit));
     }
@@ -422,7 +469,7 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
             Ok(())
         };
-        readers.read(7, 1000, slow).unwrap();
+        readers.read(&target(7, 1000), slow).unwrap();
         assert!(!readers.state().waits.debt(1000, clock::monotonic()).is_zero(), "a read that sleeps is charged");
         readers.state().waits.charge(1000, WAITS.burst, clock::monotonic());
         assert_eq!(read(readers, 7, 1000), Err(Refusal::UserLimit));
@@ -432,14 +479,14 @@ mod tests {
     #[test]
     fn caller_is_impatient_once_processes_of_many_users_have_kept_it_waiting() {
         let now = clock::monotonic();
-        assert_eq!(patience(now), PATIENCE);
+        assert_eq!(patience(now), [PATIENCE, PATIENCE_RUNNING]);
         // No user has used up its own.
         for _ in 0..21 {
             charge_caller(PATIENCE, now);
         }
-        assert_eq!(patience(now), PATIENCE_SHORT);
-        assert_eq!(thread::spawn(move || patience(now)).join().unwrap(), PATIENCE, "of another thread");
-        assert_eq!(patience(now + PATIENCE * WAITS_OF_CALLER.part), PATIENCE, "in time");
+        assert_eq!(patience(now), [PATIENCE_SHORT, PATIENCE_RUNNING_SHORT]);
+        assert_eq!(thread::spawn(move || patience(now)).join().unwrap()[0], PATIENCE, "of another thread");
+        assert_eq!(patience(now + PATIENCE * WAITS_OF_CALLER.part)[0], PATIENCE, "in time");
     }
 
     #[test]
@@ -450,17 +497,20 @@ mod tests {
     }
 
     #[test]
-    fn read_that_computes_is_waited_for_and_costs_its_user_nothing() {
-        let readers = readers();
-        let computes = || {
-            let (begun, mut sum) = (Instant::now(), 0_u64);
-            while begun.elapsed() < PATIENCE * 3 {
-                sum = std::hint::black_box(sum + 1);
-            }
-            Ok(())
-        };
-        readers.read(7, 1000, computes).unwrap();
-        assert!(readers.state().waits.debt(1000, clock::monotonic()).is_zero());
+    fn read_is_charged_with_its_sleep_and_with_more_than_a_little_processor_time() {
+        let charge = |has_slept, cpu, elapsed| Answer { result: Ok(()), has_slept, cpu }.charge(elapsed);
+        assert_eq!(charge(false, CPU_FREE, PATIENCE), Duration::ZERO, "others had the processor");
+        assert_eq!(charge(false, PATIENCE, PATIENCE), PATIENCE.saturating_sub(CPU_FREE));
+        assert_eq!(charge(true, CPU_FREE, PATIENCE), PATIENCE);
+        assert_eq!(charge(true, CPU_FREE, Duration::from_secs(4)), SLEEP_MAX, "others had the processor");
+    }
+
+    #[test]
+    fn hung_read_of_an_ended_process_refuses_no_later_one_with_its_pid() {
+        let (readers, mut held) = (readers(), none());
+        hold(readers, 7, 1000, &mut held);
+        let later = Target { folder: (0, 8, 0, 0), ..target(7, 1001) };
+        assert!(readers.read(&later, || Ok(())).is_ok());
     }
 
     #[test]
@@ -471,7 +521,7 @@ mod tests {
             Ok(())
         };
         let begun = cpu_time::of_this_thread();
-        readers().read(7, 1000, computes).unwrap();
+        readers().read(&target(7, 1000), computes).unwrap();
         assert!(cpu_time::of_this_thread().saturating_sub(begun) >= PATIENCE);
     }
 
@@ -488,7 +538,7 @@ mod tests {
         for pid in 0..100 {
             // Each thread has become idle or ended.
             wait_until(|| readers.state().idle.len() == IDLE_MAX);
-            threads.insert(readers.read(pid, 1000, || Ok(thread::current().id())).unwrap());
+            threads.insert(readers.read(&target(pid, 1000), || Ok(thread::current().id())).unwrap());
         }
         assert!(threads.len() <= IDLE_MAX, "{threads:?}");
     }
@@ -496,7 +546,7 @@ mod tests {
     #[test]
     fn panic_of_a_read_is_an_error() {
         let readers = readers();
-        let error = readers.read(7, 0, || -> io::Result<()> { panic!("by the test") }).unwrap_err();
+        let error = readers.read(&target(7, 0), || -> io::Result<()> { panic!("by the test") }).unwrap_err();
         assert_eq!(error.to_string(), "its reader has ended");
         wait_until_returned(readers);
     }

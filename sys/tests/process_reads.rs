@@ -84,7 +84,7 @@ fn programs_that_hang_in_their_execve_hang_no_reader_and_are_alive() {
         assert!(processes::user(&roots, *pid).is_none_or(|uid| Some(uid) == own_uid));
         assert!(processes::ancestors(&roots, *pid).next().is_none_or(|parent| parent == slow.0.id()));
     }
-    let hung = process_reads::hung_pids();
+    let hung = process_reads::hung().pids;
     println!("reads of {} of {PROGRAMS} hang", hung.len());
     assert!(hung.iter().all(|pid| pids.contains(pid)) && hung.len() <= process_reads::HUNG_PER_USER_MAX, "{hung:?}");
     // Of the kernels that were tried, this one is known to hang them.
@@ -103,5 +103,5 @@ fn programs_that_hang_in_their_execve_hang_no_reader_and_are_alive() {
     other.wait().unwrap();
     // Once their server is dead, so are they.
     drop(slow);
-    wait_until("its reads return", || process_reads::hung_pids().is_empty());
+    wait_until("its reads return", || process_reads::hung() == process_reads::Hung::default());
 }

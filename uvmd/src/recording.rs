@@ -38,8 +38,8 @@ const ANSWERS_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     recordings: Arc<Recordings>,
-    is_enabled: bool,
-    turns: Turns,
+    /// Turns of its thread, by which it shows that it works; `None` where recordings are not enabled.
+    turns: Option<Turns>,
 }
 
 /// Calls of a process since a count of them.
@@ -64,20 +64,20 @@ impl Recorder {
         let (node_max, user_max) = (config.max.0 as usize, config.max_per_user.0 as usize);
         let quotas = Quotas { window_bytes: WINDOW_BYTES, user_max, node_max };
         let recordings = Arc::new(Recordings::new(Roots::default(), quotas));
-        let turns = Turns::of("the recorder");
-        if config.enabled {
-            let (weak, turns) = (Arc::downgrade(&recordings), turns.clone());
+        let turns = config.enabled.then(|| Turns::of("the recorder"));
+        if let Some(turns) = turns.clone() {
+            let weak = Arc::downgrade(&recordings);
             let thread = thread::Builder::new().name("recorder".to_owned());
             let run = move || run(&weak, &snapshots, &turns);
             thread.spawn(run).context("cannot start the thread that reads recordings")?;
         }
-        Ok(Self { recordings, is_enabled: config.enabled, turns })
+        Ok(Self { recordings, turns })
     }
 
     /// Recordings that only [`Self::poll`] reads any further.
     #[cfg(test)]
     pub(crate) fn of(recordings: Recordings) -> Self {
-        Self { recordings: Arc::new(recordings), is_enabled: true, turns: Turns::of("the recorder") }
+        Self { recordings: Arc::new(recordings), turns: Some(Turns::of("the recorder")) }
     }
 
     /// Reads the calls that there are.
@@ -88,12 +88,12 @@ impl Recorder {
 
     /// Whether recordings are enabled.
     pub(crate) const fn is_enabled(&self) -> bool {
-        self.is_enabled
+        self.turns.is_some()
     }
 
-    /// Turns of the thread, by which it shows that it works; `None` where there is none.
+    /// Turns of the thread; `None` where there is none.
     pub(crate) fn turns(&self) -> Option<Turns> {
-        self.is_enabled.then(|| self.turns.clone())
+        self.turns.clone()
     }
 
     /// Whether the calls of a process are recorded, or the reason why not.
@@ -154,7 +154,7 @@ impl Recorder {
         places: Places,
         answer: impl Fn(&Recording, usize) -> A + Clone + Send + Sync + 'static,
     ) -> Source<CallsRequest, Result<A, CallsRefusal>> {
-        let (is_enabled, recordings) = (self.is_enabled, Arc::clone(&self.recordings));
+        let (is_enabled, recordings) = (self.is_enabled(), Arc::clone(&self.recordings));
         Source::new(move |CallsRequest { process, count }| {
             let (places, recordings, answer) = (places.clone(), Arc::clone(&recordings), answer.clone());
             async move {

@@ -2,20 +2,33 @@
 
 use model::ProcessId;
 
-/// Process after which the next round starts.
+/// Processes that have had their turn.
 #[derive(Debug, Default)]
-pub(super) struct Turn(Option<ProcessId>);
+pub(super) struct Turn {
+    /// Process after which the next round starts.
+    last: Option<ProcessId>,
+    /// Process at which it starts, instead.
+    resumed: Option<ProcessId>,
+}
 
 impl Turn {
     /// Next processes, which are sorted: at most `max`, starting after the last one taken, each
     /// once.
     pub(super) fn take(&mut self, present: &[ProcessId], max: usize) -> Vec<ProcessId> {
-        let Self(last) = self;
-        let from = last.map_or(0, |last| present.partition_point(|process| *process <= last));
+        let from = match (self.resumed.take(), self.last) {
+            (Some(first), _) => present.partition_point(|process| *process < first),
+            (None, Some(last)) => present.partition_point(|process| *process <= last),
+            (None, None) => 0,
+        };
         let (before, after) = present.split_at(from);
         let taken: Vec<_> = after.iter().chain(before).take(max).copied().collect();
-        *last = taken.last().copied().or(*last);
+        self.last = taken.last().copied().or(self.last);
         taken
+    }
+
+    /// Has the next round start at a process that was taken, but had no turn.
+    pub(super) fn resume_at(&mut self, process: ProcessId) {
+        self.resumed = Some(process);
     }
 }
 
@@ -34,6 +47,19 @@ mod tests {
         assert_eq!(turn.take(&ids(&[1, 2, 3, 4, 5]), 2), ids(&[3, 4]));
         assert_eq!(turn.take(&ids(&[1, 3, 5, 6]), 2), ids(&[5, 6]));
         assert_eq!(turn.take(&ids(&[1, 3]), 2), ids(&[1, 3]));
+    }
+
+    #[test]
+    fn round_that_was_cut_short_goes_on_where_it_ended() {
+        let mut turn = Turn::default();
+        let present = ids(&[1, 2, 3, 4, 5]);
+        assert_eq!(turn.take(&present, 4), ids(&[1, 2, 3, 4]));
+        turn.resume_at(ids(&[3])[0]);
+        assert_eq!(turn.take(&present, 4), ids(&[3, 4, 5, 1]));
+        turn.resume_at(ids(&[3])[0]);
+        // That process has ended meanwhile.
+        assert_eq!(turn.take(&ids(&[1, 2, 4, 5]), 2), ids(&[4, 5]));
+        assert_eq!(turn.take(&ids(&[1, 2, 4, 5]), 2), ids(&[1, 2]));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use model::ProcessId;
 
 /// Time after a failed read until the next one; doubled each time, up to the maximum.
 const RETRY: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_mins(5);
+const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Programs that were read. A process has one for its life: an exec of another is not noticed.
 #[derive(Debug, Default)]

@@ -137,8 +137,11 @@ async fn keep_alive<R: Future<Output = bool>, F: Fn() -> u64>(
             return;
         }
         // Each is asked: all that stall are reported.
-        let stalled = loops.iter_mut().filter_map(|each| (!each.makes_progress(period)).then_some(())).count();
-        if stalled == 0 {
+        let mut all_make_progress = true;
+        for each in &mut *loops {
+            all_make_progress &= each.makes_progress(period);
+        }
+        if all_make_progress {
             ping();
         }
     }
