@@ -30,7 +30,12 @@ impl Cgroup {
     /// Cgroups of a process, by /proc/PID/cgroup. `None` if that is unreadable, or one is not
     /// visible from here: of a namespace beside this one.
     pub(crate) fn of(roots: &Roots, pid: u32) -> Option<Vec<Self>> {
-        let text = fs::read(processes::live_folder(roots, pid).ok()?.join("cgroup")).ok()?;
+        Self::in_folder(roots, &processes::live_folder(roots, pid).ok()?)
+    }
+
+    /// The same, of a process's folder in /proc.
+    pub(crate) fn in_folder(roots: &Roots, folder: &Path) -> Option<Vec<Self>> {
+        let text = fs::read(folder.join("cgroup")).ok()?;
         let mount = roots.sys.join("fs/cgroup");
         let mut found = Vec::new();
         for line in String::from_utf8(text).ok()?.lines() {

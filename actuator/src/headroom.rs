@@ -8,7 +8,7 @@
 use std::{fs, path::Path};
 
 use model::ProcessId;
-use sys::Roots;
+use sys::{Roots, process_reads, processes};
 
 use crate::{
     cgroup::{Cgroup, Version, if_there},
@@ -43,7 +43,14 @@ pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
 
 /// Headroom up to the limits of its cgroups alone.
 pub(crate) fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
-    Cgroup::of(roots, pid)?.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(below(cgroup)?)))
+    let folder = processes::live_folder(roots, pid).ok()?;
+    let own = roots.clone();
+    // Users can lock folders of cgroups, as those of processes.
+    let read = move || {
+        let cgroups = Cgroup::in_folder(&own, &folder);
+        Ok(cgroups.and_then(|all| all.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(below(cgroup)?)))))
+    };
+    process_reads::read(roots, pid, read).ok()?
 }
 
 /// Names of the same files in the two versions.

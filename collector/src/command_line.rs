@@ -11,7 +11,7 @@ use std::{
 };
 
 use model::ProcessId;
-use sys::{Roots, processes};
+use sys::Roots;
 
 use crate::{
     lookup_cache::{LookupCache, Pace},
@@ -43,8 +43,7 @@ impl CommandLines {
     pub(crate) fn new(roots: &Roots) -> Self {
         let (roots, reads) = (roots.clone(), Arc::<UserReads>::default());
         let of_users = Arc::clone(&reads);
-        let find =
-            move |(process, _): &(ProcessId, String)| of_users.read(&roots, process.pid, || read(&roots, *process));
+        let find = move |(process, _): &(ProcessId, String)| of_users.read(&roots, *process, || read(&roots, *process));
         Self { read: LookupCache::new(PACE, find), reads }
     }
 
@@ -60,14 +59,13 @@ impl CommandLines {
     }
 }
 
-/// Reads a command line; `None` if the process has exited, another has its pid, or it has none.
+/// Reads a command line; `None` if the process has exited, or it has none.
 fn read(roots: &Roots, id: ProcessId) -> Option<String> {
     let path = roots.proc.join(id.pid.to_string()).join("cmdline");
     let mut bytes = Vec::new();
     // One byte more than is shown, to detect a cut.
     File::open(path).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)).ok()?;
-    let start_ticks = processes::start_ticks(roots, id.pid).ok()??;
-    (id.start_ticks == 0 || start_ticks == id.start_ticks).then(|| shown(&bytes)).flatten()
+    shown(&bytes)
 }
 
 /// Arguments, each terminated by a zero byte, joined by spaces. A process can write any bytes
@@ -130,12 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn exited_process_and_reused_pid_yield_nothing() {
+    fn exited_process_yields_nothing() {
         let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
         let roots = Roots::default();
         assert!(read(&roots, own).unwrap().contains("collector"));
-        assert_eq!(read(&roots, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
         assert_eq!(read(&roots, ProcessId { pid: u32::MAX, ..own }), None);
     }
 }

@@ -12,7 +12,7 @@ use abi::Lifecycle;
 use model::{Owner, ProcessId};
 use procfs::{ProcError, ProcResult, ProcessCGroups, prelude::FromRead, process::Process};
 use sys::{
-    Roots,
+    Roots, private_proc,
     process_reads::{self, Hung},
     processes,
 };
@@ -56,6 +56,8 @@ pub(crate) struct Processes {
     /// Whether uvmd is in the initial pid namespace, as the probes' pids are; in another one the
     /// same pid is another process.
     pids_are_global: bool,
+    /// Whether users can lock folders of /proc.
+    proc_is_shared: bool,
     /// Time of boot, and the time of its reading: /proc/stat grows with the machine.
     boot: Option<(Instant, SystemTime)>,
 }
@@ -65,20 +67,22 @@ impl Processes {
         let namespace = fs::read_link(roots.proc.join("self/ns/pid"));
         // A missing file is no evidence against it.
         let pids_are_global = namespace.map_or(true, |namespace| namespace == Path::new(INITIAL_PID_NAMESPACE));
-        let processes = Self { roots: roots.clone(), pids_are_global, boot: None };
-        if let Some(warning) = processes.warning() {
+        let proc_is_shared = private_proc::is_shared(roots).unwrap_or(false);
+        let processes = Self { roots: roots.clone(), pids_are_global, proc_is_shared, boot: None };
+        for warning in processes.warnings() {
             tracing::warn!("{warning}");
         }
         processes
     }
 
-    /// Reason why its information is limited.
-    pub(crate) fn warning(&self) -> Option<String> {
-        (!self.pids_are_global).then(|| {
-            "uvmd runs in a pid namespace of its own, so the end of processes, their cgroups and later names are not known: \
-             run it in the host's (hostPID: true, or --pid=host)"
-                .to_owned()
-        })
+    /// Reasons why its information is limited, or in the hands of others.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        let namespace = "uvmd runs in a pid namespace of its own, so the end of processes, their cgroups and later names are not known: \
+             run it in the host's (hostPID: true, or --pid=host)";
+        let shared = "/proc is that of all users, who can lock its folders, and then uvmd hangs: run it as root or by its unit, with Linux 5.8 or \
+             later";
+        let reasons = [(!self.pids_are_global).then_some(namespace), self.proc_is_shared.then_some(shared)];
+        reasons.into_iter().flatten().map(str::to_owned)
     }
 
     /// Reason why the state of some processes is not known.
@@ -147,7 +151,9 @@ impl Processes {
         let process = Arc::new(self.open(id.pid)?);
         let uid = processes::user(&self.roots, id.pid);
         let reader = Arc::clone(&process);
-        let stat = process_reads::read(&self.roots, id.pid, move || Ok(reader.stat()))??;
+        let read = move || Ok((reader.stat(), cgroup(&reader).unwrap_or_default()));
+        let (stat, (cgroup, owner)) = process_reads::read(&self.roots, id.pid, read)?;
+        let stat = stat?;
         // A zombie has released its resources, and waits for its parent; but its other threads may
         // outlive the first.
         let is_dead = matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1;
@@ -161,7 +167,6 @@ impl Processes {
             process.open_relative("status")?;
             return Err(ProcError::Other("its user is unknown".to_owned()));
         };
-        let (cgroup, owner) = cgroup(&process).unwrap_or_default();
         Ok(Some(Identity { name: stat.comm, uid, cgroup, owner, started: None }))
     }
 
@@ -351,13 +356,13 @@ mod tests {
     #[test]
     fn other_pid_namespace_is_reported_and_its_proc_is_not_read() {
         let machine = machine();
-        assert_eq!(Processes::new(&machine.roots).warning(), None);
+        assert_eq!(Processes::new(&machine.roots).warnings().next(), None);
         machine.link("proc/self/ns/pid", INITIAL_PID_NAMESPACE);
-        assert_eq!(Processes::new(&machine.roots).warning(), None);
+        assert_eq!(Processes::new(&machine.roots).warnings().next(), None);
         fs::remove_file(machine.roots.proc.join("self/ns/pid")).unwrap();
         machine.link("proc/self/ns/pid", "pid:[4026532447]");
         let mut processes = Processes::new(&machine.roots);
-        assert!(processes.warning().unwrap().contains("hostPID"));
+        assert!(processes.warnings().next().unwrap().contains("hostPID"));
         assert_eq!(processes.read(ID), Sighting::Unknown);
         assert_eq!(processes.of_record(ID, &record(42, 500)).name, "worker");
     }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use model::ProcessId;
-use sys::{Roots, processes};
+use sys::Roots;
 
 use crate::{
     clock, id_list,
@@ -60,7 +60,7 @@ impl ManagedMemory {
         let reads = Arc::<UserReads>::default();
         let (max, of_users) = (Arc::clone(&ranges_max), Arc::clone(&reads));
         let find = move |process: &ProcessId| {
-            of_users.read(&roots, process.pid, || read(&roots, *process, max.load(Ordering::Relaxed)))
+            of_users.read(&roots, *process, || read(&roots, *process, max.load(Ordering::Relaxed)))
         };
         Self { read: LookupCache::new(PACE, find), reads, ranges_max }
     }
@@ -94,15 +94,13 @@ fn warning(hung: &Hung<ProcessId>) -> Option<String> {
     })
 }
 
-/// Reads the mappings; `None` if the process has exited, another has its pid, or they cannot be
-/// read.
+/// Reads the mappings; `None` if the process has exited, or they cannot be read.
 pub(crate) fn read(roots: &Roots, id: ProcessId, ranges_max: usize) -> Option<Managed> {
     let read_ns = clock::since_boot(roots).map_or(0, clock::nanoseconds);
     let mapped = sys::uvm::mapped::of(roots, id.pid).ok()?;
-    let start_ticks = processes::start_ticks(roots, id.pid).ok()??;
     let bytes = mapped.iter().map(|span| span.end - span.start).sum();
     let managed = Managed { bytes, ranges: together(&mapped, ranges_max).into(), mappings: mapped.len(), read_ns };
-    (id.start_ticks == 0 || start_ticks == id.start_ticks).then_some(managed)
+    Some(managed)
 }
 
 #[cfg(test)]
@@ -161,14 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn exited_process_and_reused_pid_yield_nothing() {
+    fn exited_process_yields_nothing() {
         let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
         let roots = Roots::default();
         let managed = read(&roots, own, 10).unwrap();
         assert_eq!((managed.bytes, &managed.ranges[..]), (0, &[][..]));
         assert!(managed.read_ns > 0);
-        assert_eq!(read(&roots, ProcessId { start_ticks: own.start_ticks + 1, ..own }, 10), None);
         assert_eq!(read(&roots, ProcessId { pid: u32::MAX, ..own }, 10), None);
     }
 }

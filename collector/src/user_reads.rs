@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use model::ProcessId;
 use sys::{
     Roots,
     cpu_budget::{Accounts, Allowance},
@@ -52,10 +53,16 @@ impl Default for UserReads {
 }
 
 impl UserReads {
-    /// Result of a read on this thread. `None` if there is none, and while the user of the process has used up its
-    /// time, or too many of its reads are in progress.
-    pub(crate) fn read<T>(&self, roots: &Roots, pid: u32, read: impl FnOnce() -> Option<T>) -> Option<T> {
-        let uid = processes::user(roots, pid)?;
+    /// Result of a read on this thread. `None` if there is none, if another process has the pid, and while the user
+    /// of the process has used up its time, or too many of its reads are in progress.
+    pub(crate) fn read<T>(&self, roots: &Roots, id: ProcessId, read: impl FnOnce() -> Option<T>) -> Option<T> {
+        let found = self.read_charged(processes::user(roots, id.pid)?, read)?;
+        // Afterwards, and not charged: this thread sleeps while another one reads it.
+        let start_ticks = processes::start_ticks(roots, id.pid).ok()??;
+        (id.start_ticks == 0 || start_ticks == id.start_ticks).then_some(found)
+    }
+
+    fn read_charged<T>(&self, uid: u32, read: impl FnOnce() -> Option<T>) -> Option<T> {
         if !self.state().begin(uid, self.begun.elapsed()) {
             return None;
         }
@@ -130,14 +137,20 @@ mod tests {
 
     /// Processes 42 to 45, of which the last is of another user.
     fn machine() -> Machine {
+        let stat = |pid| format!("{pid} (app) S {}7 {}\n", "0 ".repeat(18), "0 ".repeat(30));
         let status = |uid| format!("Name:\tapp\nUid:\t{uid}\t0\t0\t0\n");
-        (42..45)
-            .fold(Machine::new(), |machine, pid| machine.with(&format!("proc/{pid}/status"), status(1000)))
-            .with("proc/45/status", status(1001))
+        (42..46).fold(Machine::new(), |machine, pid| {
+            let uid = if pid == 45 { 1001 } else { 1000 };
+            machine.with(&format!("proc/{pid}/stat"), stat(pid)).with(&format!("proc/{pid}/status"), status(uid))
+        })
+    }
+
+    const fn id(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 7 }
     }
 
     fn pid_of(reads: &UserReads, machine: &Machine, pid: u32) -> Option<u32> {
-        reads.read(&machine.roots, pid, || Some(pid))
+        reads.read(&machine.roots, id(pid), || Some(pid))
     }
 
     #[test]
@@ -152,6 +165,15 @@ mod tests {
     }
 
     #[test]
+    fn read_of_an_ended_process_yields_nothing() {
+        let (reads, machine) = (UserReads::default(), machine());
+        let earlier = ProcessId { start_ticks: 6, ..id(42) };
+        assert_eq!(reads.read(&machine.roots, earlier, || Some(())), None);
+        let unknown = ProcessId { start_ticks: 0, ..id(42) };
+        assert_eq!(reads.read(&machine.roots, unknown, || Some(())), Some(()));
+    }
+
+    #[test]
     fn reads_that_wait_are_charged() {
         let (reads, machine) = (UserReads::default(), machine());
         let pause = Duration::from_millis(20);
@@ -159,14 +181,14 @@ mod tests {
             thread::sleep(pause);
             Some(())
         };
-        reads.read(&machine.roots, 42, waits);
+        reads.read(&machine.roots, id(42), waits);
         assert!(reads.state().accounts.debt(1000, reads.begun.elapsed()) > pause / 2);
     }
 
     #[test]
     fn read_that_panics_is_over() {
         let (reads, machine) = (UserReads::default(), machine());
-        let panics = || reads.read(&machine.roots, 42, || -> Option<()> { panic!("by the test") });
+        let panics = || reads.read(&machine.roots, id(42), || -> Option<()> { panic!("by the test") });
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         assert!(reads.state().in_progress.is_empty());
     }
@@ -182,7 +204,7 @@ mod tests {
                 releases.push(release);
                 let (reads, machine, begins) = (&reads, &machine, begins.clone());
                 scope.spawn(move || {
-                    reads.read(&machine.roots, pid, || {
+                    reads.read(&machine.roots, id(pid), || {
                         begins.send(()).unwrap();
                         wait.recv().ok()
                     })

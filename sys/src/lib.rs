@@ -7,7 +7,7 @@
 //! * [`driver`] and [`parameters`]: the loaded nvidia-uvm and its module parameters
 //! * [`processes`]: permissions of processes by name, and start times; [`process_reads`]: reads that a
 //!   process can make hang
-//! * [`private`]: private files of uvmd; [`clock`]: time that processes share
+//! * [`private`]: private files of uvmd; [`private_proc`]: a /proc of its own; [`clock`]: time that processes share
 //! * [`cpu_time`]: processor time of a thread; [`cpu_budget`]: limits of what is spent for a tenant
 //! * [`peer`]: the peer of a Unix socket
 //! * [`pidfd`]: another process, its exit, and its open files
@@ -51,6 +51,7 @@ pub mod peer;
 pub mod pidfd;
 pub mod preconditions;
 pub mod private;
+pub mod private_proc;
 pub mod process_reads;
 mod process_status;
 mod process_users;

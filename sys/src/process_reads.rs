@@ -195,21 +195,33 @@ impl Readers {
         let thread = Arc::new(AtomicU32::new(0));
         let (number, answers) = self.start(target, &thread, read)?;
         let answer = match wait(&answers, begun, &thread) {
-            Err(RecvTimeoutError::Timeout) if self.state().mark_hung(number) => None,
-            // It has returned just now, and its answer comes.
-            Err(RecvTimeoutError::Timeout) => answers.recv().ok(),
-            Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("its reader has ended")),
             Ok(answer) => Some(answer),
+            Err(NoAnswer::Ended) => return Err(io::Error::other("its reader has ended")),
+            Err(NoAnswer::GivenUp { is_asleep }) => {
+                let waited = begun.elapsed();
+                if self.state().mark_hung(number) {
+                    // One that runs is charged when it returns, with its processor time.
+                    self.charge(target.uid, if is_asleep { waited } else { Duration::ZERO }, waited);
+                    return Err(Refusal::Hung.into());
+                }
+                // It has returned just now, and its answer comes.
+                answers.recv().ok()
+            }
         };
-        let spent = answer.as_ref().map_or_else(|| begun.elapsed(), |answer| answer.charge(begun.elapsed()));
-        if !spent.is_zero() {
-            let now = clock::monotonic();
-            self.state().waits.charge(target.uid, spent, now);
-            charge_caller(spent, now);
+        let Some(answer) = answer else { return Err(io::Error::other("its reader has ended")) };
+        let spent = answer.charge(begun.elapsed());
+        self.charge(target.uid, spent, spent);
+        cpu_time::add_to_this_thread(answer.cpu);
+        answer.result
+    }
+
+    /// Charges a read to a user and to the current thread.
+    fn charge(&self, uid: u32, of_user: Duration, of_caller: Duration) {
+        let now = clock::monotonic();
+        if !of_user.is_zero() {
+            self.state().waits.charge(uid, of_user, now);
         }
-        let Some(Answer { result, cpu, .. }) = answer else { return Err(Refusal::Hung.into()) };
-        cpu_time::add_to_this_thread(cpu);
-        result
+        charge_caller(of_caller, now);
     }
 
     /// Has a thread make a read, unless that is refused. The thread's id is known once it begins.
@@ -235,7 +247,7 @@ impl Readers {
             let result = read();
             let has_slept = cpu_time::sleeps_of_this_thread() != sleeps;
             let cpu = cpu_time::of_this_thread().saturating_sub(begun);
-            drop(returns);
+            returns.end(cpu);
             // Nobody takes it if the caller has given up.
             let _ = sender.send(Answer { result, has_slept, cpu });
         });
@@ -285,18 +297,28 @@ fn charge_caller(waited: Duration, now: Duration) {
     OWN_WAITS.set(account);
 }
 
+/// Reason why there is no answer.
+enum NoAnswer {
+    /// The thread has ended.
+    Ended,
+    /// The caller's patience is over.
+    GivenUp { is_asleep: bool },
+}
+
 /// Waits for an answer, for the current thread's patience.
-fn wait<T>(answers: &Receiver<Answer<T>>, begun: Instant, thread: &AtomicU32) -> Result<Answer<T>, RecvTimeoutError> {
+fn wait<T>(answers: &Receiver<Answer<T>>, begun: Instant, thread: &AtomicU32) -> Result<Answer<T>, NoAnswer> {
     let [sleeping, running] = patience(clock::monotonic());
     loop {
         match answers.recv_timeout(sleeping) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => return Err(NoAnswer::Ended),
             Err(RecvTimeoutError::Timeout) => {
                 let id = thread.load(Ordering::Relaxed);
-                if begun.elapsed() >= running || id != 0 && is_asleep(id) {
-                    return Err(RecvTimeoutError::Timeout);
+                let is_asleep = id != 0 && is_asleep(id);
+                if is_asleep || begun.elapsed() >= running {
+                    return Err(NoAnswer::GivenUp { is_asleep });
                 }
             }
-            answered => return answered,
         }
     }
 }
@@ -349,6 +371,17 @@ impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reads, waits, .. } = self;
         f.debug_struct("State").field("reads", reads).field("waits", waits).finish_non_exhaustive()
+    }
+}
+
+impl Returns {
+    /// Charges the processor time of a read whose caller has given up.
+    fn end(self, cpu: Duration) {
+        let mut state = self.readers.state();
+        let hung = state.hung().find(|read| read.number == self.number).map(|read| read.target.uid);
+        if let Some(uid) = hung {
+            state.waits.charge(uid, cpu.saturating_sub(CPU_FREE), clock::monotonic());
+        }
     }
 }
 
@@ -503,6 +536,26 @@ mod tests {
         assert_eq!(charge(false, PATIENCE, PATIENCE), PATIENCE.saturating_sub(CPU_FREE));
         assert_eq!(charge(true, CPU_FREE, PATIENCE), PATIENCE);
         assert_eq!(charge(true, CPU_FREE, Duration::from_secs(4)), SLEEP_MAX, "others had the processor");
+    }
+
+    #[test]
+    fn read_that_is_given_up_while_it_computes_is_charged_with_its_processor_time() {
+        let readers = readers();
+        let (release, wait) = mpsc::channel::<()>();
+        let computes = move || {
+            let begun = cpu_time::of_this_thread();
+            while wait.try_recv() == Err(mpsc::TryRecvError::Empty) {}
+            while cpu_time::of_this_thread().saturating_sub(begun) < CPU_FREE * 2 {}
+            Ok(())
+        };
+        // An impatient caller.
+        charge_caller(WAITS_OF_CALLER.burst * 2, clock::monotonic());
+        assert_eq!(refusal(&readers.read(&target(7, 1000), computes).unwrap_err()), Refusal::Hung);
+        let debt = || readers.state().waits.debt(1000, clock::monotonic());
+        assert!(debt().is_zero(), "nothing is known of it yet");
+        drop(release);
+        wait_until_returned(readers);
+        assert!(!debt().is_zero());
     }
 
     #[test]

@@ -66,6 +66,8 @@ fn main() -> ExitCode {
         return man(folder);
     }
     if options.withdraw {
+        // Without it, users can make reads of /proc hang.
+        let _ = sys::private_proc::mount_own();
         return withdraw(&options);
     }
     let loaded = match options.load() {
@@ -116,7 +118,12 @@ fn withdraw(options: &Options) -> ExitCode {
 }
 
 fn run(options: &Options, loaded: Loaded, hangup: Hangup) -> anyhow::Result<()> {
+    // Before there are threads.
+    let own_proc = sys::private_proc::mount_own();
     let log = Logging::start(&loaded.config.log)?;
+    if let Err(error) = own_proc {
+        tracing::debug!("no /proc of its own: {}", sys::reason(&error));
+    }
     service::run(options, loaded, &log, hangup).inspect_err(|error| log.failed(error))
 }
 

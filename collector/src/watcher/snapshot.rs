@@ -98,9 +98,9 @@ impl Watcher {
             self.ledger.totals(|uid| self.users.name(uid), clock::wall(&self.config.roots));
         // Dropped events of a process are included in the total.
         totals.host.dropped_events = dropped_events.values().sum();
-        let of_processes = [self.processes.warning(), Processes::hung_reads(), self.command_lines.warning()];
+        let of_processes = [Processes::hung_reads(), self.command_lines.warning()];
         let warnings = of_processes.into_iter().chain([self.gpus_unreadable.clone(), not_adopted]);
-        let warnings = warnings.chain(self.managed.warnings().map(Some));
+        let warnings = self.processes.warnings().map(Some).chain(warnings).chain(self.managed.warnings().map(Some));
         let mut warnings: Vec<_> = warnings.flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.
         warnings.dedup();
