@@ -59,7 +59,7 @@ fn done(result: Option<CuResult>) -> Result<(), Answer> {
 
 /// What carrying out a command takes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Acting {
+pub(crate) struct Executor {
     pub(crate) memory: Memory<'static>,
     pub(crate) permission: Permission,
     pub(crate) blocks: Blocks,
@@ -72,17 +72,17 @@ pub(crate) struct Acting {
 
 /// A command at work.
 struct Work<'a> {
-    acting: &'a Acting,
+    executor: &'a Executor,
     watch: &'a mut Watch,
     /// Advice calls of the driver that were made.
     advice_calls: u64,
 }
 
-impl Acting {
+impl Executor {
     /// Carries a command out.
-    pub(crate) fn carry_out(&self, command: &Command, watch: &mut Watch) -> Response {
-        let mut work = Work { acting: self, watch, advice_calls: 0 };
-        let answer = match work.carry_out(command) {
+    pub(crate) fn execute(&self, command: &Command, watch: &mut Watch) -> Response {
+        let mut work = Work { executor: self, watch, advice_calls: 0 };
+        let answer = match work.execute(command) {
             Ok(()) => Answer::Done,
             Err(Answer::Failed(result)) => Answer::Failed(result),
             // Something was done: that is no refusal.
@@ -103,8 +103,8 @@ impl Acting {
 
     /// Gives back what is made anew for the next command, unless calls of the program are within
     /// the gate.
-    pub(crate) fn rest(&self) {
-        if self.stream.is_there()
+    pub(crate) fn release_idle(&self) {
+        if self.stream.exists()
             && let Ok(_part) = self.gate.begin()
         {
             self.stream.destroy();
@@ -112,22 +112,22 @@ impl Acting {
     }
 
     /// Gives it back for good: there are no more commands.
-    pub(crate) fn end(&self) {
+    pub(crate) fn shut_down(&self) {
         self.gate.try_for_a_second(|| {
-            self.rest();
-            !self.stream.is_there()
+            self.release_idle();
+            !self.stream.exists()
         });
         self.gate.shut();
     }
 }
 
 impl Work<'_> {
-    fn carry_out(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), Answer> {
-        let (acting, range) = (self.acting, Range { begin, end });
+    fn execute(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), Answer> {
+        let (executor, range) = (self.executor, Range { begin, end });
         // All or nothing, as far as that can be known before.
         let mut parts = Calls::new(action, HOST).parts(range);
         let mut is_managed = false;
-        while parts.next(|address| acting.managed_from(address))?.is_some() {
+        while parts.next(|address| executor.managed_from(address))?.is_some() {
             is_managed = true;
         }
         if !is_managed {
@@ -151,21 +151,21 @@ impl Work<'_> {
     /// Begins a part, once it is its turn at the gate.
     fn begin(&mut self) -> Result<gate::Part, Answer> {
         let part = self.watch.begin_part().ok_or(NOT_READY)?;
-        if self.acting.permission.is_given() { Ok(part) } else { Err(Answer::NotActing) }
+        if self.executor.permission.is_given() { Ok(part) } else { Err(Answer::NotActing) }
     }
 
     /// Device of a GPU, in a part of its own.
     fn device_of(&mut self, gpu: [u8; 16]) -> Result<i32, Answer> {
         let _part = self.begin()?;
         // For this thread, which is the only one that carries out commands.
-        driver::leave_captures_alone();
+        driver::relax_capture_mode();
         driver::device_of(gpu).ok_or(Answer::NoDevice)
     }
 
     /// Whether the program's advice permits a call: on a subject, as on the place where the program
     /// wants the memory, or any.
     fn check_advice(&self, range: Range, subject: Option<Subject>) -> Result<(), Answer> {
-        if self.acting.advised.has(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
+        if self.executor.advised.has(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
     }
 
     /// Makes a call in a context of the device.
@@ -175,19 +175,19 @@ impl Work<'_> {
         device: i32,
         call: impl FnOnce(&mut Self, Handle) -> Result<T, Answer>,
     ) -> Result<T, Answer> {
-        let own = self.acting.context_of(part)?.ok_or(Answer::NotAllocated)?;
-        let context = enter_context_of(&self.acting.blocks, device, own).ok_or(Answer::NoDevice)?;
+        let own = self.executor.context_of(part)?.ok_or(Answer::NotAllocated)?;
+        let context = enter_context_of(&self.executor.blocks, device, own).ok_or(Answer::NoDevice)?;
         let result = call(self, context);
         driver::leave_context();
         result
     }
 
     fn prefetch(&mut self, mut parts: Parts, to: i32, device: i32) -> Result<(), Answer> {
-        let acting = self.acting;
-        while !parts.is_over() {
+        let executor = self.executor;
+        while !parts.is_exhausted() {
             let _part = self.begin()?;
             // As it is now, which it stays until the end of this part.
-            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
+            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
             self.check_advice(part, Some(Subject::LOCATION))?;
             self.within_context(part, device, |work, context| work.prefetch_part(part, to, context, device))?;
         }
@@ -195,16 +195,16 @@ impl Work<'_> {
     }
 
     fn prefetch_part(&mut self, part: Range, to: i32, context: Handle, device: i32) -> Result<(), Answer> {
-        let stream = self.acting.stream.of(context, device).or_else(|result| done(result).map(|()| 0))?;
+        let stream = self.executor.stream.get_or_create(context, device).or_else(|result| done(result).map(|()| 0))?;
         done(driver::prefetch(part.begin, bytes_of(part)?, to, stream))?;
         wait_for(stream, self.watch)
     }
 
     fn advise(&mut self, mut parts: Parts, advice: u32, to: i32, device: i32) -> Result<(), Answer> {
-        let acting = self.acting;
-        while !parts.is_over() {
+        let executor = self.executor;
+        while !parts.is_exhausted() {
             let _part = self.begin()?;
-            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
+            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
             self.check_advice(part, None)?;
             self.within_context(part, device, |work, _| work.advise_part(part, advice, to))?;
         }
@@ -226,19 +226,19 @@ impl Work<'_> {
         to: i32,
         device: i32,
     ) -> Result<(), Answer> {
-        let acting = self.acting;
+        let executor = self.executor;
         let (subject, _) = Subject::of(advice, to);
         let mut result = Err(Answer::NotAllocated);
-        while !parts.is_over() {
+        while !parts.is_exhausted() {
             let _part = self.begin()?;
-            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
-            if acting.context_of(part)?.is_none() {
+            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
+            if executor.context_of(part)?.is_none() {
                 continue;
             }
-            let own = acting.advised.first(part, subject)?;
+            let own = executor.advised.first(part, subject)?;
             let bare = Range { end: own.map_or(part.end, |own| own.begin.min(part.end)), ..part };
             if let Some(own) = own {
-                parts.go_on_at(own.end);
+                parts.skip_to(own.end);
             }
             let of_part = if bare.is_empty() {
                 Err(Answer::ProgramAdvice)
@@ -250,7 +250,7 @@ impl Work<'_> {
                     work.advise_part(bare, advice, to)
                 })
             };
-            result = worse(result, of_part);
+            result = worst_of(result, of_part);
         }
         result
     }
@@ -258,7 +258,7 @@ impl Work<'_> {
 
 /// What came of a withdrawal, of that of what is before a part, and of that of the part: a failure,
 /// or else what was done, or else why nothing was.
-const fn worse(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Result<(), Answer> {
+const fn worst_of(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Result<(), Answer> {
     const fn rank(result: Result<(), Answer>) -> u32 {
         match result {
             Err(Answer::NotAllocated) => 0,
@@ -278,7 +278,7 @@ fn bytes_of(part: Range) -> Result<usize, Answer> {
 fn wait_for(stream: Handle, watch: &mut Watch) -> Result<(), Answer> {
     loop {
         match driver::result_of(stream) {
-            Some(CuResult::NOT_READY) if !watch.is_over() => system::sleep(POLL_NS),
+            Some(CuResult::NOT_READY) if !watch.must_end() => system::sleep(POLL_NS),
             result => return done(result),
         }
     }

@@ -57,7 +57,7 @@ pub(crate) struct Advised {
     version: &'static AtomicU64,
     count: &'static AtomicU64,
     /// 1 once a range could not be noted.
-    is_all: &'static AtomicU64,
+    has_overflowed: &'static AtomicU64,
     ranges: &'static [AtomicU64],
 }
 
@@ -76,8 +76,8 @@ impl Advised {
     pub(crate) fn new() -> Result<Self, Errno> {
         let words = zeroed::private(8 + RANGES_MAX * RANGE_WORDS)?;
         let (head, ranges) = words.split_at_checked(8).ok_or(Errno(0))?;
-        let [lock, version, count, is_all, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { lock: Lock::new(lock), version, count, is_all, ranges })
+        let [lock, version, count, has_overflowed, ..] = head else { return Err(Errno(0)) };
+        Ok(Self { lock: Lock::new(lock), version, count, has_overflowed, ranges })
     }
 
     fn len(&self) -> usize {
@@ -127,9 +127,9 @@ impl Advised {
     /// Changes the table, alone. False if that fails, for the first time: then all memory counts as
     /// advised from now on.
     fn change(&self, change: impl FnOnce() -> bool) -> bool {
-        let is_changed = self.is_all.load(Ordering::Relaxed) != 0
+        let is_changed = self.has_overflowed.load(Ordering::Relaxed) != 0
             || self.lock.with(change).unwrap_or(false)
-            || self.is_all.swap(1, Ordering::Relaxed) != 0;
+            || self.has_overflowed.swap(1, Ordering::Relaxed) != 0;
         // Behind the change: whoever knows this number knows the change.
         self.version.fetch_add(1, Ordering::AcqRel);
         is_changed
@@ -203,7 +203,7 @@ impl Advised {
                 subject.is_none_or(|subject| subject.includes(entry.subject)) && entry.range.shares_a_page(range)
             })
         });
-        self.is_all.load(Ordering::Relaxed) != 0 || found.unwrap_or(true)
+        self.has_overflowed.load(Ordering::Relaxed) != 0 || found.unwrap_or(true)
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_leaves_out_known_advice_on_its_subject_alone() {
+    fn first_finds_known_advice_on_its_subject_only() {
         let advised = Advised::new().unwrap();
         let first = |begin, end| advised.first(range(begin, end), Subject::LOCATION);
         assert_eq!(first(0, 100), Ok(None));
@@ -286,7 +286,7 @@ mod tests {
         }
         // Another thread has the lock all the time.
         assert_eq!(advised.lock.with(|| first(0, 100)), Some(Err(Unknown)));
-        advised.is_all.store(1, Ordering::Relaxed);
+        advised.has_overflowed.store(1, Ordering::Relaxed);
         assert!(advised.has(range(30, 40), None));
         assert_eq!(first(30, 40), Ok(None));
     }

@@ -24,11 +24,11 @@ use call_ring::{
 };
 
 use crate::{
-    act::Acting,
+    act::Executor,
     clock,
     first_stage::FirstStage,
     headroom,
-    plan::Moving,
+    plan::Mover,
     process,
     system::{self, Sharing, Waited},
     threads::{STACK_BYTES, Threads},
@@ -53,8 +53,8 @@ pub(crate) struct Agent {
     /// Filters of system calls when the helper came into the process.
     filters: Option<u64>,
     first_stage: FirstStage,
-    acting: Acting,
-    moving: Moving,
+    executor: Executor,
+    mover: Mover,
 }
 
 impl Agent {
@@ -63,12 +63,12 @@ impl Agent {
         first_stage: FirstStage,
         threads: Option<Threads>,
         words: &mut Words,
-        acting: Acting,
-        moving: &Moving,
+        executor: Executor,
+        mover: &Mover,
     ) -> Option<Self> {
         let filters = first_stage.filters();
-        acting.memory.set_filters(filters);
-        Some(Self { is_started: words.next()?, threads, filters, first_stage, acting, moving: *moving })
+        executor.memory.set_filters(filters);
+        Some(Self { is_started: words.next()?, threads, filters, first_stage, executor, mover: *mover })
     }
 
     /// Starts the thread, if nobody has.
@@ -78,7 +78,7 @@ impl Agent {
             let own = (&raw const *self).cast_mut().cast();
             // First the exit: a thread that runs beside the driver's end could meet it.
             if !threads.is_some_and(|threads| threads.at_exit(process_exits, own) && threads.start(run, own)) {
-                self.acting.memory.commands().set_agent(AgentState::Ended);
+                self.executor.memory.commands().set_agent(AgentState::Ended);
             }
         }
     }
@@ -99,31 +99,31 @@ impl Agent {
     }
 
     fn work(&self) {
-        let (acting, commands) = (&self.acting, self.acting.memory.commands());
-        let mut watch = Watch::new(acting.gate);
+        let (executor, commands) = (&self.executor, self.executor.memory.commands());
+        let mut watch = Watch::new(executor.gate);
         // Time of the last command, as long as it is not a second ago.
         let mut commanded_ns = None;
-        while !watch.is_over() {
+        while !watch.must_end() {
             // For uvmd, which acts from outside then. The thread stays: its end takes system calls.
-            if acting.permission.has_ended() {
+            if executor.permission.has_ended() {
                 commands.set_agent(AgentState::Ended);
             }
             let Some((word, stage)) = commands.futex() else { return };
-            let is_following = self.moving.follow(&mut watch);
+            let is_following = self.mover.follow(&mut watch);
             let Some((ticket, command)) = commands.take() else {
                 if is_following {
-                    self.moving.plan.wait(if commanded_ns.is_some() { BUSY_SLICE_NS } else { SLICE_NS });
+                    self.mover.plan.wait(if commanded_ns.is_some() { BUSY_SLICE_NS } else { SLICE_NS });
                     if commanded_ns.is_some_and(|time_ns| clock::monotonic_ns().saturating_sub(time_ns) >= LOOK_NS) {
                         commanded_ns = None;
-                        acting.rest();
+                        executor.release_idle();
                     }
                     continue;
                 }
                 match system::wait(word, stage, Sharing::Shared, LOOK_NS) {
                     Waited::Woken => {}
                     Waited::TimedOut => {
-                        acting.rest();
-                        self.moving.rest();
+                        executor.release_idle();
+                        self.mover.release_idle();
                     }
                     Waited::Failed => return,
                 }
@@ -131,8 +131,8 @@ impl Agent {
             };
             let refused = |answer| Response { answer, advice_calls: 0 };
             let response = match command {
-                _ if !acting.permission.is_given() => refused(Answer::NotActing),
-                Some(command) => acting.carry_out(&command, &mut watch),
+                _ if !executor.permission.is_given() => refused(Answer::NotActing),
+                Some(command) => executor.execute(&command, &mut watch),
                 None => refused(Answer::Unsupported),
             };
             commanded_ns = Some(clock::monotonic_ns());
@@ -152,20 +152,20 @@ fn agent(own: *mut c_void) -> &'static Agent {
 /// a fork makes, none is.
 extern "C" fn process_exits(own: *mut c_void) {
     let agent = agent(own);
-    agent.moving.plan.stop(Reason::Exit);
-    agent.acting.gate.shut();
+    agent.mover.plan.stop(Reason::Exit);
+    agent.executor.gate.shut();
 }
 
 /// The thread.
 extern "C" fn run(own: *mut c_void) -> *mut c_void {
     let agent = agent(own);
     system::name_thread(c"uvmd-helper");
-    agent.acting.gate.is_for_this_thread();
-    let commands = agent.acting.memory.commands();
+    agent.executor.gate.set_owner();
+    let commands = agent.executor.memory.commands();
     commands.set_agent(AgentState::Running);
     agent.work();
-    agent.moving.end();
-    agent.acting.end();
+    agent.mover.shut_down();
+    agent.executor.shut_down();
     commands.set_agent(AgentState::Ended);
     null_mut()
 }

@@ -20,11 +20,11 @@ const BLOCKS_MAX: usize = 16384;
 const SEARCHES_MAX: usize = 256;
 
 /// Places of pointers that were found: as many as this power of two, of 16 bits, in words.
-const PLACES_LOG2: u32 = 12;
-const PLACES_PER_WORD: usize = 4;
-const PLACE_WORDS: usize = (1 << PLACES_LOG2) / PLACES_PER_WORD;
-const PLACE_BITS: usize = 16;
-const _: () = assert!(BLOCKS_MAX <= 1 << PLACE_BITS);
+const CACHE_LOG2: u32 = 12;
+const SLOTS_PER_WORD: usize = 4;
+const CACHE_WORDS: usize = (1 << CACHE_LOG2) / SLOTS_PER_WORD;
+const SLOT_BITS: usize = 16;
+const _: () = assert!(BLOCKS_MAX <= 1 << SLOT_BITS);
 
 const MANAGED: u64 = 1;
 const POOLED: u64 = 2;
@@ -52,7 +52,7 @@ pub(crate) struct Blocks {
     lock: Lock,
     count: &'static AtomicU64,
     /// 1 once a change was not made: a block may be there that is freed.
-    is_outdated: &'static AtomicU64,
+    is_stale: &'static AtomicU64,
     /// First addresses, ascending.
     begins: &'static [AtomicU64],
     /// Addresses behind the last, in the same order.
@@ -62,7 +62,7 @@ pub(crate) struct Blocks {
     /// Bits [`MANAGED`] and [`POOLED`].
     kinds: &'static [AtomicU64],
     /// Where pointers were found, by their hash.
-    places: &'static [AtomicU64],
+    cache: &'static [AtomicU64],
 }
 
 /// The table changes all the time, or blocks may be there that are freed.
@@ -96,14 +96,14 @@ impl Blocks {
     /// # Errors
     /// If there is no memory for it.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let words = zeroed::private(8 + 4 * BLOCKS_MAX + PLACE_WORDS)?;
+        let words = zeroed::private(8 + 4 * BLOCKS_MAX + CACHE_WORDS)?;
         let (head, tables) = words.split_at_checked(8).ok_or(Errno(0))?;
         let (begins, rest) = tables.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (ends, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (contexts, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let (kinds, places) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let [version, lock, count, is_outdated, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { version, lock: Lock::new(lock), count, is_outdated, begins, ends, contexts, kinds, places })
+        let (kinds, cache) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
+        let [version, lock, count, is_stale, ..] = head else { return Err(Errno(0)) };
+        Ok(Self { version, lock: Lock::new(lock), count, is_stale, begins, ends, contexts, kinds, cache })
     }
 
     const fn tables(&self) -> [&'static [AtomicU64]; 4] {
@@ -134,7 +134,7 @@ impl Blocks {
     }
 
     /// Blocks that begin at this address or before. A search without branches was measured slower.
-    fn before(&self, address: u64) -> usize {
+    fn upper_bound(&self, address: u64) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -170,16 +170,16 @@ impl Blocks {
 
     /// Whether an address is inside a block.
     pub(crate) fn find(&self, address: u64) -> Found {
-        let place = Place::of(address);
+        let slot = CacheSlot::of(address);
         let is_inside = || {
             let contains = |at: usize| get(self.begins, at) <= address && address < get(self.ends, at);
-            let at = place.get(self.places);
+            let at = slot.get(self.cache);
             if at < self.len() && contains(at) {
                 return true;
             }
-            let found = self.before(address).checked_sub(1).filter(|at| contains(*at));
+            let found = self.upper_bound(address).checked_sub(1).filter(|at| contains(*at));
             if let Some(at) = found {
-                place.set(self.places, at);
+                slot.set(self.cache, at);
             }
             found.is_some()
         };
@@ -196,20 +196,20 @@ impl Blocks {
     /// If that is not known.
     pub(crate) fn managed_from(&self, address: u64) -> Result<Option<Block>, Unknown> {
         let first = || {
-            let from = self.before(address).saturating_sub(1);
+            let from = self.upper_bound(address).saturating_sub(1);
             (from..self.len()).map(|at| self.get(at)).find(|block| block.is_managed && block.end > address)
         };
-        let found = self.search(first).filter(|_| self.is_outdated.load(Ordering::Relaxed) == 0);
+        let found = self.search(first).filter(|_| self.is_stale.load(Ordering::Relaxed) == 0);
         found.ok_or(Unknown)
     }
 
     /// A block of the context with the next greater handle: so each context has its turn.
-    pub(crate) fn of_next_context(&self, handle: u64) -> Option<Block> {
+    pub(crate) fn next_context_block(&self, handle: u64) -> Option<Block> {
         let next = || {
             let greater = (0..self.len()).filter(|at| get(self.contexts, *at) > handle);
             greater.min_by_key(|at| get(self.contexts, *at)).map(|at| self.get(at))
         };
-        self.search(next).flatten().filter(|_| self.is_outdated.load(Ordering::Relaxed) == 0)
+        self.search(next).flatten().filter(|_| self.is_stale.load(Ordering::Relaxed) == 0)
     }
 
     /// Changes the table, alone; `None` if another thread does not end its change.
@@ -223,7 +223,7 @@ impl Blocks {
             result
         });
         if result.is_none() {
-            self.is_outdated.store(1, Ordering::Relaxed);
+            self.is_stale.store(1, Ordering::Relaxed);
         }
         result
     }
@@ -231,7 +231,7 @@ impl Blocks {
     /// Adds a block; false if there is no room, or the table cannot be changed.
     pub(crate) fn add(&self, block: Block) -> bool {
         self.change(|| {
-            let (count, at) = (self.len(), self.before(block.begin));
+            let (count, at) = (self.len(), self.upper_bound(block.begin));
             if count >= BLOCKS_MAX {
                 return false;
             }
@@ -250,7 +250,7 @@ impl Blocks {
     /// Removes the block that begins at an address, and returns it.
     pub(crate) fn remove(&self, address: u64) -> Option<Block> {
         self.change(|| {
-            let at = self.before(address).checked_sub(1).filter(|at| get(self.begins, *at) == address)?;
+            let at = self.upper_bound(address).checked_sub(1).filter(|at| get(self.begins, *at) == address)?;
             Some(self.remove_at(at))
         })
         .flatten()
@@ -268,7 +268,7 @@ impl Blocks {
     }
 
     /// Removes a block of a context, and returns it; `None` if it has none.
-    pub(crate) fn remove_of(&self, context: u64) -> Option<Block> {
+    pub(crate) fn remove_any_in(&self, context: u64) -> Option<Block> {
         self.change(|| {
             let at = (0..self.len()).find(|at| get(self.contexts, *at) == context)?;
             Some(self.remove_at(at))
@@ -280,24 +280,24 @@ impl Blocks {
 /// Place of an address among those of pointers that were found. Threads overwrite each other's: what
 /// they read is a place all the same.
 #[derive(Clone, Copy)]
-struct Place {
+struct CacheSlot {
     word: usize,
     shift: usize,
 }
 
-impl Place {
+impl CacheSlot {
     fn of(address: u64) -> Self {
-        let hash = (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - PLACES_LOG2)) as usize;
-        Self { word: hash / PLACES_PER_WORD, shift: hash % PLACES_PER_WORD * PLACE_BITS }
+        let hash = (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - CACHE_LOG2)) as usize;
+        Self { word: hash / SLOTS_PER_WORD, shift: hash % SLOTS_PER_WORD * SLOT_BITS }
     }
 
-    fn get(self, places: &[AtomicU64]) -> usize {
-        (get(places, self.word) >> self.shift & ((1 << PLACE_BITS) - 1)) as usize
+    fn get(self, cache: &[AtomicU64]) -> usize {
+        (get(cache, self.word) >> self.shift & ((1 << SLOT_BITS) - 1)) as usize
     }
 
-    fn set(self, places: &[AtomicU64], at: usize) {
-        let others = get(places, self.word) & !(((1 << PLACE_BITS) - 1) << self.shift);
-        set(places, self.word, others | (at as u64) << self.shift);
+    fn set(self, cache: &[AtomicU64], at: usize) {
+        let others = get(cache, self.word) & !(((1 << SLOT_BITS) - 1) << self.shift);
+        set(cache, self.word, others | (at as u64) << self.shift);
     }
 }
 
@@ -308,7 +308,7 @@ impl Block {
     }
 
     /// The same, of a pool.
-    pub(crate) const fn of_pool(self) -> Self {
+    pub(crate) const fn pooled(self) -> Self {
         Self { is_pooled: true, ..self }
     }
 }
@@ -339,7 +339,7 @@ mod tests {
         let blocks = Blocks::new().unwrap();
         for count in 0..40 {
             for before in 0..=count {
-                assert_eq!(blocks.before((before as u64) << 12 | 0xfff), before, "of {count}");
+                assert_eq!(blocks.upper_bound((before as u64) << 12 | 0xfff), before, "of {count}");
             }
             assert!(blocks.add(block((count as u64 + 1) << 12, 4096, 0)));
         }
@@ -351,7 +351,7 @@ mod tests {
         let begin = |at: u64| 0x7f00_0000_0000 + (at << 20);
         let middle = |at: u64| begin(at) + 4096;
         // More than there are places, so that some share one.
-        let count = (1 << PLACES_LOG2) + 500;
+        let count = (1 << CACHE_LOG2) + 500;
         for at in 0..count {
             assert!(blocks.add(block(begin(at), 8192, 0)));
         }
@@ -376,7 +376,7 @@ mod tests {
         for at in 1..=6_u64 {
             assert!(blocks.add(block(at << 20, 4096, at % 2)));
         }
-        let mut removed = core::iter::from_fn(|| blocks.remove_of(1)).map(|block| block.begin);
+        let mut removed = core::iter::from_fn(|| blocks.remove_any_in(1)).map(|block| block.begin);
         assert_eq!([removed.next(), removed.next(), removed.next()], [Some(1 << 20), Some(3 << 20), Some(5 << 20)]);
         assert_eq!(removed.next(), None);
         assert_eq!(blocks.find(2 << 20), Found::Inside);
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn managed_blocks_are_found_from_an_address_on_and_no_others() {
         let blocks = Blocks::new().unwrap();
-        let managed = Block::new(0x5000, 0x1000, 7, true).of_pool();
+        let managed = Block::new(0x5000, 0x1000, 7, true).pooled();
         assert!(blocks.add(block(0x1000, 0x1000, 7)) && blocks.add(managed) && blocks.add(block(0x9000, 0x1000, 8)));
         for address in [0, 0x1000, 0x4fff, 0x5000, 0x5fff] {
             assert_eq!(blocks.managed_from(address), Ok(Some(managed)), "{address:#x}");
@@ -404,16 +404,17 @@ mod tests {
     fn each_context_has_its_turn() {
         let blocks = Blocks::new().unwrap();
         assert!([5, 2, 5, 9].into_iter().zip(1_u64..).all(|(context, at)| blocks.add(block(at << 12, 1, context))));
-        let contexts = core::iter::successors(blocks.of_next_context(0), |block| blocks.of_next_context(block.context));
+        let contexts =
+            core::iter::successors(blocks.next_context_block(0), |block| blocks.next_context_block(block.context));
         assert_eq!(contexts.map(|block| block.context).collect::<Vec<_>>(), [2, 5, 9]);
     }
 
     #[test]
-    fn nothing_is_managed_where_a_free_may_have_been_missed() {
+    fn a_stale_table_reports_no_managed_memory() {
         let blocks = Blocks::new().unwrap();
         assert!(blocks.add(Block::new(0x1000, 0x1000, 1, true)));
         // Another thread has the lock all the time.
         assert_eq!(blocks.lock.with(|| blocks.remove(0x1000)), Some(None));
-        assert_eq!((blocks.managed_from(0x1000), blocks.of_next_context(0)), (Err(Unknown), None));
+        assert_eq!((blocks.managed_from(0x1000), blocks.next_context_block(0)), (Err(Unknown), None));
     }
 }

@@ -121,7 +121,7 @@ pub(crate) fn is_not_captured(stream: Handle) -> bool {
 
 /// Has calls of this thread, on streams of its own, leave captures of other threads alone: those
 /// that may wait end a capture otherwise.
-pub(crate) fn leave_captures_alone() {
+pub(crate) fn relax_capture_mode() {
     const RELAXED: u32 = 2;
     let mut mode = RELAXED;
     cuThreadExchangeStreamCaptureMode(&raw mut mode);
@@ -185,11 +185,11 @@ pub(crate) fn destroy_stream(stream: Handle) {
 
 /// Whether the driver has what plans take, beside streams.
 pub(crate) fn supports_plans() -> bool {
-    let is_there = |function: &Real| !function.address().is_null();
+    let exists = |function: &Real| !function.address().is_null();
     [&reals::cuEventCreate, &reals::cuEventRecord, &reals::cuStreamWaitEvent, &reals::cuStreamGetCaptureInfo]
         .into_iter()
-        .all(is_there)
-        && [&reals::cuMemPrefetchAsync, &reals::cuMemPrefetchAsync_v2].into_iter().any(is_there)
+        .all(exists)
+        && [&reals::cuMemPrefetchAsync, &reals::cuMemPrefetchAsync_v2].into_iter().any(exists)
 }
 
 /// Whether a device prefetches managed memory: not without access of the host beside it.

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A part of a command is at work.
-const AT_WORK: u64 = 1;
+const IN_PROGRESS: u64 = 1;
 /// No further part begins.
 const SHUT: u64 = 2;
 /// Nobody waits any more.
@@ -37,9 +37,9 @@ const SLICE_NS: u64 = 1_000_000;
 const SLICES_MAX: usize = 5000;
 
 /// Tries of what takes a turn at the gate before it is given up: a second.
-pub(crate) const TURNS_MAX: u32 = 10_000;
+pub(crate) const RETRIES_MAX: u32 = 10_000;
 /// Time between two of them.
-pub(crate) const TURN_NS: u64 = 100_000;
+pub(crate) const RETRY_NS: u64 = 100_000;
 
 /// Gate.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct Gate {
     /// Parts that have ended: what calls wait at.
     ended: &'static AtomicU64,
     /// The helper's thread.
-    thread: &'static AtomicU64,
+    owner: &'static AtomicU64,
 }
 
 /// Call of the program within the gate, until this is dropped.
@@ -71,7 +71,7 @@ pub(crate) enum Closed {
 impl Gate {
     /// Open gate.
     pub(crate) fn new(words: &mut Words) -> Option<Self> {
-        Some(Self { state: words.next()?, ended: words.next()?, thread: words.next()? })
+        Some(Self { state: words.next()?, ended: words.next()?, owner: words.next()? })
     }
 
     fn state(&self) -> u64 {
@@ -79,8 +79,8 @@ impl Gate {
     }
 
     /// Has calls of this thread let through: it is the one whose parts are at work.
-    pub(crate) fn is_for_this_thread(&self) {
-        self.thread.store(this_thread(), Ordering::Release);
+    pub(crate) fn set_owner(&self) {
+        self.owner.store(this_thread(), Ordering::Release);
     }
 
     /// Lets a call of the program in, behind the part at work.
@@ -93,12 +93,12 @@ impl Gate {
 
     /// Waits for the part at work.
     fn wait(&self) {
-        if self.state() & AT_WORK == 0 || self.thread.load(Ordering::Acquire) == this_thread() {
+        if self.state() & IN_PROGRESS == 0 || self.owner.load(Ordering::Acquire) == this_thread() {
             return;
         }
         for _ in 0..SLICES_MAX {
             let ended = self.ended.load(Ordering::Acquire);
-            if self.state() & AT_WORK == 0 || self.state() & GIVEN_UP != 0 {
+            if self.state() & IN_PROGRESS == 0 || self.state() & GIVEN_UP != 0 {
                 return;
             }
             system::wait(self.ended, low(ended), Sharing::Private, SLICE_NS);
@@ -111,7 +111,7 @@ impl Gate {
     /// # Errors
     /// Otherwise, or if the gate is shut.
     pub(crate) fn begin(&self) -> Result<Part, Closed> {
-        match self.state.compare_exchange(0, AT_WORK, Ordering::AcqRel, Ordering::Acquire) {
+        match self.state.compare_exchange(0, IN_PROGRESS, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(Part(*self)),
             Err(state) if state & SHUT != 0 => Err(Closed::Shut),
             Err(_) => Err(Closed::Calls),
@@ -120,11 +120,11 @@ impl Gate {
 
     /// Tries something for a second, until it is done or the gate is shut.
     pub(crate) fn try_for_a_second(&self, is_done: impl Fn() -> bool) {
-        for _ in 0..TURNS_MAX {
+        for _ in 0..RETRIES_MAX {
             if is_done() || self.is_shut() {
                 break;
             }
-            system::sleep(TURN_NS);
+            system::sleep(RETRY_NS);
         }
     }
 
@@ -158,9 +158,9 @@ impl Drop for Call {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let state = self.0.state.fetch_and(!AT_WORK, Ordering::AcqRel);
+        let state = self.0.state.fetch_and(!IN_PROGRESS, Ordering::AcqRel);
         self.0.ended.fetch_add(1, Ordering::AcqRel);
-        if state & !AT_WORK != 0 {
+        if state & !IN_PROGRESS != 0 {
             system::wake(self.0.ended, Sharing::Private);
         }
     }
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_call_from_within_a_part_does_not_wait_for_itself() {
         let gate = gate();
-        gate.is_for_this_thread();
+        gate.set_owner();
         let part = gate.begin().unwrap();
         drop(gate.enter());
         drop(part);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_begins_behind_a_shut_gate() {
+    fn no_part_begins_once_the_gate_is_shut() {
         let gate = gate();
         gate.shut();
         assert_eq!(gate.begin().unwrap_err(), Closed::Shut);

@@ -42,7 +42,7 @@ pub(crate) enum Known {
     /// Remembered: the first one, and how many.
     At(usize, usize),
     /// Remembered: the driver does not tell.
-    NotTold,
+    NotReported,
     /// Not remembered.
     New,
 }
@@ -50,18 +50,18 @@ pub(crate) enum Known {
 impl Known {
     /// Of an entry's last word, which is 0 until it is written.
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
-    const fn of_word(word: u64) -> Self {
+    const fn from_word(word: u64) -> Self {
         match word {
             0 => Self::New,
-            NOT_TOLD => Self::NotTold,
-            _ => Self::At((word >> 32) as usize, word as u32 as usize & !IS_TOLD),
+            NOT_REPORTED => Self::NotReported,
+            _ => Self::At((word >> 32) as usize, word as u32 as usize & !IS_REPORTED),
         }
     }
 }
 
-const NOT_TOLD: u64 = u64::MAX;
+const NOT_REPORTED: u64 = u64::MAX;
 /// In the last word of an entry, also of a function without parameters.
-const IS_TOLD: usize = 1 << 31;
+const IS_REPORTED: usize = 1 << 31;
 
 /// Parameters of functions.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub(crate) struct Parameters {
     epoch: &'static AtomicU64,
     used: &'static AtomicU64,
     entries: &'static [AtomicU64],
-    told: &'static [AtomicU64],
+    reported: &'static [AtomicU64],
 }
 
 impl Parameters {
@@ -81,9 +81,9 @@ impl Parameters {
     pub(crate) fn new() -> Result<Self, Errno> {
         let words = zeroed::private(8 + FUNCTIONS_MAX * ENTRY_WORDS + PARAMETERS_MAX)?;
         let (head, rest) = words.split_at_checked(8).ok_or(Errno(0))?;
-        let (entries, told) = rest.split_at_checked(FUNCTIONS_MAX * ENTRY_WORDS).ok_or(Errno(0))?;
+        let (entries, reported) = rest.split_at_checked(FUNCTIONS_MAX * ENTRY_WORDS).ok_or(Errno(0))?;
         let [epoch, used, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { epoch, used, entries, told })
+        Ok(Self { epoch, used, entries, reported })
     }
 
     /// Forgets all functions: a module was unloaded.
@@ -98,7 +98,7 @@ impl Parameters {
         (0..PROBES_MAX).filter_map(move |probe| {
             let at = (hash + probe) % FUNCTIONS_MAX * ENTRY_WORDS;
             match entries.get(at..at + ENTRY_WORDS) {
-                Some([handle, epoch, told]) => Some([handle, epoch, told]),
+                Some([handle, epoch, reported]) => Some([handle, epoch, reported]),
                 _ => None,
             }
         })
@@ -107,11 +107,13 @@ impl Parameters {
     /// Parameters of a function.
     pub(crate) fn find(&self, function: u64) -> Known {
         let now = self.epoch.load(Ordering::Acquire);
-        for [handle, epoch, told] in self.places(function) {
-            let told = Known::of_word(told.load(Ordering::Acquire));
-            if told != Known::New && handle.load(Ordering::Relaxed) == function && epoch.load(Ordering::Relaxed) == now
+        for [handle, epoch, reported] in self.places(function) {
+            let reported = Known::from_word(reported.load(Ordering::Acquire));
+            if reported != Known::New
+                && handle.load(Ordering::Relaxed) == function
+                && epoch.load(Ordering::Relaxed) == now
             {
-                return told;
+                return reported;
             }
         }
         Known::New
@@ -120,7 +122,7 @@ impl Parameters {
     /// A remembered parameter.
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub(crate) fn get(&self, at: usize) -> Parameter {
-        let word = self.told.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
+        let word = self.reported.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
         Parameter { offset_bytes: (word >> 16) as u16, bytes: word as u16 }
     }
 
@@ -132,19 +134,19 @@ impl Parameters {
             handle.load(Ordering::Relaxed) == 0
                 && handle.compare_exchange(0, function, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         });
-        let Some([_, epoch, told]) = free else { return };
+        let Some([_, epoch, reported]) = free else { return };
         epoch.store(now, Ordering::Relaxed);
         let Some(parameters) = parameters else {
-            told.store(NOT_TOLD, Ordering::Release);
+            reported.store(NOT_REPORTED, Ordering::Release);
             return;
         };
         let count = parameters.clone().count();
         let first = usize::try_from(self.used.fetch_add(count as u64, Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let Some(words) = first.checked_add(count).and_then(|end| self.told.get(first..end)) else { return };
+        let Some(words) = first.checked_add(count).and_then(|end| self.reported.get(first..end)) else { return };
         for (word, Parameter { offset_bytes, bytes }) in words.iter().zip(parameters) {
             word.store(u64::from(offset_bytes) << 16 | u64::from(bytes), Ordering::Relaxed);
         }
-        told.store((first as u64) << 32 | (IS_TOLD | count) as u64, Ordering::Release);
+        reported.store((first as u64) << 32 | (IS_REPORTED | count) as u64, Ordering::Release);
     }
 }
 
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn remembered_parameters_are_those_that_the_driver_told() {
+    fn remembered_parameters_are_those_that_the_driver_reported() {
         let table = Parameters::new().unwrap();
         assert_eq!(table.find(0x5000), Known::New);
         table.remember(0x5000, Some(parameters(3)));
@@ -166,7 +168,7 @@ mod tests {
         let Known::At(first, 3) = table.find(0x5000) else { panic!("{:?}", table.find(0x5000)) };
         assert!((first..).zip(parameters(3)).all(|(at, parameter)| table.get(at) == parameter));
         assert!(matches!(table.find(0x6000), Known::At(_, 0)));
-        assert_eq!(table.find(0x7000), Known::NotTold);
+        assert_eq!(table.find(0x7000), Known::NotReported);
     }
 
     #[test]
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_beyond_the_arguments_is_none() {
+    fn parameter_beyond_the_arguments_is_rejected() {
         assert_eq!(Parameter::new(PARAMETER_BYTES_MAX - 8, 8).map(|parameter| parameter.bytes), Some(8));
         assert_eq!(Parameter::new(PARAMETER_BYTES_MAX, 8), None);
         assert_eq!(Parameter::new(usize::MAX, 8), None);

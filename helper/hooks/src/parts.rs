@@ -82,12 +82,12 @@ impl Parts {
     }
 
     /// Whether the last part was returned, as far as that is known without a look at the blocks.
-    pub(crate) const fn is_over(&self) -> bool {
+    pub(crate) const fn is_exhausted(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Goes on at an address.
-    pub(crate) const fn go_on_at(&mut self, address: u64) {
+    pub(crate) const fn skip_to(&mut self, address: u64) {
         self.rest.begin = address;
     }
 
@@ -101,7 +101,7 @@ impl Parts {
         find: impl FnOnce(u64) -> Result<Option<Block>, E>,
     ) -> Result<Option<Range>, E> {
         let Range { begin: at, end } = self.rest;
-        if self.is_over() {
+        if self.is_exhausted() {
             return Ok(None);
         }
         let skips = self.gaps == Gaps::Skipped;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_managed_memory_is_none_of_a_command() {
+    fn a_command_about_a_page_without_managed_memory_is_refused() {
         for (begin, end) in [
             (0x20_0000, 0x20_3000),
             (0, 0x10_0001),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_managed_memory_are_left_out_of_what_skips_them() {
+    fn pages_without_managed_memory_are_skipped_where_permitted() {
         let skipping = |begin, end| parts_with(Gaps::Skipped, begin, end).unwrap();
         let all = [(0x18_0000, 0x20_0000), (0x20_0000, 0x20_1100), (0x20_1180, 0x20_1200), (0x30_0000, 0x30_1000)];
         assert_eq!(skipping(0x18_0000, 0x40_0000), all);

@@ -31,7 +31,7 @@ use call_ring::{
 };
 
 use self::{events::Events, queue::Queue};
-pub(crate) use self::{launch::Launch, moves::Moving};
+pub(crate) use self::{launch::Launch, moves::Mover};
 use crate::{
     blocks::Block,
     clock,
@@ -48,7 +48,7 @@ mod stage {
     /// Nowhere.
     pub(super) const IDLE: u64 = 0;
     /// Being handed over to the driver.
-    pub(super) const AT_WORK: u64 = 1;
+    pub(super) const IN_PROGRESS: u64 = 1;
     /// Handed over.
     pub(super) const ENQUEUED: u64 = 2;
     /// In the queue, in the lowest byte.
@@ -60,7 +60,7 @@ mod stage {
     }
 
     /// Number of the launch behind which it is in the queue, if it is.
-    pub(super) fn queued_behind(stage: u64) -> Option<u64> {
+    pub(super) fn queued_after(stage: u64) -> Option<u64> {
         (stage & 0xff == QUEUED).then_some(stage >> 8)
     }
 }
@@ -76,7 +76,7 @@ pub(crate) struct Plan {
     /// Generation that is followed, or 0; 0 as well in a child that a fork makes.
     followed: &'static AtomicU64,
     /// Launches at the plan.
-    within: &'static AtomicU64,
+    visitors: &'static AtomicU64,
     /// Launches of the process.
     launches: &'static AtomicU64,
     /// Number of the launch from which on the plan is followed: the first one of an iteration.
@@ -86,7 +86,7 @@ pub(crate) struct Plan {
     /// Time for which a launch waits until a move is handed over.
     handover_wait_ns: &'static AtomicU64,
     /// Time until which none waits, as one has waited in vain.
-    wait_pause_end_ns: &'static AtomicU64,
+    wait_backoff_end_ns: &'static AtomicU64,
     context: &'static AtomicU64,
     device: &'static AtomicU64,
     /// Stream of the first op with moves: the only one that moves and waits are added to. 0 before it.
@@ -98,7 +98,7 @@ pub(crate) struct Plan {
     is_asleep: &'static AtomicU64,
     /// The thread's copy of the plan.
     table: Table<'static>,
-    /// [`Places`] of each op.
+    /// [`OpIndex`] of each op.
     ops: &'static [AtomicU64],
     /// Moves by the ops that wait for them, or at which they expire: these with [`AT_EXPIRY`].
     waits: &'static [AtomicU64],
@@ -113,21 +113,21 @@ pub(crate) struct Plan {
 /// Moves of an op: first ones and numbers of those that begin behind it, and of those that it waits
 /// for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Places {
+struct OpIndex {
     begins: u16,
     begin_count: u16,
     waits: u16,
     wait_count: u16,
 }
 
-impl Places {
+impl OpIndex {
     const fn to_word(self) -> u64 {
         let Self { begins, begin_count, waits, wait_count } = self;
         begins as u64 | (begin_count as u64) << 16 | (waits as u64) << 32 | (wait_count as u64) << 48
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
-    const fn of_word(word: u64) -> Self {
+    const fn from_word(word: u64) -> Self {
         Self {
             begins: word as u16,
             begin_count: (word >> 16) as u16,
@@ -179,10 +179,10 @@ impl Plan {
         let (queue, events) = rest.split_at_checked(Queue::WORDS).ok_or(NONE)?;
         let (read, rest) = head.split_at_checked(LINE_WORDS).ok_or(NONE)?;
         let (changed, others) = rest.split_at_checked(LINE_WORDS).ok_or(NONE)?;
-        let [first, period, moves, context, device, handover_wait_ns, wait_pause_end_ns, ..] = read else {
+        let [first, period, moves, context, device, handover_wait_ns, wait_backoff_end_ns, ..] = read else {
             return Err(NONE);
         };
-        let [within, launches, ..] = changed else { return Err(NONE) };
+        let [visitors, launches, ..] = changed else { return Err(NONE) };
         let mut others = Words::new(others);
         let mut other = || others.next().ok_or(NONE);
         let (seen, bell, is_asleep, stream) = (other()?, other()?, other()?, other()?);
@@ -190,13 +190,13 @@ impl Plan {
             permission,
             shared,
             followed: at_fork.next().ok_or(NONE)?,
-            within,
+            visitors,
             launches,
             first,
             period,
             moves,
             handover_wait_ns,
-            wait_pause_end_ns,
+            wait_backoff_end_ns,
             context,
             device,
             stream,
@@ -243,7 +243,7 @@ impl Plan {
     }
 
     /// Stops the plan if it moves memory of a block that is about to be freed.
-    pub(crate) fn frees(&self, block: &Block) {
+    pub(crate) fn on_free(&self, block: &Block) {
         if !block.is_managed || !self.is_followed() {
             return;
         }
@@ -257,31 +257,31 @@ impl Plan {
     }
 
     /// Stops the plan if it is of a context that is about to end.
-    pub(crate) fn context_ends(&self, context: Handle) {
+    pub(crate) fn on_context_end(&self, context: Handle) {
         if self.context.load(Ordering::Relaxed) == context {
             self.stop(Reason::ContextEnded);
         }
     }
 
     /// Stops the plan if it is of a device whose primary context may be about to end.
-    pub(crate) fn device_ends(&self, device: i32) {
+    pub(crate) fn on_device_end(&self, device: i32) {
         if self.device.load(Ordering::Relaxed) == u64::from(device.cast_unsigned()) {
             self.stop(Reason::ContextEnded);
         }
     }
 
     /// Forgets streams and events of a context that has ended.
-    pub(crate) fn forget_of(&self, context: Handle) {
-        self.to_gpu.forget_of(context);
-        self.to_host.forget_of(context);
-        self.events.forget_of(context);
+    pub(crate) fn forget_context(&self, context: Handle) {
+        self.to_gpu.forget_context(context);
+        self.to_host.forget_context(context);
+        self.events.forget_context(context);
     }
 
     /// Forgets streams and events of a device whose primary context has ended.
-    pub(crate) fn forget_of_device(&self, device: i32) {
-        self.to_gpu.forget_of_device(device);
-        self.to_host.forget_of_device(device);
-        self.events.forget_of_device(device);
+    pub(crate) fn forget_device(&self, device: i32) {
+        self.to_gpu.forget_device(device);
+        self.to_host.forget_device(device);
+        self.events.forget_device(device);
     }
 
     /// Waits for moves that begin, of the helper's thread, and no longer than so.

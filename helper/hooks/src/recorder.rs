@@ -14,7 +14,7 @@ use call_ring::{
 };
 
 use crate::{
-    act::Acting,
+    act::Executor,
     advised::{Advised, Subject},
     agent::Agent,
     blocks::{Block, Blocks, Found},
@@ -27,7 +27,7 @@ use crate::{
     parameters::Parameters,
     parts::Range,
     permission::Permission,
-    plan::{Launch, Moving, Plan},
+    plan::{Launch, Mover, Plan},
     process, shared,
     stream::Stream,
     thread,
@@ -38,7 +38,7 @@ use crate::{
 /// Functions and keys that the recorder of a child takes over from its parent's. A child of a fork looks up
 /// nothing: a lock of the loader may be held by a thread that the child does not have.
 #[derive(Clone, Copy, Debug)]
-struct Means {
+struct Inherited {
     first_stage: FirstStage,
     /// Place of each thread for its [`Seat`].
     thread: ThreadKey,
@@ -70,7 +70,7 @@ impl Seat {
 /// What recording takes, made once.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    means: Means,
+    inherited: Inherited,
     /// Number of recorders that the process's parents had.
     generation: u8,
     memory: Memory<'static>,
@@ -135,13 +135,13 @@ pub(crate) fn start(first_stage: FirstStage) {
         && let Some(thread) = Libc::find(dlsym).and_then(|libc| libc.thread_key(thread_ends))
     {
         process::find_first_thread(first_stage.first_thread);
-        make(Means { first_stage, thread, threads: Threads::find(dlsym) }, 0);
+        make(Inherited { first_stage, thread, threads: Threads::find(dlsym) }, 0);
     }
 }
 
 /// Makes the recorder, in one thread.
-fn make(means: Means, generation: u8) {
-    if let Some(recorder) = Recorder::new(means, generation)
+fn make(inherited: Inherited, generation: u8) {
+    if let Some(recorder) = Recorder::new(inherited, generation)
         && let Ok(recorder) = zeroed::leak(recorder)
     {
         RECORDER.store(recorder, Ordering::Release);
@@ -159,7 +159,7 @@ pub(crate) fn start_in_child() {
     process::find_first_thread_in_child();
     // A filter that came since the parent began may forbid what follows.
     if parent.agent.has_filters_of_start() {
-        make(parent.means, parent.generation.wrapping_add(1));
+        make(parent.inherited, parent.generation.wrapping_add(1));
     }
 }
 
@@ -179,11 +179,11 @@ extern "C" fn thread_ends(value: *mut c_void) {
         return;
     }
     recorder.give_up(seat);
-    recorder.means.thread.set(Seat { lane: SHARED, ..seat }.pack());
+    recorder.inherited.thread.set(Seat { lane: SHARED, ..seat }.pack());
 }
 
 impl Recorder {
-    fn new(means: Means, generation: u8) -> Option<Self> {
+    fn new(inherited: Inherited, generation: u8) -> Option<Self> {
         if !(thread::has_number_of_kernel() && shared::is_permitted()) {
             return None;
         }
@@ -194,15 +194,15 @@ impl Recorder {
         // Before the ring: whoever sees that sees both.
         let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
-        let permission = Permission::new(memory, means.first_stage.is_filter_requested);
+        let permission = Permission::new(memory, inherited.first_stage.is_filter_requested);
         let plan = Plan::new(permission, plan_memory, &mut words).ok()?;
-        let acting = Acting { memory, permission, blocks, advised, gate, stream };
-        let moving = Moving { plan, blocks, advised, gate };
-        let agent = Agent::new(means.first_stage, means.threads, &mut words, acting, &moving)?;
+        let executor = Executor { memory, permission, blocks, advised, gate, stream };
+        let mover = Mover { plan, blocks, advised, gate };
+        let agent = Agent::new(inherited.first_stage, inherited.threads, &mut words, executor, &mover)?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicU64::new(0);
         Some(Self {
-            means,
+            inherited,
             generation,
             memory,
             blocks,
@@ -236,7 +236,7 @@ impl Recorder {
 
     /// Lane and id of the calling thread; [`OWN_LANES`] if it has none for itself.
     fn thread(&self) -> Option<(usize, u32)> {
-        let seat = Seat::unpack(self.means.thread.get()).filter(|seat| seat.generation == self.generation);
+        let seat = Seat::unpack(self.inherited.thread.get()).filter(|seat| seat.generation == self.generation);
         let Seat { lane, thread, .. } = seat.or_else(|| self.take_seat())?;
         Some((lane.into(), thread))
     }
@@ -245,7 +245,7 @@ impl Recorder {
         let thread = thread::own_id()?;
         let own = (0..SHARED).find(|lane| self.memory.lane((*lane).into()).acquire(thread));
         let seat = Seat { generation: self.generation, thread, lane: own.unwrap_or(SHARED) };
-        if !self.means.thread.set(seat.pack()) {
+        if !self.inherited.thread.set(seat.pack()) {
             // Nothing would give the lane up at the thread's end.
             self.give_up(seat);
             return None;
@@ -370,7 +370,7 @@ impl Recorder {
     /// advised of it.
     pub(crate) fn remove(&self, address: u64) -> Option<Block> {
         let block = self.blocks.remove(address)?;
-        self.plan.frees(&block);
+        self.plan.on_free(&block);
         self.forget_advice(&block);
         Some(block)
     }
@@ -392,9 +392,9 @@ impl Recorder {
 
     /// Frees all memory of a context that is no more.
     pub(crate) fn context_ends(&'static self, context: Handle) {
-        self.stream.forget_of(context);
-        self.plan.forget_of(context);
-        while let Some(block) = self.blocks.remove_of(context) {
+        self.stream.forget_context(context);
+        self.plan.forget_context(context);
+        while let Some(block) = self.blocks.remove_any_in(context) {
             self.forget_advice(&block);
             if self.is_recording() {
                 self.record(Kind::Free, 0, [0, block.begin, 0, 0, 0]);
@@ -440,7 +440,7 @@ mod tests {
         let parent = existing().unwrap();
         let (lane, _) = parent.thread().unwrap();
         assert!(lane < OWN_LANES);
-        let seat = parent.means.thread.get();
+        let seat = parent.inherited.thread.get();
         // As the kernel does in a child that a fork makes.
         parent.is_own.store(0, Ordering::Relaxed);
         assert!(existing().is_none());
@@ -457,7 +457,7 @@ mod tests {
         thread_ends(seat as *mut c_void);
         assert!(!child.memory.lane(lane).acquire(other), "the other thread still has it");
         let (own, _) = child.thread().unwrap();
-        thread_ends(child.means.thread.get() as *mut c_void);
+        thread_ends(child.inherited.thread.get() as *mut c_void);
         assert!(child.memory.lane(own).acquire(other));
         assert_eq!(child.thread().unwrap().0, OWN_LANES);
         start_in_child();

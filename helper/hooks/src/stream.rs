@@ -34,7 +34,7 @@ impl Stream {
     ///
     /// # Errors
     /// Of the driver; `None` if it lacks the function.
-    pub(crate) fn of(&self, context: Handle, device: i32) -> Result<Handle, Option<CuResult>> {
+    pub(crate) fn get_or_create(&self, context: Handle, device: i32) -> Result<Handle, Option<CuResult>> {
         if self.get() != 0 {
             if self.context.load(Ordering::Relaxed) == context {
                 return Ok(self.get());
@@ -59,19 +59,19 @@ impl Stream {
     }
 
     /// Whether there is one.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.get() != 0
     }
 
     /// Forgets it if it is of a context that ends.
-    pub(crate) fn forget_of(&self, context: Handle) {
+    pub(crate) fn forget_context(&self, context: Handle) {
         if self.context.load(Ordering::Relaxed) == context {
             self.handle.store(0, Ordering::Release);
         }
     }
 
     /// Forgets it if it is of a device whose primary context ends.
-    pub(crate) fn forget_of_device(&self, device: i32) {
+    pub(crate) fn forget_device(&self, device: i32) {
         if self.device.load(Ordering::Relaxed) == word(device) {
             self.handle.store(0, Ordering::Release);
         }

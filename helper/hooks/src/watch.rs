@@ -2,7 +2,7 @@
 
 use crate::{
     clock,
-    gate::{Closed, Gate, Part, TURN_NS, TURNS_MAX},
+    gate::{Closed, Gate, Part, RETRIES_MAX, RETRY_NS},
     process, system,
 };
 
@@ -26,10 +26,10 @@ impl Watch {
     /// Begins a part within a second; `None` if the program's calls leave no time for it, or the
     /// thread is to end.
     pub(crate) fn begin_part(&mut self) -> Option<Part> {
-        for _ in 0..TURNS_MAX {
+        for _ in 0..RETRIES_MAX {
             match self.gate.begin() {
                 Ok(part) => return Some(part),
-                Err(Closed::Calls) if !self.is_over() => system::sleep(TURN_NS),
+                Err(Closed::Calls) if !self.must_end() => system::sleep(RETRY_NS),
                 Err(_) => break,
             }
         }
@@ -38,7 +38,7 @@ impl Watch {
 
     /// Whether the thread is to end: the gate is shut, or the program's first thread has ended for
     /// certain.
-    pub(crate) fn is_over(&mut self) -> bool {
+    pub(crate) fn must_end(&mut self) -> bool {
         let now_ns = clock::monotonic_ns();
         if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
             self.looked_ns = now_ns;

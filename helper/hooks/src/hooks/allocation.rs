@@ -16,7 +16,7 @@ use crate::{
 fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind, is_pooled: bool) {
     let bytes = bytes as u64;
     let block = Block::new(address, bytes, driver::context(), kind == MemoryKind::Managed);
-    if !recorder.blocks.add(if is_pooled { block.of_pool() } else { block }) {
+    if !recorder.blocks.add(if is_pooled { block.pooled() } else { block }) {
         recorder.count_unrecorded();
     }
     recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::device()]);

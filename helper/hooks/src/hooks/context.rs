@@ -46,8 +46,8 @@ fn ends(
 
 /// The primary context of a device has ended.
 fn primary_ends(recorder: &'static Recorder, device: i32) {
-    recorder.stream.forget_of_device(device);
-    recorder.plan.forget_of_device(device);
+    recorder.stream.forget_device(device);
+    recorder.plan.forget_device(device);
     let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
     // Unknown if it was never retained by this name.
     if context != 0 {
@@ -56,12 +56,12 @@ fn primary_ends(recorder: &'static Recorder, device: i32) {
 }
 
 fn destroys(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
-    ends(|recorder| recorder.plan.context_ends(context), destroy, |recorder| recorder.context_ends(context))
+    ends(|recorder| recorder.plan.on_context_end(context), destroy, |recorder| recorder.context_ends(context))
 }
 
 fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
     ends(
-        |recorder| recorder.plan.device_ends(device),
+        |recorder| recorder.plan.on_device_end(device),
         release,
         |recorder| {
             if !driver::primary_is_active(device) {
@@ -72,7 +72,7 @@ fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
 }
 
 fn resets(reset: impl FnOnce() -> CuResult, device: i32) -> CuResult {
-    ends(|recorder| recorder.plan.device_ends(device), reset, |recorder| primary_ends(recorder, device))
+    ends(|recorder| recorder.plan.on_device_end(device), reset, |recorder| primary_ends(recorder, device))
 }
 
 fn unloads(unload: impl FnOnce() -> CuResult) -> CuResult {

@@ -46,16 +46,16 @@ fn buffer(extra: *const usize) -> Option<(*const u8, usize)> {
 const PARAMETERS_MAX: usize = PARAMETER_BYTES_MAX;
 
 /// Parameters of a function, as the driver reports them.
-fn asked(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
+fn query(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
     (0..PARAMETERS_MAX).map_while(move |at| driver::parameter(function, at))
 }
 
 /// Parameters of a function, which is named and asked for them if it is new.
-fn known(recorder: &Recorder, function: Handle) -> Known {
+fn look_up(recorder: &Recorder, function: Handle) -> Known {
     let known = recorder.parameters.find(function);
     if known == Known::New {
         recorder.record_function(function);
-        recorder.parameters.remember(function, driver::reports_parameters().then(|| asked(function)));
+        recorder.parameters.remember(function, driver::reports_parameters().then(|| query(function)));
     }
     known
 }
@@ -68,7 +68,7 @@ fn prepare(
     is_per_thread: bool,
     launch: impl FnOnce() -> Option<(KernelNode, Handle)>,
 ) -> Launch<'static> {
-    known(recorder, function);
+    look_up(recorder, function);
     recorder.before_launch(is_per_thread, || launch().map(|(launch, stream)| (signature(&launch), stream)))
 }
 
@@ -93,7 +93,7 @@ fn record_with(
     launch: &KernelNode,
     prepared: Option<&Launch<'static>>,
 ) -> Option<NonZeroU32> {
-    let known = known(recorder, launch.function);
+    let known = look_up(recorder, launch.function);
     let (grid, block) = (size(launch.grid).to_word(), size(launch.block).to_word());
     let number = prepared.map_or(0, Launch::number);
     let words = [launch.function, grid, block, u64::from(launch.shared_bytes) | u64::from(number) << 32];
@@ -123,9 +123,9 @@ fn add_arguments(recorder: &Recorder, launch: &KernelNode, known: Known, group: 
     match known {
         Known::At(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
         Known::New if driver::reports_parameters() => {
-            asked(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
+            query(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
         }
-        Known::New | Known::NotTold => group.set_arguments_unknown(),
+        Known::New | Known::NotReported => group.set_arguments_unknown(),
     }
 }
 

@@ -51,18 +51,18 @@ impl Events {
     }
 
     /// Whether there are events.
-    pub(super) fn are_there(&self) -> bool {
+    pub(super) fn exist(&self) -> bool {
         self.len() > 0
     }
 
     /// Whether there are events for so many moves.
-    pub(super) fn are_for(&self, moves: usize) -> bool {
+    pub(super) fn covers(&self, moves: usize) -> bool {
         self.len() >= 2 * moves
     }
 
     /// Whether there are events of another context than this one.
-    pub(super) fn are_of_another(&self, context: Handle) -> bool {
-        self.are_there() && self.context.load(Ordering::Relaxed) != context
+    pub(super) fn belong_to_other_context(&self, context: Handle) -> bool {
+        self.exist() && self.context.load(Ordering::Relaxed) != context
     }
 
     /// Makes some of the events for so many moves, in their context, which is current; true once all
@@ -83,12 +83,12 @@ impl Events {
             }
             self.count.store(at as u64 + 1, Ordering::Release);
         }
-        Ok(self.are_for(moves))
+        Ok(self.covers(moves))
     }
 
     /// Destroys all of them, as their context is there. The thread has no context then.
     pub(super) fn destroy(&self) {
-        if self.are_there() && driver::enter_context(self.context.load(Ordering::Relaxed)).is_some() {
+        if self.exist() && driver::enter_context(self.context.load(Ordering::Relaxed)).is_some() {
             (0..self.len()).for_each(|at| driver::destroy_event(self.get(at)));
             driver::leave_context();
         }
@@ -100,14 +100,14 @@ impl Events {
     }
 
     /// Forgets them if they are of a context that ends.
-    pub(super) fn forget_of(&self, context: Handle) {
+    pub(super) fn forget_context(&self, context: Handle) {
         if self.context.load(Ordering::Relaxed) == context {
             self.forget();
         }
     }
 
     /// Forgets them if they are of a device whose primary context ends.
-    pub(super) fn forget_of_device(&self, device: i32) {
+    pub(super) fn forget_device(&self, device: i32) {
         if self.device.load(Ordering::Relaxed) == u64::from(device.cast_unsigned()) {
             self.forget();
         }

@@ -11,7 +11,7 @@ use call_ring::{
     token::Signature,
 };
 
-use super::{AT_EXPIRY, Places, Plan, get, stage};
+use super::{AT_EXPIRY, OpIndex, Plan, get, stage};
 use crate::{
     clock,
     cuda::{CuResult, Handle, PER_THREAD_STREAM},
@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// Interval of looks at a move whose hand-over a launch waits for.
-const HANDOVER_LOOK_NS: u64 = 20_000;
+const HANDOVER_POLL_NS: u64 = 20_000;
 /// Time without such waits behind one in vain: so they take 1 % of a program's time at most.
-pub(super) const WAIT_PAUSE_NS: u64 = 1_000_000_000;
+pub(super) const WAIT_BACKOFF_NS: u64 = 1_000_000_000;
 
 /// Launch or free at the plan of a generation, until this is dropped: so long the tables stay.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Visit<'a> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        self.plan.within.fetch_sub(1, Ordering::SeqCst);
+        self.plan.visitors.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Launch<'a> {
 impl Plan {
     /// Begins to use the tables, if a plan is followed.
     pub(super) fn visit(&self) -> Option<Visit<'_>> {
-        self.within.fetch_add(1, Ordering::SeqCst);
+        self.visitors.fetch_add(1, Ordering::SeqCst);
         let visit = Visit { plan: self, generation: self.followed() };
         (visit.generation != 0).then_some(visit)
     }
@@ -81,7 +81,7 @@ impl Plan {
             return None;
         }
         let now_ns = clock::monotonic_ns();
-        (now_ns >= self.wait_pause_end_ns.load(Ordering::Relaxed)).then(|| now_ns.saturating_add(most_ns))
+        (now_ns >= self.wait_backoff_end_ns.load(Ordering::Relaxed)).then(|| now_ns.saturating_add(most_ns))
     }
 
     /// Waits until a move of the plan of this generation is handed over to the driver.
@@ -91,10 +91,10 @@ impl Plan {
             let now_ns = clock::monotonic_ns();
             if now_ns >= deadline_ns {
                 // The thread does not come to it.
-                self.wait_pause_end_ns.store(now_ns.saturating_add(WAIT_PAUSE_NS), Ordering::Relaxed);
+                self.wait_backoff_end_ns.store(now_ns.saturating_add(WAIT_BACKOFF_NS), Ordering::Relaxed);
                 return;
             }
-            system::sleep(HANDOVER_LOOK_NS);
+            system::sleep(HANDOVER_POLL_NS);
         }
     }
 
@@ -124,8 +124,8 @@ impl Op<'_> {
         self.visit.plan
     }
 
-    fn places(&self) -> Places {
-        Places::of_word(get(self.plan().ops, self.place as usize))
+    fn index(&self) -> OpIndex {
+        OpIndex::from_word(get(self.plan().ops, self.place as usize))
     }
 
     /// Whether its plan is followed still.
@@ -138,20 +138,20 @@ impl Op<'_> {
     }
 
     /// Counts moves that are not begun, or not waited for.
-    fn skips(&self, count: usize) {
+    fn count_skipped(&self, count: usize) {
         if self.is_followed() {
             self.plan().shared.count(Counter::Skipped, count as u64);
         }
     }
 
-    fn fails(&self, result: Option<CuResult>) {
+    fn stop_failed(&self, result: Option<CuResult>) {
         let reason = result.map_or(Reason::Unsupported, |CuResult(result)| Reason::Failed(result.cast_unsigned()));
         self.end(State::Stopped(reason));
     }
 
     /// Whether the launch is in the stream of the plan's first op with moves, which this one is if none
     /// was before.
-    fn is_in_stream(&self) -> bool {
+    fn is_in_plan_stream(&self) -> bool {
         let own = match self.stream {
             PER_THREAD_STREAM => PER_THREAD_STREAM | u64::from(thread::own_id().unwrap_or(0)) << 32,
             stream => stream,
@@ -170,23 +170,23 @@ impl Op<'_> {
         self.is_followed()
             && driver::context() == plan.context.load(Ordering::Relaxed)
             && driver::is_not_captured(self.stream)
-            && self.is_in_stream()
+            && self.is_in_plan_stream()
     }
 
     /// Has the stream wait for moves that are handed over; others are late. They are made all the same,
     /// until they expire: the GPU is behind the launches as a rule. At its expiry, too, a move is waited
     /// for that was late: what begins behind this launch is behind the move.
     fn wait(&self) {
-        let (plan, places) = (self.plan(), self.places());
-        if places.wait_count == 0 {
+        let (plan, index) = (self.plan(), self.index());
+        if index.wait_count == 0 {
             return;
         }
         if !self.may_act() {
-            self.skips(places.waits().filter(|at| get(plan.waits, *at) & AT_EXPIRY == 0).count());
+            self.count_skipped(index.waits().filter(|at| get(plan.waits, *at) & AT_EXPIRY == 0).count());
             return;
         }
         let deadline_ns = plan.handover_deadline_ns();
-        for at in places.waits() {
+        for at in index.waits() {
             let wait = get(plan.waits, at);
             let one = usize::try_from(wait & !AT_EXPIRY).unwrap_or(usize::MAX);
             let Some(word) = plan.stages.get(one) else { continue };
@@ -197,7 +197,7 @@ impl Op<'_> {
                 Ok(_) => {
                     let result = driver::wait_for_event(self.stream, plan.events.end(one));
                     if !result.is_some_and(CuResult::is_ok) {
-                        self.fails(result);
+                        self.stop_failed(result);
                         return;
                     }
                 }
@@ -209,24 +209,24 @@ impl Op<'_> {
 
     /// Begins the moves behind the launch.
     fn begin(&self) {
-        let (plan, places) = (self.plan(), self.places());
+        let (plan, index) = (self.plan(), self.index());
         if u64::from(self.place) + 1 == plan.period.load(Ordering::Relaxed) {
             plan.shared.count(Counter::Iterations, 1);
         }
-        if places.begin_count == 0 {
+        if index.begin_count == 0 {
             return;
         }
         if !self.may_act() {
-            self.skips(places.begin_count.into());
+            self.count_skipped(index.begin_count.into());
             return;
         }
-        let result = driver::record_event(plan.events.anchor(places.begins.into()), self.stream);
+        let result = driver::record_event(plan.events.anchor(index.begins.into()), self.stream);
         if !result.is_some_and(CuResult::is_ok) {
-            self.fails(result);
+            self.stop_failed(result);
             return;
         }
-        for one in places.begins() {
-            if !self.queue(one) {
+        for one in index.begins() {
+            if !self.enqueue(one) {
                 plan.shared.count(Counter::Skipped, 1);
             }
         }
@@ -237,7 +237,7 @@ impl Op<'_> {
 impl Op<'_> {
     /// Has a move made. False if one of the iteration before is left out: it waits in the queue still, and
     /// this one takes its place; or if this one is, as that is being handed over.
-    fn queue(&self, one: usize) -> bool {
+    fn enqueue(&self, one: usize) -> bool {
         let Some(word) = self.plan().stages.get(one) else { return false };
         let mut from = stage::IDLE;
         loop {
@@ -247,7 +247,7 @@ impl Op<'_> {
                     self.plan().queue.add(one);
                     return true;
                 }
-                Ok(_) | Err(stage::AT_WORK) => return false,
+                Ok(_) | Err(stage::IN_PROGRESS) => return false,
                 Err(there) => from = there,
             }
         }

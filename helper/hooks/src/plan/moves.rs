@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use call_ring::plan::{Counter, Destination, Head, Move, PERIOD_MAX, Reason, State};
 
-use super::{AT_EXPIRY, Places, Plan, get, set, stage};
+use super::{AT_EXPIRY, OpIndex, Plan, get, set, stage};
 use crate::{
     advised::{Advised, Subject},
     blocks::{Blocks, Unknown},
@@ -17,7 +17,7 @@ use crate::{
     contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
-    gate::{Gate, TURN_NS},
+    gate::{Gate, RETRY_NS},
     parts::{Gaps, NotManaged, Parts, Range},
     system,
     watch::Watch,
@@ -51,7 +51,7 @@ fn done(result: Option<CuResult>) -> Result<(), Reason> {
 
 impl Plan {
     /// Whether the plan of this generation is still to be followed; ends it otherwise.
-    fn goes_on(&self, generation: u64) -> bool {
+    fn may_continue(&self, generation: u64) -> bool {
         if !self.is_acting() {
             self.stop(Reason::Mode);
         } else if !self.is_live() {
@@ -65,10 +65,10 @@ impl Plan {
     /// Sets the tables of launches: what begins and what waits at each op.
     pub(super) fn index(&self, head: &Head) {
         let moves = || (0..head.moves).filter_map(|at| self.table.move_at(at).map(|one| (at, one)));
-        let change = |op: u32, change: &dyn Fn(&mut Places)| {
-            let mut places = Places::of_word(get(self.ops, op as usize));
-            change(&mut places);
-            set(self.ops, op as usize, places.to_word());
+        let change = |op: u32, change: &dyn Fn(&mut OpIndex)| {
+            let mut index = OpIndex::from_word(get(self.ops, op as usize));
+            change(&mut index);
+            set(self.ops, op as usize, index.to_word());
         };
         (0..head.period.min(PERIOD_MAX)).for_each(|op| set(self.ops, op, 0));
         // Ops at which a move is waited for.
@@ -78,29 +78,29 @@ impl Plan {
         };
         for (at, one) in moves() {
             let at = u16::try_from(at).unwrap_or(u16::MAX);
-            change(one.begin_op, &|places| {
-                if places.begin_count == 0 {
-                    places.begins = at;
+            change(one.begin_op, &|index| {
+                if index.begin_count == 0 {
+                    index.begins = at;
                 }
-                places.begin_count = places.begin_count.saturating_add(1);
+                index.begin_count = index.begin_count.saturating_add(1);
             });
             for (op, _) in waits(&one) {
-                change(op, &|places| places.wait_count = places.wait_count.saturating_add(1));
+                change(op, &|index| index.wait_count = index.wait_count.saturating_add(1));
             }
         }
         let mut first = 0_u16;
         for op in 0..head.period.min(PERIOD_MAX) {
-            let mut places = Places::of_word(get(self.ops, op));
-            (places.waits, first) = (first, first.saturating_add(places.wait_count));
-            places.wait_count = 0;
-            set(self.ops, op, places.to_word());
+            let mut index = OpIndex::from_word(get(self.ops, op));
+            (index.waits, first) = (first, first.saturating_add(index.wait_count));
+            index.wait_count = 0;
+            set(self.ops, op, index.to_word());
         }
         for (at, one) in moves() {
             set(self.stages, at, stage::IDLE);
             for (op, expiry) in waits(&one) {
-                change(op, &|places| {
-                    set(self.waits, usize::from(places.waits) + usize::from(places.wait_count), at as u64 | expiry);
-                    places.wait_count = places.wait_count.saturating_add(1);
+                change(op, &|index| {
+                    set(self.waits, usize::from(index.waits) + usize::from(index.wait_count), at as u64 | expiry);
+                    index.wait_count = index.wait_count.saturating_add(1);
                 });
             }
         }
@@ -108,23 +108,23 @@ impl Plan {
 
     /// Whether the launch has come at which a move expires that has begun behind this one.
     pub(super) fn has_expired(&self, planned: &Move, launch: u64) -> bool {
-        self.is_behind_expiry(planned, launch, 0)
+        self.is_past_expiry(planned, launch, 0)
     }
 
     /// Whether the same move may not be begun any more. Where the launch at which it expires is the one
     /// that waits for it to be handed over, that is so from the launch behind on.
     pub(super) fn is_too_late(&self, planned: &Move, launch: u64) -> bool {
         let is_waited_for = planned.wait_op == planned.expiry_op && self.handover_wait_ns.load(Ordering::Relaxed) > 0;
-        self.is_behind_expiry(planned, launch, is_waited_for.into())
+        self.is_past_expiry(planned, launch, is_waited_for.into())
     }
 
     /// Whether so many launches have come behind the one at which a move expires that has begun behind this one.
-    fn is_behind_expiry(&self, planned: &Move, launch: u64, behind: u64) -> bool {
+    fn is_past_expiry(&self, planned: &Move, launch: u64, grace_launches: u64) -> bool {
         let (period, begin) = (self.period.load(Ordering::Relaxed), u64::from(planned.begin_op));
         // The next of its place: a whole iteration behind the begin at most.
         let ahead = |op: u32| (u64::from(op) + period).checked_sub(begin + 1)?.checked_rem(period).map(|ops| ops + 1);
         let launches = self.launches.load(Ordering::Relaxed).saturating_sub(launch);
-        planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead + behind)
+        planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead + grace_launches)
     }
 
     /// Number of the next launch at which an iteration begins.
@@ -140,7 +140,7 @@ impl Plan {
 
 /// What following a plan takes, of the helper's thread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moving {
+pub(crate) struct Mover {
     pub(crate) plan: Plan,
     pub(crate) blocks: Blocks,
     /// Advice of the program's own.
@@ -149,14 +149,14 @@ pub(crate) struct Moving {
     pub(crate) gate: Gate,
 }
 
-impl Moving {
+impl Mover {
     /// Adopts the plan that is there, and hands over moves that have begun. Returns whether the thread
     /// is to look at both soon.
     pub(crate) fn follow(&self, watch: &mut Watch) -> bool {
         let plan = &self.plan;
         let generation = plan.shared.generation();
         let followed = plan.followed();
-        if followed != 0 && !plan.goes_on(followed) {
+        if followed != 0 && !plan.may_continue(followed) {
             // What has begun is not made.
             self.drain();
         }
@@ -164,7 +164,7 @@ impl Moving {
         if plan.followed() == 0 && generation != plan.seen.load(Ordering::Relaxed) && generation & 1 == 0 {
             let may_adopt = plan.is_acting() && plan.is_live();
             // A launch is at the tables: it leaves them soon.
-            is_pending = may_adopt && plan.within.load(Ordering::SeqCst) != 0;
+            is_pending = may_adopt && plan.visitors.load(Ordering::SeqCst) != 0;
             if may_adopt && !is_pending {
                 self.adopt(generation, watch);
             }
@@ -210,7 +210,7 @@ impl Moving {
         plan.index(head);
         plan.moves.store(head.moves as u64, Ordering::Relaxed);
         plan.handover_wait_ns.store(head.handover_wait_ns, Ordering::Relaxed);
-        plan.wait_pause_end_ns.store(0, Ordering::Relaxed);
+        plan.wait_backoff_end_ns.store(0, Ordering::Relaxed);
         plan.period.store(head.period as u64, Ordering::Relaxed);
         // Whoever frees memory or ends the context from here on finds the plan.
         let _part = watch.begin_part().ok_or(NOT_READY)?;
@@ -218,7 +218,7 @@ impl Moving {
         if self.versions() != checked {
             self.check_ranges(head)?;
         }
-        if !plan.events.are_for(head.moves) {
+        if !plan.events.covers(head.moves) {
             return Err(Reason::ContextEnded);
         }
         plan.first.store(plan.next_begin(head), Ordering::Relaxed);
@@ -238,7 +238,7 @@ impl Moving {
         let (context, device) = {
             let _part = watch.begin_part().ok_or(NOT_READY)?;
             // For this thread: none of its calls ends a capture of the program's.
-            driver::leave_captures_alone();
+            driver::relax_capture_mode();
             let device = driver::device_of(head.gpu).ok_or(Reason::NoDevice)?;
             if !driver::prefetches(device) {
                 return Err(Reason::Unsupported);
@@ -256,7 +256,7 @@ impl Moving {
         plan.device.store(device.cast_unsigned().into(), Ordering::Relaxed);
         loop {
             let _part = watch.begin_part().ok_or(NOT_READY)?;
-            if plan.events.are_of_another(context) {
+            if plan.events.belong_to_other_context(context) {
                 plan.events.destroy();
             }
             if driver::enter_context(context) != Some(device) {
@@ -274,8 +274,8 @@ impl Moving {
     fn make_some(&self, head: &Head, context: Handle, device: i32) -> Result<bool, Reason> {
         let plan = &self.plan;
         let failed = |result| done(result).err().unwrap_or(Reason::Unsupported);
-        plan.to_gpu.of(context, device).map_err(failed)?;
-        plan.to_host.of(context, device).map_err(failed)?;
+        plan.to_gpu.get_or_create(context, device).map_err(failed)?;
+        plan.to_host.get_or_create(context, device).map_err(failed)?;
         plan.events.make_some(head.moves, context, device).map_err(failed)
     }
 
@@ -321,12 +321,12 @@ impl Moving {
         // The launch behind which it has begun, once it is at work.
         let mut begun = None;
         let is_made = loop {
-            if generation == 0 || plan.followed() != generation || watch.is_over() {
+            if generation == 0 || plan.followed() != generation || watch.must_end() {
                 return set(plan.stages, number, stage::IDLE);
             }
             let from = word.load(Ordering::Acquire);
             let moved = |to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
-            let Some(launch) = begun.or_else(|| stage::queued_behind(from)) else { return };
+            let Some(launch) = begun.or_else(|| stage::queued_after(from)) else { return };
             // A launch may have it begin anew at any time until it is at work.
             if begun.is_none() && plan.is_too_late(&planned, launch) {
                 if moved(stage::IDLE) {
@@ -336,11 +336,11 @@ impl Moving {
                 continue;
             }
             let Ok(_part) = self.gate.begin() else {
-                system::sleep(TURN_NS);
+                system::sleep(RETRY_NS);
                 continue;
             };
             let is_first = begun.is_none();
-            if !plan.goes_on(generation) || is_first && !moved(stage::AT_WORK) {
+            if !plan.may_continue(generation) || is_first && !moved(stage::IN_PROGRESS) {
                 continue;
             }
             begun = Some(launch);
@@ -358,7 +358,7 @@ impl Moving {
     }
 
     /// Result of a call for a move. If it failed, further ones would, too: the plan stops.
-    fn called(&self, result: Option<CuResult>) -> Result<(), Reason> {
+    fn check_call(&self, result: Option<CuResult>) -> Result<(), Reason> {
         done(result).inspect_err(|reason| self.plan.stop(*reason))
     }
 
@@ -384,7 +384,9 @@ impl Moving {
         let leaves = planned.destination == Destination::Host;
         let result = match result {
             // It has expired meanwhile: the return begins behind it.
-            Ok(true) if leaves && plan.has_expired(planned, launch) => self.return_behind(number, (context, device)),
+            Ok(true) if leaves && plan.has_expired(planned, launch) => {
+                self.order_returns_after(number, (context, device))
+            }
             result => result,
         };
         driver::leave_context();
@@ -404,21 +406,21 @@ impl Moving {
             Destination::Gpu => (&plan.to_gpu, device, Counter::BytesToGpu),
             Destination::Host => (&plan.to_host, HOST, Counter::BytesToHost),
         };
-        let stream = stream.of(context, device).or_else(|result| self.called(result).map(|()| 0))?;
+        let stream = stream.get_or_create(context, device).or_else(|result| self.check_call(result).map(|()| 0))?;
         if is_first {
-            let places = Places::of_word(get(plan.ops, begin_op as usize));
-            self.called(driver::wait_for_event(stream, plan.events.anchor(places.begins.into())))?;
+            let index = OpIndex::from_word(get(plan.ops, begin_op as usize));
+            self.check_call(driver::wait_for_event(stream, plan.events.anchor(index.begins.into())))?;
         }
         let range = Range::new(begin, bytes);
         let part = self.next(parts, range)?;
         if let Some(part) = part {
             self.check_advice(part)?;
             let bytes = usize::try_from(part.bytes()).map_err(|_| Reason::Range)?;
-            self.called(driver::prefetch(part.begin, bytes, to, stream))?;
+            self.check_call(driver::prefetch(part.begin, bytes, to, stream))?;
         }
-        let is_last = part.is_none() || parts.is_over();
+        let is_last = part.is_none() || parts.is_exhausted();
         if is_last {
-            self.called(driver::record_event(plan.events.end(number), stream))?;
+            self.check_call(driver::record_event(plan.events.end(number), stream))?;
             plan.shared.count(Counter::Moves, 1);
             plan.shared.count(counter, bytes);
         }
@@ -426,17 +428,18 @@ impl Moving {
     }
 
     /// Has moves to the GPU that are handed over from now on wait for one to the host.
-    fn return_behind(&self, number: usize, (context, device): (Handle, i32)) -> Result<bool, Reason> {
-        let stream = self.plan.to_gpu.of(context, device).or_else(|result| self.called(result).map(|()| 0))?;
-        self.called(driver::wait_for_event(stream, self.plan.events.end(number)))?;
+    fn order_returns_after(&self, number: usize, (context, device): (Handle, i32)) -> Result<bool, Reason> {
+        let stream =
+            self.plan.to_gpu.get_or_create(context, device).or_else(|result| self.check_call(result).map(|()| 0))?;
+        self.check_call(driver::wait_for_event(stream, self.plan.events.end(number)))?;
         Ok(true)
     }
 
     /// Gives streams and events back, if no plan is followed, no launch is at one, and no call of the
     /// program is within the gate.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn release_idle(&self) {
         let plan = &self.plan;
-        let is_idle = !plan.is_followed() && plan.within.load(Ordering::SeqCst) == 0;
+        let is_idle = !plan.is_followed() && plan.visitors.load(Ordering::SeqCst) == 0;
         if is_idle
             && self.has_streams()
             && let Ok(_part) = self.gate.begin()
@@ -450,14 +453,14 @@ impl Moving {
     /// Whether there are streams or events.
     fn has_streams(&self) -> bool {
         let plan = &self.plan;
-        plan.events.are_there() || plan.to_gpu.is_there() || plan.to_host.is_there()
+        plan.events.exist() || plan.to_gpu.exists() || plan.to_host.exists()
     }
 
     /// Gives them back for good: no plan is followed any more.
-    pub(crate) fn end(&self) {
+    pub(crate) fn shut_down(&self) {
         self.plan.stop(Reason::Exit);
         self.gate.try_for_a_second(|| {
-            self.rest();
+            self.release_idle();
             !self.has_streams()
         });
     }

@@ -33,7 +33,7 @@ fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Head) {
 }
 
 #[test]
-fn each_op_has_the_moves_that_begin_behind_it_and_those_that_it_waits_for() {
+fn each_op_has_the_moves_that_begin_after_it_and_those_that_it_waits_for() {
     let mut state = 1_u64;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -66,9 +66,9 @@ fn each_op_has_the_moves_that_begin_behind_it_and_those_that_it_waits_for() {
         let (plan, head) = adopted(0, period, &moves);
         plan.index(&head);
         for op in 0..period {
-            let places = Places::of_word(get(plan.ops, op));
-            assert_eq!(places.begins().collect::<Vec<_>>(), begins.remove(&op).unwrap_or_default());
-            let waiting = places.waits().map(|at| get(plan.waits, at));
+            let index = OpIndex::from_word(get(plan.ops, op));
+            assert_eq!(index.begins().collect::<Vec<_>>(), begins.remove(&op).unwrap_or_default());
+            let waiting = index.waits().map(|at| get(plan.waits, at));
             assert_eq!(waiting.collect::<Vec<_>>(), waits.remove(&op).unwrap_or_default());
         }
     }
@@ -136,11 +136,11 @@ fn a_plan_ends_once() {
     plan.stop(Reason::Exit);
     let report = plan.shared.report();
     assert_eq!((report.generation, report.state, report.counters.mismatched), (4, Some(State::Drifted(3)), 1));
-    assert!(plan.visit().is_none() && plan.within.load(Ordering::SeqCst) == 0);
+    assert!(plan.visit().is_none() && plan.visitors.load(Ordering::SeqCst) == 0);
 }
 
 #[test]
-fn launch_waits_for_a_hand_over_once_a_second_in_vain_and_not_at_all_without_the_plan() {
+fn launch_backs_off_for_a_second_after_a_handover_timeout_and_never_waits_without_the_plan() {
     let plan = none();
     plan.followed.store(2, Ordering::SeqCst);
     let (queued, enqueued) = (AtomicU64::new(stage::queued(1)), AtomicU64::new(stage::ENQUEUED));
@@ -168,11 +168,11 @@ fn launch_waits_for_a_hand_over_once_a_second_in_vain_and_not_at_all_without_the
         plan.wait_for_handover(word, 2, never);
     });
     assert_eq!((queued.load(Ordering::Relaxed), waits()), (stage::ENQUEUED, true));
-    plan.wait_for_handover(&AtomicU64::new(stage::AT_WORK), 2, 0);
-    let pause_end_ns = plan.wait_pause_end_ns.load(Ordering::Relaxed);
-    assert!(pause_end_ns > clock::monotonic_ns() - launch::WAIT_PAUSE_NS);
-    plan.wait_pause_end_ns.store(u64::MAX, Ordering::Relaxed);
+    plan.wait_for_handover(&AtomicU64::new(stage::IN_PROGRESS), 2, 0);
+    let backoff_end_ns = plan.wait_backoff_end_ns.load(Ordering::Relaxed);
+    assert!(backoff_end_ns > clock::monotonic_ns() - launch::WAIT_BACKOFF_NS);
+    plan.wait_backoff_end_ns.store(u64::MAX, Ordering::Relaxed);
     assert!(!waits());
-    plan.wait_pause_end_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    plan.wait_backoff_end_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
     assert!(waits(), "the pause is over");
 }
