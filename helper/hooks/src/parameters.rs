@@ -1,32 +1,33 @@
-//! Where the parameters of functions lie, told by the driver at a function's first launch.
+//! Layout of functions' parameters, as reported by the driver at a function's first launch.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{system::Errno, zeroed};
 
-/// Most functions that are remembered; others are asked for at each launch.
+/// Capacity for functions. Others are queried at each launch.
 const FUNCTIONS_MAX: usize = 16384;
-/// Most parameters of all of them together.
+/// Capacity for the parameters of all functions together.
 const PARAMETERS_MAX: usize = 128 << 10;
-/// Places that a search looks at.
+/// Entries that a search probes.
 const PROBES_MAX: usize = 16;
-/// Words of an entry: handle, epoch, and the first parameter with their count. Written once, in this
-/// order: a search that sees the last sees all, and none sees an entry change.
+/// Words of an entry: handle, epoch, and the index of the first parameter with their count. They
+/// are written once, in this order: a search that sees the last one sees all, and an entry never
+/// changes.
 const ENTRY_WORDS: usize = 3;
-/// Most bytes of the parameters of a function, of the CUDA programming guide.
+/// Limit of a function's parameters in bytes, of the CUDA programming guide.
 pub(crate) const PARAMETER_BYTES_MAX: usize = 32764;
 
-/// Place of a parameter among the arguments.
+/// Location of a parameter among the arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// Its begin.
+    /// Offset.
     pub(crate) offset_bytes: u16,
-    /// Its size.
+    /// Size.
     pub(crate) bytes: u16,
 }
 
 impl Parameter {
-    /// Of what the driver says; `None` if no argument lies there.
+    /// Creates a parameter from the driver's report; `None` if it is out of bounds.
     pub(crate) fn new(offset_bytes: usize, bytes: usize) -> Option<Self> {
         let end = offset_bytes.checked_add(bytes)?;
         if end > PARAMETER_BYTES_MAX {
@@ -36,19 +37,19 @@ impl Parameter {
     }
 }
 
-/// Parameters of a function.
+/// Parameters of a function, as found in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Remembered: the first one, and how many.
+    /// Remembered: index of the first one, and count.
     At(usize, usize),
-    /// Remembered: the driver does not tell.
+    /// Remembered: the driver does not report them.
     NotReported,
     /// Not remembered.
     New,
 }
 
 impl Known {
-    /// Of an entry's last word, which is 0 until it is written.
+    /// Decodes an entry's last word, which is 0 until it is written.
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     const fn from_word(word: u64) -> Self {
         match word {
@@ -60,13 +61,13 @@ impl Known {
 }
 
 const NOT_REPORTED: u64 = u64::MAX;
-/// In the last word of an entry, also of a function without parameters.
+/// Flag in an entry's last word, which makes it nonzero for a function without parameters.
 const IS_REPORTED: usize = 1 << 31;
 
-/// Parameters of functions.
+/// Table of functions' parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters {
-    /// Functions of another epoch are forgotten: their handles may be those of others.
+    /// Functions of another epoch are forgotten, as their handles may have been reused.
     epoch: &'static AtomicU64,
     used: &'static AtomicU64,
     entries: &'static [AtomicU64],
@@ -74,10 +75,10 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// Without functions.
+    /// Creates an empty table.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// Fails if its memory cannot be mapped.
     pub(crate) fn new() -> Result<Self, Errno> {
         let words = zeroed::private(8 + FUNCTIONS_MAX * ENTRY_WORDS + PARAMETERS_MAX)?;
         let (head, rest) = words.split_at_checked(8).ok_or(Errno(0))?;
@@ -86,12 +87,12 @@ impl Parameters {
         Ok(Self { epoch, used, entries, reported })
     }
 
-    /// Forgets all functions: a module was unloaded.
+    /// Forgets all functions, as a module is unloaded.
     pub(crate) fn forget(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Entries where a function may be: handle, epoch, parameters.
+    /// Entries that may hold a function: handle, epoch, parameters.
     fn places(&self, function: u64) -> impl Iterator<Item = [&'static AtomicU64; 3]> + use<> {
         let entries = self.entries;
         let hash = (function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
@@ -104,7 +105,7 @@ impl Parameters {
         })
     }
 
-    /// Parameters of a function.
+    /// Looks up the parameters of a function.
     pub(crate) fn find(&self, function: u64) -> Known {
         let now = self.epoch.load(Ordering::Acquire);
         for [handle, epoch, reported] in self.places(function) {
@@ -119,14 +120,14 @@ impl Parameters {
         Known::New
     }
 
-    /// A remembered parameter.
+    /// Parameter at an index of the table.
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub(crate) fn get(&self, at: usize) -> Parameter {
         let word = self.reported.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
         Parameter { offset_bytes: (word >> 16) as u16, bytes: word as u16 }
     }
 
-    /// Remembers a function, as far as there is room; `None` if the driver does not tell its
+    /// Remembers a function, if the table has room. `None`: the driver does not report its
     /// parameters.
     pub(crate) fn remember(&self, function: u64, parameters: Option<impl Iterator<Item = Parameter> + Clone>) {
         let now = self.epoch.load(Ordering::Acquire);

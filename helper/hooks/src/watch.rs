@@ -1,4 +1,4 @@
-//! What ends the work of the helper's thread.
+//! Conditions that end the helper's thread.
 
 use crate::{
     clock,
@@ -6,10 +6,10 @@ use crate::{
     process, system,
 };
 
-/// Time between looks at whether the program's first thread has ended.
+/// Interval of checks whether the program's first thread has ended.
 pub(crate) const LOOK_NS: u64 = 1_000_000_000;
 
-/// Looks at the gate, and once a second at the process.
+/// Checks the gate, and once a second the process.
 #[derive(Debug)]
 pub(crate) struct Watch {
     gate: Gate,
@@ -18,13 +18,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins now.
+    /// Creates a watch; its first check of the process is due after [`LOOK_NS`].
     pub(crate) fn new(gate: Gate) -> Self {
         Self { gate, looked_ns: clock::monotonic_ns(), has_ended: false }
     }
 
-    /// Begins a part within a second; `None` if the program's calls leave no time for it, or the
-    /// thread is to end.
+    /// Begins a part, with retries for a second; `None` if calls of the program occupy the gate, or
+    /// the thread must end.
     pub(crate) fn begin_part(&mut self) -> Option<Part> {
         for _ in 0..RETRIES_MAX {
             match self.gate.begin() {
@@ -36,8 +36,8 @@ impl Watch {
         None
     }
 
-    /// Whether the thread is to end: the gate is shut, or the program's first thread has ended for
-    /// certain.
+    /// Whether the thread must end: the gate is shut, or the program's first thread is known to
+    /// have ended.
     pub(crate) fn must_end(&mut self) -> bool {
         let now_ns = clock::monotonic_ns();
         if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {

@@ -1,4 +1,4 @@
-//! Commands, carried out by a driver of the tests' own.
+//! Execution of commands with a fake driver.
 
 use core::ffi::{c_char, c_void};
 use std::{cell::RefCell, sync::atomic::Ordering};
@@ -21,7 +21,7 @@ type During = Box<dyn FnMut(u64) -> i32>;
 thread_local! {
     /// Advice calls: address, end, advice.
     static CALLS: RefCell<Vec<(u64, u64, u32)>> = const { RefCell::new(Vec::new()) };
-    /// What the driver does within a call at an address; its result.
+    /// Hook of advice calls, by address; returns the driver's result.
     static DURING: RefCell<Option<During>> = const { RefCell::new(None) };
 }
 
@@ -76,7 +76,7 @@ const fn piece(at: u64) -> Range {
     Range::new(BEGIN + at * PIECE, PIECE)
 }
 
-/// A program with three blocks side by side.
+/// Executor of a program with three adjacent blocks.
 fn executor() -> Executor {
     driver::find(dlsym, core::ptr::null_mut());
     let mut words = Words::new(zeroed::private(16).unwrap());
@@ -96,7 +96,7 @@ fn executor() -> Executor {
     executor
 }
 
-/// What came of a command about all of them, and the advice calls that were made.
+/// Answer to a command about all blocks, and the advice calls made for it.
 fn executed(executor: &Executor, action: Action, during: Option<During>) -> (Answer, Vec<(u64, u64, u32)>) {
     CALLS.take();
     DURING.set(during);
@@ -145,13 +145,13 @@ fn a_command_is_refused_before_its_first_call_and_fails_after_it() {
 fn withdrawals_skip_advice_of_the_program_and_freed_memory() {
     let executor = executor();
     assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::Done, all(4)));
-    // Of another subject, of any, and of one that is not known.
+    // Advice on other subjects, and on an unknown one.
     for subject in [Subject::of(1, 0).0, Subject::of(5, 0).0, Subject::UNKNOWN] {
         assert!(executor.advised.note(piece(1), subject));
     }
     assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::Done, all(4)));
     assert_eq!(executed(&executor, Action::PreferGpu, None), (Answer::ProgramAdvice, vec![]));
-    // A byte is a page.
+    // A byte counts as its page.
     let byte = Range::new(piece(1).begin + 0x2010, 1);
     assert!(executor.advised.note(byte, Subject::LOCATION));
     let (first, behind) = ((piece(1).begin, piece(1).begin + 0x2000), (piece(1).begin + 0x3000, piece(1).end));
@@ -160,7 +160,7 @@ fn withdrawals_skip_advice_of_the_program_and_freed_memory() {
         expected.iter().flat_map(|(begin, end)| advice.iter().map(|advice| (*begin, *end, *advice))).collect()
     };
     assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::Done, with(&[4])));
-    // Preferred at the GPU first, which may fail.
+    // The GPU is preferred first, which may fail.
     assert_eq!(executed(&executor, Action::PreferHostNoMore, None), (Answer::Done, with(&[3, 4])));
     assert!(executor.blocks.remove(piece(0).begin).is_some());
     assert!(executor.blocks.remove(piece(2).begin).is_some());

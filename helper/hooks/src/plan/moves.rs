@@ -1,9 +1,9 @@
-//! The helper's thread at a plan: it adopts plans, and hands moves over to the driver.
+//! Adoption of plans and hand-over of moves to the driver, by the helper's thread.
 //!
-//! All calls of the driver are made within the [gate](crate::gate), as those of commands, and each
-//! begins with the same look: the program may have freed the memory, given advice, or ended the
-//! context since. No call waits for work of the GPU. A move is made in parts, as a command is: a free
-//! of the program's waits for one of them.
+//! All calls of the driver are made within the [gate](crate::gate), as those of commands are, and
+//! after the same checks: the program may have freed the memory, given advice, or destroyed the
+//! context since. No call waits for work of the GPU. A move is made in parts, as a command is: a
+//! free by the program waits for at most one part.
 
 use core::sync::atomic::Ordering;
 
@@ -25,7 +25,7 @@ use crate::{
 
 const NOT_READY: Reason = Reason::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
-/// Moves that are made before commands have their turn.
+/// Moves made in a row before commands are served.
 const TURN_MOVES: usize = 64;
 
 impl From<NotManaged> for Reason {
@@ -40,7 +40,7 @@ impl From<Unknown> for Reason {
     }
 }
 
-/// Success of the driver, or the reason otherwise.
+/// Converts a driver result to a reason to stop.
 fn done(result: Option<CuResult>) -> Result<(), Reason> {
     match result {
         Some(result) if result.is_ok() => Ok(()),
@@ -50,7 +50,7 @@ fn done(result: Option<CuResult>) -> Result<(), Reason> {
 }
 
 impl Plan {
-    /// Whether the plan of this generation is still to be followed; ends it otherwise.
+    /// Whether the plan of this generation may still be followed; ends it otherwise.
     fn may_continue(&self, generation: u64) -> bool {
         if !self.is_acting() {
             self.stop(Reason::Mode);
@@ -62,7 +62,7 @@ impl Plan {
         self.followed() == generation
     }
 
-    /// Sets the tables of launches: what begins and what waits at each op.
+    /// Fills the tables of launches: moves that begin at each op, and waits.
     pub(super) fn index(&self, head: &Head) {
         let moves = || (0..head.moves).filter_map(|at| self.table.move_at(at).map(|one| (at, one)));
         let change = |op: u32, change: &dyn Fn(&mut OpIndex)| {
@@ -106,64 +106,64 @@ impl Plan {
         }
     }
 
-    /// Whether the launch has come at which a move expires that has begun behind this one.
+    /// Whether a move that began after `launch` has expired.
     pub(super) fn has_expired(&self, planned: &Move, launch: u64) -> bool {
         self.is_past_expiry(planned, launch, 0)
     }
 
-    /// Whether the same move may not be begun any more. Where the launch at which it expires is the one
-    /// that waits for it to be handed over, that is so from the launch behind on.
+    /// Whether it is too late to hand the move over. If the op at which it expires is also the one
+    /// that waits for its hand-over, the move has one launch of grace.
     pub(super) fn is_too_late(&self, planned: &Move, launch: u64) -> bool {
         let is_waited_for = planned.wait_op == planned.expiry_op && self.handover_wait_ns.load(Ordering::Relaxed) > 0;
         self.is_past_expiry(planned, launch, is_waited_for.into())
     }
 
-    /// Whether so many launches have come behind the one at which a move expires that has begun behind this one.
+    /// Whether a move that began after `launch` expired at least `grace_launches` launches ago.
     fn is_past_expiry(&self, planned: &Move, launch: u64, grace_launches: u64) -> bool {
         let (period, begin) = (self.period.load(Ordering::Relaxed), u64::from(planned.begin_op));
-        // The next of its place: a whole iteration behind the begin at most.
+        // Launches until the next launch of this op: at most a whole iteration after the begin.
         let ahead = |op: u32| (u64::from(op) + period).checked_sub(begin + 1)?.checked_rem(period).map(|ops| ops + 1);
         let launches = self.launches.load(Ordering::Relaxed).saturating_sub(launch);
         planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead + grace_launches)
     }
 
-    /// Number of the next launch at which an iteration begins.
+    /// Number of the next launch that begins an iteration.
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
     pub(super) fn next_begin(&self, head: &Head) -> u64 {
         let next = self.launches.load(Ordering::Relaxed).wrapping_add(1);
         let period = i64::try_from(head.period).unwrap_or(i64::MAX).max(1);
-        // The nearest launch of this number.
+        // Distance from the first launch, modulo 2^32.
         let since = i64::from((next as u32).wrapping_sub(head.first_launch).cast_signed());
         next.wrapping_add((-since).rem_euclid(period).cast_unsigned())
     }
 }
 
-/// What following a plan takes, of the helper's thread.
+/// Follower of plans, in the helper's thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mover {
     pub(crate) plan: Plan,
     pub(crate) blocks: Blocks,
     /// Advice of the program's own.
     pub(crate) advised: Advised,
-    /// Between the program and the helper's thread.
+    /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
 }
 
 impl Mover {
-    /// Adopts the plan that is there, and hands over moves that have begun. Returns whether the thread
-    /// is to look at both soon.
+    /// Adopts a published plan, and hands over moves that have begun. Returns whether the thread
+    /// should call this again soon.
     pub(crate) fn follow(&self, watch: &mut Watch) -> bool {
         let plan = &self.plan;
         let generation = plan.shared.generation();
         let followed = plan.followed();
         if followed != 0 && !plan.may_continue(followed) {
-            // What has begun is not made.
+            // Moves in the queue are dropped.
             self.drain();
         }
         let mut is_pending = false;
         if plan.followed() == 0 && generation != plan.seen.load(Ordering::Relaxed) && generation & 1 == 0 {
             let may_adopt = plan.is_acting() && plan.is_live();
-            // A launch is at the tables: it leaves them soon.
+            // A launch still uses the tables, which it soon stops doing.
             is_pending = may_adopt && plan.visitors.load(Ordering::SeqCst) != 0;
             if may_adopt && !is_pending {
                 self.adopt(generation, watch);
@@ -186,7 +186,7 @@ impl Mover {
         let plan = &self.plan;
         self.drain();
         if !plan.shared.copy_to(generation, plan.table) {
-            // Another one is there, or being written.
+            // Superseded, or being rewritten.
             return;
         }
         plan.seen.store(generation, Ordering::Relaxed);
@@ -197,12 +197,12 @@ impl Mover {
         }
     }
 
-    /// Versions of what ranges are checked against.
+    /// Versions of the blocks and of the advice that ranges are checked against.
     fn versions(&self) -> (u64, u64) {
         (self.blocks.version(), self.advised.version())
     }
 
-    /// Follows a plan from now on.
+    /// Puts a plan into force.
     fn begin_plan(&self, head: &Head, generation: u64, watch: &mut Watch) -> Result<(), Reason> {
         let plan = &self.plan;
         let checked = self.versions();
@@ -212,9 +212,9 @@ impl Mover {
         plan.handover_wait_ns.store(head.handover_wait_ns, Ordering::Relaxed);
         plan.wait_backoff_end_ns.store(0, Ordering::Relaxed);
         plan.period.store(head.period as u64, Ordering::Relaxed);
-        // Whoever frees memory or ends the context from here on finds the plan.
+        // Frees and context destructions from here on see the plan.
         let _part = watch.begin_part().ok_or(NOT_READY)?;
-        // Not as a rule: the program's calls wait for it.
+        // Checked again only after a change: calls of the program wait for this part.
         if self.versions() != checked {
             self.check_ranges(head)?;
         }
@@ -228,7 +228,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Checks what a plan moves, and makes what that takes.
+    /// Checks a plan's ranges and device, and creates its streams and events.
     fn prepare(&self, head: &Head, watch: &mut Watch) -> Result<(), Reason> {
         let plan = &self.plan;
         self.check_ranges(head)?;
@@ -237,7 +237,7 @@ impl Mover {
         }
         let (context, device) = {
             let _part = watch.begin_part().ok_or(NOT_READY)?;
-            // For this thread: none of its calls ends a capture of the program's.
+            // Per thread: its calls must not invalidate captures of the program.
             driver::relax_capture_mode();
             let device = driver::device_of(head.gpu).ok_or(Reason::NoDevice)?;
             if !driver::prefetches(device) {
@@ -270,7 +270,7 @@ impl Mover {
         }
     }
 
-    /// Makes streams and some of the events, in their context; true once all are there.
+    /// Creates the streams and a batch of events in their context; true once all exist.
     fn make_some(&self, head: &Head, context: Handle, device: i32) -> Result<bool, Reason> {
         let plan = &self.plan;
         let failed = |result| done(result).err().unwrap_or(Reason::Unsupported);
@@ -285,10 +285,10 @@ impl Mover {
             .try_for_each(|planned| self.check_range(range(&planned)))
     }
 
-    /// Whether a move may be made: all of it is managed memory of the program's, without advice of its
-    /// own on the place.
+    /// Checks that a move is permitted: all of it is managed memory of the program's, without
+    /// advice of its own on the preferred location.
     fn check_range(&self, range: Range) -> Result<(), Reason> {
-        // Bytes of a part without a bound: it ends with its block.
+        // Parts of unlimited size: each ends with its block.
         let mut parts = Parts::new(range, 1 << 63, Gaps::Refused);
         while self.next(&mut parts, range)?.is_some() {}
         self.check_advice(range)
@@ -298,11 +298,11 @@ impl Mover {
         if self.advised.has(range, Some(Subject::LOCATION)) { Err(Reason::ProgramAdvice) } else { Ok(()) }
     }
 
-    /// Next part of a range; `None` behind the last.
+    /// Next part of a range; `None` after the last.
     fn next(&self, parts: &mut Parts, range: Range) -> Result<Option<Range>, Reason> {
         parts.next(|address| {
             let block = self.blocks.managed_from(address)?;
-            // Others begin behind the range, if it has no other part.
+            // After the last part, the block found begins after the range.
             let is_pooled = block.is_some_and(|block| block.is_pooled && block.begin < range.end);
             if is_pooled { Err(Reason::NotAllocated) } else { Ok(block) }
         })
@@ -318,7 +318,7 @@ impl Mover {
         };
         let range = range(&planned);
         let mut parts = Parts::new(range, PREFETCH_BYTES_MAX, Gaps::Refused);
-        // The launch behind which it has begun, once it is at work.
+        // Launch that began the move, once the hand-over is in progress.
         let mut begun = None;
         let is_made = loop {
             if generation == 0 || plan.followed() != generation || watch.must_end() {
@@ -327,7 +327,7 @@ impl Mover {
             let from = word.load(Ordering::Acquire);
             let moved = |to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
             let Some(launch) = begun.or_else(|| stage::queued_after(from)) else { return };
-            // A launch may have it begin anew at any time until it is at work.
+            // Until the hand-over is in progress, a launch may begin the move anew at any time.
             if begun.is_none() && plan.is_too_late(&planned, launch) {
                 if moved(stage::IDLE) {
                     plan.shared.count(Counter::Expired, 1);
@@ -344,7 +344,7 @@ impl Mover {
                 continue;
             }
             begun = Some(launch);
-            // All or nothing, as far as that is known before.
+            // All or nothing, as far as is known in advance.
             let permitted = if is_first { self.check_range(range) } else { Ok(()) };
             match permitted.and_then(|()| self.hand_over(number, &planned, &mut parts, launch, is_first)) {
                 Ok(false) => {}
@@ -357,13 +357,14 @@ impl Mover {
         set(plan.stages, number, if is_made { stage::ENQUEUED } else { stage::IDLE });
     }
 
-    /// Result of a call for a move. If it failed, further ones would, too: the plan stops.
+    /// Checks the result of a call for a move. A failure stops the plan, as further calls would
+    /// fail too.
     fn check_call(&self, result: Option<CuResult>) -> Result<(), Reason> {
         done(result).inspect_err(|reason| self.plan.stop(*reason))
     }
 
-    /// Hands the next part of a move over to the driver, on a stream that waits for the move's begin;
-    /// returns whether that was the last one.
+    /// Hands the next part of a move over to the driver, on a stream that waits for the move's
+    /// anchor; returns whether that was the last part.
     fn hand_over(
         &self,
         number: usize,
@@ -383,7 +384,7 @@ impl Mover {
         let result = self.hand_over_within(number, planned, parts, is_first, (context, device));
         let leaves = planned.destination == Destination::Host;
         let result = match result {
-            // It has expired meanwhile: the return begins behind it.
+            // Expired meanwhile: the move back must run after it.
             Ok(true) if leaves && plan.has_expired(planned, launch) => {
                 self.order_returns_after(number, (context, device))
             }
@@ -427,7 +428,7 @@ impl Mover {
         Ok(is_last)
     }
 
-    /// Has moves to the GPU that are handed over from now on wait for one to the host.
+    /// Makes moves to the GPU that are handed over from now on wait for a move to the host.
     fn order_returns_after(&self, number: usize, (context, device): (Handle, i32)) -> Result<bool, Reason> {
         let stream =
             self.plan.to_gpu.get_or_create(context, device).or_else(|result| self.check_call(result).map(|()| 0))?;
@@ -435,8 +436,8 @@ impl Mover {
         Ok(true)
     }
 
-    /// Gives streams and events back, if no plan is followed, no launch is at one, and no call of the
-    /// program is within the gate.
+    /// Destroys streams and events, if no plan is followed, no launch visits one, and no call of
+    /// the program is within the gate.
     pub(crate) fn release_idle(&self) {
         let plan = &self.plan;
         let is_idle = !plan.is_followed() && plan.visitors.load(Ordering::SeqCst) == 0;
@@ -450,13 +451,13 @@ impl Mover {
         }
     }
 
-    /// Whether there are streams or events.
+    /// Whether any streams or events exist.
     fn has_streams(&self) -> bool {
         let plan = &self.plan;
         plan.events.exist() || plan.to_gpu.exists() || plan.to_host.exists()
     }
 
-    /// Gives them back for good: no plan is followed any more.
+    /// Stops the plan, and destroys streams and events, with retries for a second.
     pub(crate) fn shut_down(&self) {
         self.plan.stop(Reason::Exit);
         self.gate.try_for_a_second(|| {
@@ -466,12 +467,12 @@ impl Mover {
     }
 }
 
-/// Range that a move is about.
+/// Range of a move.
 const fn range(&Move { begin, bytes, .. }: &Move) -> Range {
     Range::new(begin, bytes)
 }
 
-/// Device of a word.
+/// Device stored in a word.
 #[expect(clippy::cast_possible_truncation, reason = "an int that was widened")]
 const fn low_device(word: u64) -> i32 {
     (word as u32).cast_signed()

@@ -1,4 +1,4 @@
-//! Tables of launches.
+//! Tests of the tables of launches.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn none() -> Plan {
         .unwrap()
 }
 
-/// A plan that was published, copied and checked.
+/// Plan that was published, copied, checked and indexed.
 fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Head) {
     let plan = none();
     let size = Size::new(1, 1, 1);
@@ -62,7 +62,7 @@ fn each_op_has_the_moves_that_begin_after_it_and_those_that_it_waits_for() {
                 }
             }
         }
-        // A plan before does not show.
+        // Indexing again leaves no trace of the former index.
         let (plan, head) = adopted(0, period, &moves);
         plan.index(&head);
         for op in 0..period {
@@ -102,7 +102,7 @@ fn a_move_expires_with_the_next_launch_of_its_op() {
         wait_op: expiry_op,
         expiry_op,
     };
-    // Whether it has expired when so many launches have come since its own.
+    // Whether the move has expired, and is too late, `since` launches after the one that began it.
     let expired = |begin_op: u32, expiry_op: Option<u32>, since: u64, handover_wait_ns: u64| {
         let (plan, _) = adopted(1, 8, &[one(begin_op, expiry_op)]);
         plan.period.store(8, Ordering::Relaxed);
@@ -116,7 +116,7 @@ fn a_move_expires_with_the_next_launch_of_its_op() {
         for since in 0..30 {
             let (has_expired, case) = (since >= behind, (begin_op, expiry_op, since));
             assert_eq!(expired(begin_op, Some(expiry_op), since, 0), (has_expired, has_expired), "{case:?}");
-            // That launch waits for it.
+            // The launch at the expiry waits for the move.
             let is_too_late = since > behind;
             assert_eq!(expired(begin_op, Some(expiry_op), since, 1), (has_expired, is_too_late), "{case:?}");
         }
@@ -145,11 +145,11 @@ fn launch_backs_off_for_a_second_after_a_handover_timeout_and_never_waits_withou
     plan.followed.store(2, Ordering::SeqCst);
     let (queued, enqueued) = (AtomicU64::new(stage::queued(1)), AtomicU64::new(stage::ENQUEUED));
     let waits = || plan.handover_deadline_ns().is_some();
-    // No time to wait.
+    // The plan has no waits.
     assert_eq!(plan.handover_deadline_ns(), None);
     plan.handover_wait_ns.store(u64::MAX, Ordering::Relaxed);
     let never = plan.handover_deadline_ns().unwrap();
-    // Each of these would wait for ever.
+    // Each of these would wait for ever if its move counted as pending.
     plan.wait_for_handover(&enqueued, 2, never);
     plan.wait_for_handover(&AtomicU64::new(stage::IDLE), 2, never);
     plan.wait_for_handover(&queued, 4, never);
