@@ -172,8 +172,8 @@ impl Advised {
                 }
                 self.remove(at);
                 let before = Range { begin, end: range.begin };
-                let behind = Range { begin: range.end, end };
-                for rest in [before, behind].into_iter().filter(|rest| rest.begin < rest.end) {
+                let after = Range { begin: range.end, end };
+                for rest in [before, after].into_iter().filter(|rest| rest.begin < rest.end) {
                     // Appended: it is visited once more, and stays.
                     has_room &= self.add(Entry { range: rest, ..entry });
                 }

@@ -154,8 +154,8 @@ fn withdrawals_skip_advice_of_the_program_and_freed_memory() {
     // A byte counts as its page.
     let byte = Range::new(piece(1).begin + 0x2010, 1);
     assert!(executor.advised.note(byte, Subject::LOCATION));
-    let (first, behind) = ((piece(1).begin, piece(1).begin + 0x2000), (piece(1).begin + 0x3000, piece(1).end));
-    let expected = [(piece(0).begin, piece(0).end), first, behind, (piece(2).begin, piece(2).end)];
+    let (first, after) = ((piece(1).begin, piece(1).begin + 0x2000), (piece(1).begin + 0x3000, piece(1).end));
+    let expected = [(piece(0).begin, piece(0).end), first, after, (piece(2).begin, piece(2).end)];
     let with = |advice: &[u32]| {
         expected.iter().flat_map(|(begin, end)| advice.iter().map(|advice| (*begin, *end, *advice))).collect()
     };

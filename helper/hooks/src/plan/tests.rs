@@ -83,7 +83,7 @@ fn a_plan_begins_at_the_next_begin_of_an_iteration() {
                 plan.launches.store(launches, Ordering::Relaxed);
                 let begin = plan.next_begin(&head);
                 let period = period as u64;
-                assert!((launches + 1..=launches + period).contains(&begin), "{begin} behind {launches}");
+                assert!((launches + 1..=launches + period).contains(&begin), "{begin} after {launches}");
                 let since =
                     u32::try_from(begin & u64::from(u32::MAX)).unwrap().wrapping_sub(first_launch).cast_signed();
                 assert_eq!(i64::from(since) % i64::try_from(period).unwrap(), 0);
@@ -112,12 +112,12 @@ fn a_move_expires_with_the_next_launch_of_its_op() {
         let one = plan.table.move_at(0).unwrap();
         (plan.has_expired(&one, launch), plan.is_too_late(&one, launch))
     };
-    for (begin_op, expiry_op, behind) in [(0, 1, 1), (2, 5, 3), (6, 1, 3), (7, 6, 7), (3, 3, 8)] {
+    for (begin_op, expiry_op, ahead) in [(0, 1, 1), (2, 5, 3), (6, 1, 3), (7, 6, 7), (3, 3, 8)] {
         for since in 0..30 {
-            let (has_expired, case) = (since >= behind, (begin_op, expiry_op, since));
+            let (has_expired, case) = (since >= ahead, (begin_op, expiry_op, since));
             assert_eq!(expired(begin_op, Some(expiry_op), since, 0), (has_expired, has_expired), "{case:?}");
             // The launch at the expiry waits for the move.
-            let is_too_late = since > behind;
+            let is_too_late = since > ahead;
             assert_eq!(expired(begin_op, Some(expiry_op), since, 1), (has_expired, is_too_late), "{case:?}");
         }
     }
