@@ -46,8 +46,8 @@ impl From<Unknown> for Answer {
     }
 }
 
-/// Answer to a command for which the gate was never free, which coincides with an exit, or whose
-/// advice is in force in part.
+/// Answer to a command that never passed the gate, because of calls of the program or its exit, or
+/// whose advice is in force only in part.
 const NOT_READY: Answer = Answer::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
 /// Converts a driver result to the command's answer.

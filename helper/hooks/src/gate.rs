@@ -3,11 +3,11 @@
 //!
 //! Calls of the program do not exclude each other, and have priority: no part begins while one is
 //! within the gate, and a call waits for at most the part in progress. The helper's thread gives
-//! way; a command for which the gate is never free is answered.
+//! way; a command that finds no free gate within a second is answered as not ready.
 //!
 //! Every wait is bounded:
-//! * Within the gate, the helper's thread takes no lock that a waiting call of the program might
-//!   hold, as the call waits here before it enters the driver.
+//! * Within the gate, the helper's thread waits for nothing of the program's. A call that waits
+//!   holds no lock of the driver, as it waits here before it enters the driver.
 //! * A call from within the part itself, as by an allocator of the program's that calls the driver,
 //!   passes at once: the thread does not wait for itself.
 //! * A call waits for at most 5 seconds, whatever the driver does. Then the gate is given up: no
@@ -42,7 +42,7 @@ pub(crate) const RETRIES_MAX: u32 = 10_000;
 /// Time between two attempts.
 pub(crate) const RETRY_NS: u64 = 100_000;
 
-/// Gate.
+/// Gate between calls of the program and parts of commands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gate {
     state: &'static AtomicU64,

@@ -384,7 +384,7 @@ impl Mover {
         let result = self.hand_over_within(number, planned, parts, is_first, (context, device));
         let leaves = planned.destination == Destination::Host;
         let result = match result {
-            // Expired meanwhile: the move back must run after it.
+            // Expired meanwhile: moves to the GPU must run after it.
             Ok(true) if leaves && plan.has_expired(planned, launch) => {
                 self.order_returns_after(number, (context, device))
             }
