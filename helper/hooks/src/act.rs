@@ -1,13 +1,15 @@
-//! Commands, carried out: as calls of the driver in a context that the program has.
+//! Execution of commands by calls of the driver, in a context of the program's.
 //!
-//! A command is carried out in parts, each within the [gate](crate::gate), as is every call of the
-//! driver: an exit of the process meets none. Each part begins with a look at whether it may be: the
-//! program may have freed the memory, given advice of its own, or ended the context between two of
-//! them, and uvmd may have withdrawn the mode. No context is made or retained, none stays current to
-//! the thread, and memory that a command names beyond the program's own is not touched.
+//! A command is executed in parts. Each part, as each call of the driver, is made within the
+//! [gate](crate::gate), so that no call coincides with the process's exit. Each part first checks
+//! whether it is still permitted: since the last one, the program may have freed the memory, given
+//! advice of its own, or destroyed the context, and uvmd may have withdrawn the mode. No context is
+//! created or retained, none stays current to the thread, and only the program's own memory is
+//! touched.
 //!
-//! Prefetches and advice are refused before the first part, if that can be known. What undoes advice
-//! is never refused for a part of the range: it is done wherever there is something to undo.
+//! Prefetches and advice are refused before the first part, if the reason is known by then. Advice
+//! is undone wherever part of the range has any to undo; a withdrawal is never refused because of
+//! another part.
 
 use call_ring::{
     Command, Memory,
@@ -29,7 +31,7 @@ use crate::{
     watch::Watch,
 };
 
-/// Time between looks at whether a prefetch is done. The driver's own wait would use a processor.
+/// Poll interval of a prefetch's completion. The driver's own wait would use a processor.
 const POLL_NS: u64 = 50_000;
 
 impl From<NotManaged> for Answer {
@@ -44,11 +46,11 @@ impl From<Unknown> for Answer {
     }
 }
 
-/// Answer to a command that the program's calls leave no time for, to one beside an exit, and to
-/// advice that is in force in part.
+/// Answer to a command that never passed the gate, because of calls of the program or its exit, or
+/// whose advice is in force only in part.
 const NOT_READY: Answer = Answer::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
-/// Success of the driver, or the answer otherwise.
+/// Converts a driver result to the command's answer.
 fn done(result: Option<CuResult>) -> Result<(), Answer> {
     match result {
         Some(result) if result.is_ok() => Ok(()),
@@ -57,35 +59,35 @@ fn done(result: Option<CuResult>) -> Result<(), Answer> {
     }
 }
 
-/// What carrying out a command takes.
+/// Executor of commands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Acting {
+pub(crate) struct Executor {
     pub(crate) memory: Memory<'static>,
     pub(crate) permission: Permission,
     pub(crate) blocks: Blocks,
     /// Advice of the program's own.
     pub(crate) advised: Advised,
-    /// Between the program and the helper's thread.
+    /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
     pub(crate) stream: Stream,
 }
 
-/// A command at work.
+/// Command in progress.
 struct Work<'a> {
-    acting: &'a Acting,
+    executor: &'a Executor,
     watch: &'a mut Watch,
-    /// Advice calls of the driver that were made.
+    /// Count of advice calls made to the driver.
     advice_calls: u64,
 }
 
-impl Acting {
-    /// Carries a command out.
-    pub(crate) fn carry_out(&self, command: &Command, watch: &mut Watch) -> Response {
-        let mut work = Work { acting: self, watch, advice_calls: 0 };
-        let answer = match work.carry_out(command) {
+impl Executor {
+    /// Executes a command.
+    pub(crate) fn execute(&self, command: &Command, watch: &mut Watch) -> Response {
+        let mut work = Work { executor: self, watch, advice_calls: 0 };
+        let answer = match work.execute(command) {
             Ok(()) => Answer::Done,
             Err(Answer::Failed(result)) => Answer::Failed(result),
-            // Something was done: that is no refusal.
+            // Advice is in force in part: a failure, not a refusal.
             Err(_) if work.advice_calls > 0 => NOT_READY,
             Err(answer) => answer,
         };
@@ -96,38 +98,38 @@ impl Acting {
         Ok(self.blocks.managed_from(address)?)
     }
 
-    /// Context that managed memory was allocated in; `None` if it is there no more.
+    /// Context of managed memory's allocation; `None` if the memory no longer exists.
     fn context_of(&self, part: Range) -> Result<Option<Handle>, Answer> {
         Ok(self.managed_from(part.begin)?.and_then(context_of))
     }
 
-    /// Gives back what is made anew for the next command, unless calls of the program are within
-    /// the gate.
-    pub(crate) fn rest(&self) {
-        if self.stream.is_there()
+    /// Destroys the stream, which the next command would create again, unless a call of the program
+    /// is within the gate.
+    pub(crate) fn release_idle(&self) {
+        if self.stream.exists()
             && let Ok(_part) = self.gate.begin()
         {
             self.stream.destroy();
         }
     }
 
-    /// Gives it back for good: there are no more commands.
-    pub(crate) fn end(&self) {
+    /// Destroys the stream after the last command, with retries for a second, and shuts the gate.
+    pub(crate) fn shut_down(&self) {
         self.gate.try_for_a_second(|| {
-            self.rest();
-            !self.stream.is_there()
+            self.release_idle();
+            !self.stream.exists()
         });
         self.gate.shut();
     }
 }
 
 impl Work<'_> {
-    fn carry_out(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), Answer> {
-        let (acting, range) = (self.acting, Range { begin, end });
-        // All or nothing, as far as that can be known before.
+    fn execute(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), Answer> {
+        let (executor, range) = (self.executor, Range { begin, end });
+        // All or nothing, as far as is known in advance.
         let mut parts = Calls::new(action, HOST).parts(range);
         let mut is_managed = false;
-        while parts.next(|address| acting.managed_from(address))?.is_some() {
+        while parts.next(|address| executor.managed_from(address))?.is_some() {
             is_managed = true;
         }
         if !is_managed {
@@ -148,24 +150,24 @@ impl Work<'_> {
         }
     }
 
-    /// Begins a part, once it is its turn at the gate.
+    /// Begins a part, once the gate is free.
     fn begin(&mut self) -> Result<gate::Part, Answer> {
         let part = self.watch.begin_part().ok_or(NOT_READY)?;
-        if self.acting.permission.is_given() { Ok(part) } else { Err(Answer::NotActing) }
+        if self.executor.permission.is_given() { Ok(part) } else { Err(Answer::NotActing) }
     }
 
-    /// Device of a GPU, in a part of its own.
+    /// Device of a GPU, found in a part of its own.
     fn device_of(&mut self, gpu: [u8; 16]) -> Result<i32, Answer> {
         let _part = self.begin()?;
-        // For this thread, which is the only one that carries out commands.
-        driver::leave_captures_alone();
+        // Per thread; only this thread executes commands.
+        driver::relax_capture_mode();
         driver::device_of(gpu).ok_or(Answer::NoDevice)
     }
 
-    /// Whether the program's advice permits a call: on a subject, as on the place where the program
-    /// wants the memory, or any.
+    /// Refuses a call if the program has given advice on a subject, such as the preferred location,
+    /// or on any.
     fn check_advice(&self, range: Range, subject: Option<Subject>) -> Result<(), Answer> {
-        if self.acting.advised.has(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
+        if self.executor.advised.has(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
     }
 
     /// Makes a call in a context of the device.
@@ -175,19 +177,19 @@ impl Work<'_> {
         device: i32,
         call: impl FnOnce(&mut Self, Handle) -> Result<T, Answer>,
     ) -> Result<T, Answer> {
-        let own = self.acting.context_of(part)?.ok_or(Answer::NotAllocated)?;
-        let context = enter_context_of(&self.acting.blocks, device, own).ok_or(Answer::NoDevice)?;
+        let own = self.executor.context_of(part)?.ok_or(Answer::NotAllocated)?;
+        let context = enter_context_of(&self.executor.blocks, device, own).ok_or(Answer::NoDevice)?;
         let result = call(self, context);
         driver::leave_context();
         result
     }
 
     fn prefetch(&mut self, mut parts: Parts, to: i32, device: i32) -> Result<(), Answer> {
-        let acting = self.acting;
-        while !parts.is_over() {
+        let executor = self.executor;
+        while !parts.is_exhausted() {
             let _part = self.begin()?;
-            // As it is now, which it stays until the end of this part.
-            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
+            // Managed until the end of this part: frees wait at the gate.
+            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
             self.check_advice(part, Some(Subject::LOCATION))?;
             self.within_context(part, device, |work, context| work.prefetch_part(part, to, context, device))?;
         }
@@ -195,16 +197,16 @@ impl Work<'_> {
     }
 
     fn prefetch_part(&mut self, part: Range, to: i32, context: Handle, device: i32) -> Result<(), Answer> {
-        let stream = self.acting.stream.of(context, device).or_else(|result| done(result).map(|()| 0))?;
+        let stream = self.executor.stream.get_or_create(context, device).or_else(|result| done(result).map(|()| 0))?;
         done(driver::prefetch(part.begin, bytes_of(part)?, to, stream))?;
         wait_for(stream, self.watch)
     }
 
     fn advise(&mut self, mut parts: Parts, advice: u32, to: i32, device: i32) -> Result<(), Answer> {
-        let acting = self.acting;
-        while !parts.is_over() {
+        let executor = self.executor;
+        while !parts.is_exhausted() {
             let _part = self.begin()?;
-            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
+            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
             self.check_advice(part, None)?;
             self.within_context(part, device, |work, _| work.advise_part(part, advice, to))?;
         }
@@ -217,8 +219,8 @@ impl Work<'_> {
         done(result)
     }
 
-    /// Undoes advice wherever the program has given none on the same subject, whatever comes of a
-    /// part.
+    /// Undoes advice wherever the program has given none on the same subject. A part that fails
+    /// does not stop the rest.
     fn withdraw(
         &mut self,
         mut parts: Parts,
@@ -226,19 +228,19 @@ impl Work<'_> {
         to: i32,
         device: i32,
     ) -> Result<(), Answer> {
-        let acting = self.acting;
+        let executor = self.executor;
         let (subject, _) = Subject::of(advice, to);
         let mut result = Err(Answer::NotAllocated);
-        while !parts.is_over() {
+        while !parts.is_exhausted() {
             let _part = self.begin()?;
-            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
-            if acting.context_of(part)?.is_none() {
+            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
+            if executor.context_of(part)?.is_none() {
                 continue;
             }
-            let own = acting.advised.first(part, subject)?;
+            let own = executor.advised.first(part, subject)?;
             let bare = Range { end: own.map_or(part.end, |own| own.begin.min(part.end)), ..part };
             if let Some(own) = own {
-                parts.go_on_at(own.end);
+                parts.skip_to(own.end);
             }
             let of_part = if bare.is_empty() {
                 Err(Answer::ProgramAdvice)
@@ -250,15 +252,15 @@ impl Work<'_> {
                     work.advise_part(bare, advice, to)
                 })
             };
-            result = worse(result, of_part);
+            result = worst_of(result, of_part);
         }
         result
     }
 }
 
-/// What came of a withdrawal, of that of what is before a part, and of that of the part: a failure,
-/// or else what was done, or else why nothing was.
-const fn worse(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Result<(), Answer> {
+/// Merges two withdrawal results, worst first: a failure, then success, then the reason for which
+/// nothing was done.
+const fn worst_of(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Result<(), Answer> {
     const fn rank(result: Result<(), Answer>) -> u32 {
         match result {
             Err(Answer::NotAllocated) => 0,
@@ -274,11 +276,11 @@ fn bytes_of(part: Range) -> Result<usize, Answer> {
     usize::try_from(part.bytes()).map_err(|_| Answer::Unsupported)
 }
 
-/// Waits until a stream's work is done.
+/// Waits for a stream's work.
 fn wait_for(stream: Handle, watch: &mut Watch) -> Result<(), Answer> {
     loop {
         match driver::result_of(stream) {
-            Some(CuResult::NOT_READY) if !watch.is_over() => system::sleep(POLL_NS),
+            Some(CuResult::NOT_READY) if !watch.must_end() => system::sleep(POLL_NS),
             result => return done(result),
         }
     }

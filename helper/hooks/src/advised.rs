@@ -1,10 +1,10 @@
-//! Advice that the program has given: uvmd's never takes its place.
+//! Advice of the program's own, which uvmd's never replaces.
 //!
-//! A table of ranges, noted before the driver is called, whether calls are recorded or not. Where
-//! it has no room, or another thread does not end its change, all memory counts as advised, for
-//! advice that uvmd gives. For advice that it takes back, only known ranges of the same subject
-//! count: that uvmd's advice stayed in force for ever would be worse than that some of the program's
-//! is undone, which it gave after uvmd's and of which the subject is not known.
+//! A table of ranges, noted before the driver is called, in any mode. After an overflow, or if the
+//! lock is not acquired, all memory counts as advised for advice that uvmd gives. For advice that
+//! uvmd undoes, only known ranges of the same subject count: uvmd's advice must not stay in force
+//! for ever, even if advice is undone that the program gave after uvmd's and whose subject is
+//! unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,11 +12,11 @@ use call_ring::advice;
 
 use crate::{blocks::Unknown, lock::Lock, parts::Range, system::Errno, zeroed};
 
-/// Most ranges.
+/// Capacity of the table.
 const RANGES_MAX: usize = 2048;
 const RANGE_WORDS: usize = 3;
 
-/// What the program has advised of a range.
+/// Subject of advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subject(u64);
 
@@ -24,15 +24,15 @@ impl Subject {
     const READ_DUPLICATION: Self = Self(1);
     /// Preferred location.
     pub(crate) const LOCATION: Self = Self(2);
-    /// Anything.
+    /// Unknown advice, which may be on any subject.
     pub(crate) const UNKNOWN: Self = Self(3);
 
-    /// Accesses by a device: each has its own.
+    /// Access by a device; each device is a subject of its own.
     fn access(device: i32) -> Self {
         Self(4 | u64::from(device.cast_unsigned()) << 8)
     }
 
-    /// Of `CUmem_advise`, and whether that is set.
+    /// Subject of a `CUmem_advise`, and whether the advice is set rather than unset.
     pub(crate) fn of(advice: u32, device: i32) -> (Self, bool) {
         let (subject, is_given) = advice::Subject::of(advice);
         let subject = match subject {
@@ -49,19 +49,19 @@ impl Subject {
     }
 }
 
-/// Ranges with the program's advice.
+/// Table of ranges with the program's advice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advised {
     lock: Lock,
-    /// Changes that were made.
+    /// Version, incremented by every update.
     version: &'static AtomicU64,
     count: &'static AtomicU64,
-    /// 1 once a range could not be noted.
-    is_all: &'static AtomicU64,
+    /// 1 once a range could not be noted: all memory counts as advised.
+    has_overflowed: &'static AtomicU64,
     ranges: &'static [AtomicU64],
 }
 
-/// Entry of the table. Those of one subject do not touch each other.
+/// Entry of the table. Entries of one subject never touch each other.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     range: Range,
@@ -69,15 +69,15 @@ struct Entry {
 }
 
 impl Advised {
-    /// Without advice.
+    /// Creates an empty table.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// Fails if its memory cannot be mapped.
     pub(crate) fn new() -> Result<Self, Errno> {
         let words = zeroed::private(8 + RANGES_MAX * RANGE_WORDS)?;
         let (head, ranges) = words.split_at_checked(8).ok_or(Errno(0))?;
-        let [lock, version, count, is_all, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { lock: Lock::new(lock), version, count, is_all, ranges })
+        let [lock, version, count, has_overflowed, ..] = head else { return Err(Errno(0)) };
+        Ok(Self { lock: Lock::new(lock), version, count, has_overflowed, ranges })
     }
 
     fn len(&self) -> usize {
@@ -102,12 +102,12 @@ impl Advised {
         }
     }
 
-    /// Number that is another one once advice has changed.
+    /// Version, incremented by every update.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Adds an entry; false if there is no room.
+    /// Adds an entry; false if the table is full.
     fn add(&self, entry: Entry) -> bool {
         let count = self.len();
         let has_room = count < RANGES_MAX;
@@ -124,18 +124,18 @@ impl Advised {
         self.count.store(last as u64, Ordering::Relaxed);
     }
 
-    /// Changes the table, alone. False if that fails, for the first time: then all memory counts as
-    /// advised from now on.
+    /// Changes the table under its lock. False on the first failure, from which on all memory
+    /// counts as advised.
     fn change(&self, change: impl FnOnce() -> bool) -> bool {
-        let is_changed = self.is_all.load(Ordering::Relaxed) != 0
+        let is_changed = self.has_overflowed.load(Ordering::Relaxed) != 0
             || self.lock.with(change).unwrap_or(false)
-            || self.is_all.swap(1, Ordering::Relaxed) != 0;
-        // Behind the change: whoever knows this number knows the change.
+            || self.has_overflowed.swap(1, Ordering::Relaxed) != 0;
+        // After the change: whoever reads this version sees the change.
         self.version.fetch_add(1, Ordering::AcqRel);
         is_changed
     }
 
-    /// Notes advice; false if it is the first that cannot be noted.
+    /// Notes advice; false on the first failure.
     pub(crate) fn note(&self, range: Range, subject: Subject) -> bool {
         self.change(|| {
             let mut whole = Entry { range, subject };
@@ -153,8 +153,8 @@ impl Advised {
         })
     }
 
-    /// Forgets advice of a range that is undone, or with `None` all of one that is freed; false as
-    /// of [`note`](Self::note).
+    /// Forgets advice that is undone on a range, or with `None` all advice on a freed range; false
+    /// on the first failure.
     pub(crate) fn forget(&self, range: Range, subject: Option<Subject>) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return true;
@@ -172,9 +172,9 @@ impl Advised {
                 }
                 self.remove(at);
                 let before = Range { begin, end: range.begin };
-                let behind = Range { begin: range.end, end };
-                for rest in [before, behind].into_iter().filter(|rest| rest.begin < rest.end) {
-                    // Behind all others, where it is looked at once more, and stays.
+                let after = Range { begin: range.end, end };
+                for rest in [before, after].into_iter().filter(|rest| rest.begin < rest.end) {
+                    // Appended: it is visited once more, and stays.
                     has_room &= self.add(Entry { range: rest, ..entry });
                 }
             }
@@ -182,11 +182,11 @@ impl Advised {
         })
     }
 
-    /// First pages of a range about which the program is known to have given advice on this subject:
-    /// all of that advice.
+    /// First known advice of the program's on this subject that shares a page with a range: all
+    /// pages of that advice.
     ///
     /// # Errors
-    /// If another thread does not end its change.
+    /// Fails if the lock is not acquired.
     pub(crate) fn first(&self, range: Range, subject: Subject) -> Result<Option<Range>, Unknown> {
         let first = self.lock.with(|| {
             let entries = (0..self.len()).map(|at| self.get(at));
@@ -196,14 +196,14 @@ impl Advised {
         first.ok_or(Unknown)
     }
 
-    /// Whether the program has given advice about a page of the range: on a subject, or any.
+    /// Whether the program has given advice about a page of the range, on a subject or on any.
     pub(crate) fn has(&self, range: Range, subject: Option<Subject>) -> bool {
         let found = self.lock.with(|| {
             (0..self.len()).map(|at| self.get(at)).any(|entry| {
                 subject.is_none_or(|subject| subject.includes(entry.subject)) && entry.range.shares_a_page(range)
             })
         });
-        self.is_all.load(Ordering::Relaxed) != 0 || found.unwrap_or(true)
+        self.has_overflowed.load(Ordering::Relaxed) != 0 || found.unwrap_or(true)
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_leaves_out_known_advice_on_its_subject_alone() {
+    fn first_finds_known_advice_on_its_subject_only() {
         let advised = Advised::new().unwrap();
         let first = |begin, end| advised.first(range(begin, end), Subject::LOCATION);
         assert_eq!(first(0, 100), Ok(None));
@@ -284,9 +284,9 @@ mod tests {
         for ((begin, end), pages) in expected {
             assert_eq!(first(begin, end), Ok(pages), "{begin}");
         }
-        // Another thread has the lock all the time.
+        // The lock is held throughout.
         assert_eq!(advised.lock.with(|| first(0, 100)), Some(Err(Unknown)));
-        advised.is_all.store(1, Ordering::Relaxed);
+        advised.has_overflowed.store(1, Ordering::Relaxed);
         assert!(advised.has(range(30, 40), None));
         assert_eq!(first(30, 40), Ok(None));
     }
@@ -301,14 +301,14 @@ mod tests {
     #[test]
     fn all_memory_is_advised_when_the_table_is_full() {
         let advised = Advised::new().unwrap();
-        // One after the other they are one range.
+        // Adjacent ranges merge into one.
         assert!((0..3 * RANGES_MAX as u64).all(|at| advised.note(range(at, at + 1), Subject::LOCATION)));
         assert!(advised.forget(range(0, u64::MAX >> 12), None));
         assert!((0..RANGES_MAX as u64).all(|at| advised.note(range(2 * at, 2 * at + 1), Subject::LOCATION)));
         assert!(!advised.has(range(1, 2), None));
         assert!(!advised.note(range(1 << 30, 2 << 30), Subject::LOCATION));
         assert!(advised.has(range(1, 2), None));
-        // That is counted once.
+        // Only the first failure is reported.
         assert!(advised.note(range(1 << 30, 2 << 30), Subject::LOCATION));
         assert!(advised.forget(range(0, 1), None) && advised.has(range(0, 1), None));
     }

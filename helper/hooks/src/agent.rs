@@ -1,14 +1,16 @@
-//! The helper's thread, which carries out commands of uvmd.
+//! The helper's thread, which executes commands of uvmd.
 //!
-//! The first call that is recorded in [`Act`](call_ring::Mode::Act) starts it, once. It waits at the command's
-//! word, carries a command out, answers, and wakes uvmd. In another mode it carries out nothing. While
-//! it follows a [plan](crate::plan), it waits for moves that begin, and looks at commands and at uvmd's
-//! beat every 100 ms; every 10 ms within a second of a command, as others may follow.
+//! The first call that is recorded in [`Act`](call_ring::Mode::Act) starts it, once. It waits on
+//! the command futex, executes a command, answers, and wakes uvmd. In other modes it executes
+//! nothing. While it follows a [plan](crate::plan), it waits for moves that begin, and checks for
+//! commands and uvmd's heartbeat every 100 ms, or every 10 ms within a second of a command, as
+//! others may follow.
 //!
-//! It does not keep a process alive whose threads end one by one: it ends, too, within a second of
-//! the first one. Whether that was the last is not asked: threads that the driver has for a context
-//! may be left. An exit of the process waits for the part of a command at work, and none begins
-//! after that: the driver's own end, which follows, meets no call of the thread.
+//! It does not keep alive a process whose threads end one by one: it ends within a second of the
+//! first thread, without asking whether that was the last one, as the driver may have threads of
+//! its own for a context. An exit of the process waits for the part of a command in progress, and
+//! no part begins after that: the driver's own exit handler, which runs next, meets no call of this
+//! thread.
 
 #![expect(unsafe_code, reason = "functions that the C library calls with a pointer")]
 
@@ -24,11 +26,11 @@ use call_ring::{
 };
 
 use crate::{
-    act::Acting,
+    act::Executor,
     clock,
     first_stage::FirstStage,
     headroom,
-    plan::Moving,
+    plan::Mover,
     process,
     system::{self, Sharing, Waited},
     threads::{STACK_BYTES, Threads},
@@ -36,94 +38,95 @@ use crate::{
     zeroed::Words,
 };
 
-/// Address space that a C library reserves for what a thread allocates.
+/// Address space that the C library reserves for a thread's allocations.
 const ARENA_BYTES: u64 = 128 << 20;
 
-/// Longest times in which the thread does not look at commands and uvmd's words by itself while a plan
-/// is followed: as a rule, and within a second of a command.
+/// Longest waits for a move between checks for commands and uvmd's heartbeat while a plan is
+/// followed: normally, and within a second of a command.
 const SLICE_NS: u64 = 100_000_000;
 const BUSY_SLICE_NS: u64 = 10_000_000;
 
-/// The thread, and its start.
+/// The helper's thread.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    /// 1 once the thread was started, or could not be.
+    /// 1 once the thread was started, or failed to start.
     is_started: &'static AtomicU64,
     threads: Option<Threads>,
-    /// Filters of system calls when the helper came into the process.
+    /// Count of system call filters when the helper was loaded.
     filters: Option<u64>,
     first_stage: FirstStage,
-    acting: Acting,
-    moving: Moving,
+    executor: Executor,
+    mover: Mover,
 }
 
 impl Agent {
-    /// No thread.
+    /// Creates the agent without starting its thread.
     pub(crate) fn new(
         first_stage: FirstStage,
         threads: Option<Threads>,
         words: &mut Words,
-        acting: Acting,
-        moving: &Moving,
+        executor: Executor,
+        mover: &Mover,
     ) -> Option<Self> {
         let filters = first_stage.filters();
-        acting.memory.set_filters(filters);
-        Some(Self { is_started: words.next()?, threads, filters, first_stage, acting, moving: *moving })
+        executor.memory.set_filters(filters);
+        Some(Self { is_started: words.next()?, threads, filters, first_stage, executor, mover: *mover })
     }
 
-    /// Starts the thread, if nobody has.
+    /// Starts the thread, once.
     pub(crate) fn start(&'static self) {
         if self.is_started.load(Ordering::Relaxed) == 0 && self.is_started.swap(1, Ordering::AcqRel) == 0 {
             let threads = self.threads.filter(|_| self.is_permitted());
             let own = (&raw const *self).cast_mut().cast();
-            // First the exit: a thread that runs beside the driver's end could meet it.
+            // The exit handler first: without it, the thread could call the driver while that shuts
+            // down.
             if !threads.is_some_and(|threads| threads.at_exit(process_exits, own) && threads.start(run, own)) {
-                self.acting.memory.commands().set_agent(AgentState::Ended);
+                self.executor.memory.commands().set_agent(AgentState::Ended);
             }
         }
     }
 
-    /// Whether no filter of system calls has come for the calling thread since the helper came into the
-    /// process, as far as that may be asked.
+    /// Whether the calling thread is known to have no system call filters besides those of when the
+    /// helper was loaded.
     pub(crate) fn has_filters_of_start(&self) -> bool {
         self.filters.is_some() && self.first_stage.filters() == self.filters
     }
 
-    /// Whether the program goes on as without the thread.
+    /// Whether the thread cannot harm the program.
     fn is_permitted(&self) -> bool {
-        // One that the program has installed since then may end it for a new thread. Under those of
-        // before, the driver has started threads of its own.
+        // A filter that the program has installed since may end it for a new thread. Under the
+        // earlier ones, the driver has started threads of its own.
         self.has_filters_of_start()
             && headroom::has_room(STACK_BYTES as u64, STACK_BYTES as u64 + ARENA_BYTES)
             && process::sees_ends()
     }
 
     fn work(&self) {
-        let (acting, commands) = (&self.acting, self.acting.memory.commands());
-        let mut watch = Watch::new(acting.gate);
-        // Time of the last command, as long as it is not a second ago.
+        let (executor, commands) = (&self.executor, self.executor.memory.commands());
+        let mut watch = Watch::new(executor.gate);
+        // Time of the last command, if less than a second ago.
         let mut commanded_ns = None;
-        while !watch.is_over() {
-            // For uvmd, which acts from outside then. The thread stays: its end takes system calls.
-            if acting.permission.has_ended() {
+        while !watch.must_end() {
+            // Tells uvmd to act from outside. The thread stays, as its end takes system calls.
+            if executor.permission.has_ended() {
                 commands.set_agent(AgentState::Ended);
             }
             let Some((word, stage)) = commands.futex() else { return };
-            let is_following = self.moving.follow(&mut watch);
+            let is_following = self.mover.follow(&mut watch);
             let Some((ticket, command)) = commands.take() else {
                 if is_following {
-                    self.moving.plan.wait(if commanded_ns.is_some() { BUSY_SLICE_NS } else { SLICE_NS });
+                    self.mover.plan.wait(if commanded_ns.is_some() { BUSY_SLICE_NS } else { SLICE_NS });
                     if commanded_ns.is_some_and(|time_ns| clock::monotonic_ns().saturating_sub(time_ns) >= LOOK_NS) {
                         commanded_ns = None;
-                        acting.rest();
+                        executor.release_idle();
                     }
                     continue;
                 }
                 match system::wait(word, stage, Sharing::Shared, LOOK_NS) {
                     Waited::Woken => {}
                     Waited::TimedOut => {
-                        acting.rest();
-                        self.moving.rest();
+                        executor.release_idle();
+                        self.mover.release_idle();
                     }
                     Waited::Failed => return,
                 }
@@ -131,8 +134,8 @@ impl Agent {
             };
             let refused = |answer| Response { answer, advice_calls: 0 };
             let response = match command {
-                _ if !acting.permission.is_given() => refused(Answer::NotActing),
-                Some(command) => acting.carry_out(&command, &mut watch),
+                _ if !executor.permission.is_given() => refused(Answer::NotActing),
+                Some(command) => executor.execute(&command, &mut watch),
                 None => refused(Answer::Unsupported),
             };
             commanded_ns = Some(clock::monotonic_ns());
@@ -144,28 +147,28 @@ impl Agent {
 
 /// Agent that was passed as a pointer.
 fn agent(own: *mut c_void) -> &'static Agent {
-    // SAFETY: `start` passes one that is there for ever.
+    // SAFETY: `start` passes an agent with the lifetime `'static`.
     unsafe { &*own.cast::<Agent>() }
 }
 
-/// At the process's exit: no part of a command begins any more, and none is at work. In a child that
-/// a fork makes, none is.
+/// Runs at the process's exit: waits for the part of a command in progress, and permits no further
+/// one. In a forked child, none is in progress.
 extern "C" fn process_exits(own: *mut c_void) {
     let agent = agent(own);
-    agent.moving.plan.stop(Reason::Exit);
-    agent.acting.gate.shut();
+    agent.mover.plan.stop(Reason::Exit);
+    agent.executor.gate.shut();
 }
 
-/// The thread.
+/// Main function of the thread.
 extern "C" fn run(own: *mut c_void) -> *mut c_void {
     let agent = agent(own);
     system::name_thread(c"uvmd-helper");
-    agent.acting.gate.is_for_this_thread();
-    let commands = agent.acting.memory.commands();
+    agent.executor.gate.set_owner();
+    let commands = agent.executor.memory.commands();
     commands.set_agent(AgentState::Running);
     agent.work();
-    agent.moving.end();
-    agent.acting.end();
+    agent.mover.shut_down();
+    agent.executor.shut_down();
     commands.set_agent(AgentState::Ended);
     null_mut()
 }

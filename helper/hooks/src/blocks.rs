@@ -1,11 +1,11 @@
-//! Memory that the program has allocated: what distinguishes a pointer among arguments from a
-//! number, and managed memory, which commands may name, from all other.
+//! Memory that the program has allocated. The table distinguishes pointers among launch arguments
+//! from numbers, and managed memory, which commands may name, from all other memory.
 //!
-//! A sorted table. Searches take no lock: each is repeated if the table changed meanwhile.
-//! Allocations and frees, which take the driver longer than this, lock each other out.
+//! A sorted table. Searches take no lock: a search is repeated if the version changed meanwhile.
+//! Allocations and frees, which take longer in the driver than here, exclude each other by a lock.
 //!
-//! Launches have the same pointers again and again: where each was found last is where it is looked
-//! for first. Such a place is a guess, which the table itself confirms or not.
+//! Launches pass the same pointers again and again: a lookup cache has the position at which each
+//! pointer was found last. A cached position is a hint that is checked against the table.
 
 use core::{
     hint::spin_loop,
@@ -14,17 +14,17 @@ use core::{
 
 use crate::{lock::Lock, system::Errno, zeroed};
 
-/// Most blocks at a time; pointers into those beyond count as numbers.
+/// Capacity of the table. Pointers into further blocks are taken for numbers.
 const BLOCKS_MAX: usize = 16384;
-/// Searches before one gives up, beside a thread that changes the table and is not let run.
+/// Retries of a search before it gives up, as when a preempted thread is changing the table.
 const SEARCHES_MAX: usize = 256;
 
-/// Places of pointers that were found: as many as this power of two, of 16 bits, in words.
-const PLACES_LOG2: u32 = 12;
-const PLACES_PER_WORD: usize = 4;
-const PLACE_WORDS: usize = (1 << PLACES_LOG2) / PLACES_PER_WORD;
-const PLACE_BITS: usize = 16;
-const _: () = assert!(BLOCKS_MAX <= 1 << PLACE_BITS);
+/// Slots of the lookup cache: this power of two, of 16 bits each, packed into words.
+const CACHE_LOG2: u32 = 12;
+const SLOTS_PER_WORD: usize = 4;
+const CACHE_WORDS: usize = (1 << CACHE_LOG2) / SLOTS_PER_WORD;
+const SLOT_BITS: usize = 16;
+const _: () = assert!(BLOCKS_MAX <= 1 << SLOT_BITS);
 
 const MANAGED: u64 = 1;
 const POOLED: u64 = 2;
@@ -34,38 +34,38 @@ const POOLED: u64 = 2;
 pub(crate) struct Block {
     /// First address.
     pub(crate) begin: u64,
-    /// Address behind the last.
+    /// End address, exclusive.
     pub(crate) end: u64,
-    /// Context that it was allocated in.
+    /// Context of the allocation.
     pub(crate) context: u64,
-    /// Whether it is managed memory.
+    /// Whether the memory is managed.
     pub(crate) is_managed: bool,
-    /// Whether it is of a pool, whose frees wait for no work.
+    /// Whether the block is from a pool. Frees of those do not wait for work of the GPU.
     pub(crate) is_pooled: bool,
 }
 
-/// Blocks of allocated memory.
+/// Table of allocated blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
-    /// Odd while the table changes.
+    /// Version, odd while the table is being changed.
     version: &'static AtomicU64,
     lock: Lock,
     count: &'static AtomicU64,
-    /// 1 once a change was not made: a block may be there that is freed.
-    is_outdated: &'static AtomicU64,
+    /// 1 once a change was dropped: the table may contain blocks that have been freed.
+    is_stale: &'static AtomicU64,
     /// First addresses, ascending.
     begins: &'static [AtomicU64],
-    /// Addresses behind the last, in the same order.
+    /// End addresses, exclusive, in the same order.
     ends: &'static [AtomicU64],
-    /// Contexts that own them.
+    /// Owning contexts.
     contexts: &'static [AtomicU64],
     /// Bits [`MANAGED`] and [`POOLED`].
     kinds: &'static [AtomicU64],
-    /// Where pointers were found, by their hash.
-    places: &'static [AtomicU64],
+    /// Lookup cache: position of each pointer's block, by the pointer's hash.
+    cache: &'static [AtomicU64],
 }
 
-/// The table changes all the time, or blocks may be there that are freed.
+/// The table is contended or may be stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unknown;
 
@@ -74,9 +74,9 @@ pub(crate) struct Unknown;
 pub(crate) enum Found {
     /// The address is inside a block.
     Inside,
-    /// It is not.
+    /// The address is in no block.
     Outside,
-    /// The table changed all the time.
+    /// The table is contended.
     Unknown,
 }
 
@@ -91,19 +91,19 @@ fn set(words: &[AtomicU64], at: usize, value: u64) {
 }
 
 impl Blocks {
-    /// An empty table.
+    /// Creates an empty table.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// Fails if its memory cannot be mapped.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let words = zeroed::private(8 + 4 * BLOCKS_MAX + PLACE_WORDS)?;
+        let words = zeroed::private(8 + 4 * BLOCKS_MAX + CACHE_WORDS)?;
         let (head, tables) = words.split_at_checked(8).ok_or(Errno(0))?;
         let (begins, rest) = tables.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (ends, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (contexts, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let (kinds, places) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let [version, lock, count, is_outdated, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { version, lock: Lock::new(lock), count, is_outdated, begins, ends, contexts, kinds, places })
+        let (kinds, cache) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
+        let [version, lock, count, is_stale, ..] = head else { return Err(Errno(0)) };
+        Ok(Self { version, lock: Lock::new(lock), count, is_stale, begins, ends, contexts, kinds, cache })
     }
 
     const fn tables(&self) -> [&'static [AtomicU64]; 4] {
@@ -133,8 +133,9 @@ impl Blocks {
         usize::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(0).min(BLOCKS_MAX)
     }
 
-    /// Blocks that begin at this address or before. A search without branches was measured slower.
-    fn before(&self, address: u64) -> usize {
+    /// Number of blocks that begin at or before an address. A search without branches was measured
+    /// to be slower.
+    fn upper_bound(&self, address: u64) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -147,7 +148,7 @@ impl Blocks {
         low
     }
 
-    /// Searches the table as it is at one time; `None` if it changes all the time.
+    /// Searches a consistent table; `None` if it is contended.
     fn search<T>(&self, search: impl Fn() -> T) -> Option<T> {
         for _ in 0..SEARCHES_MAX {
             let version = self.version.load(Ordering::Acquire);
@@ -163,23 +164,23 @@ impl Blocks {
         None
     }
 
-    /// Number that is another one once the table has changed.
+    /// Version, incremented by every update.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
     /// Whether an address is inside a block.
     pub(crate) fn find(&self, address: u64) -> Found {
-        let place = Place::of(address);
+        let slot = CacheSlot::of(address);
         let is_inside = || {
             let contains = |at: usize| get(self.begins, at) <= address && address < get(self.ends, at);
-            let at = place.get(self.places);
+            let at = slot.get(self.cache);
             if at < self.len() && contains(at) {
                 return true;
             }
-            let found = self.before(address).checked_sub(1).filter(|at| contains(*at));
+            let found = self.upper_bound(address).checked_sub(1).filter(|at| contains(*at));
             if let Some(at) = found {
-                place.set(self.places, at);
+                slot.set(self.cache, at);
             }
             found.is_some()
         };
@@ -190,29 +191,29 @@ impl Blocks {
         }
     }
 
-    /// First managed block that ends behind an address.
+    /// First managed block that ends after an address.
     ///
     /// # Errors
-    /// If that is not known.
+    /// Fails if the table is contended or may be stale.
     pub(crate) fn managed_from(&self, address: u64) -> Result<Option<Block>, Unknown> {
         let first = || {
-            let from = self.before(address).saturating_sub(1);
+            let from = self.upper_bound(address).saturating_sub(1);
             (from..self.len()).map(|at| self.get(at)).find(|block| block.is_managed && block.end > address)
         };
-        let found = self.search(first).filter(|_| self.is_outdated.load(Ordering::Relaxed) == 0);
+        let found = self.search(first).filter(|_| self.is_stale.load(Ordering::Relaxed) == 0);
         found.ok_or(Unknown)
     }
 
-    /// A block of the context with the next greater handle: so each context has its turn.
-    pub(crate) fn of_next_context(&self, handle: u64) -> Option<Block> {
+    /// Any block of the context with the next greater handle, to iterate over the contexts.
+    pub(crate) fn next_context_block(&self, handle: u64) -> Option<Block> {
         let next = || {
             let greater = (0..self.len()).filter(|at| get(self.contexts, *at) > handle);
             greater.min_by_key(|at| get(self.contexts, *at)).map(|at| self.get(at))
         };
-        self.search(next).flatten().filter(|_| self.is_outdated.load(Ordering::Relaxed) == 0)
+        self.search(next).flatten().filter(|_| self.is_stale.load(Ordering::Relaxed) == 0)
     }
 
-    /// Changes the table, alone; `None` if another thread does not end its change.
+    /// Changes the table under its lock; `None` if the lock was not acquired.
     fn change<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
         let result = self.lock.with(|| {
             let version = self.version.load(Ordering::Relaxed);
@@ -223,15 +224,15 @@ impl Blocks {
             result
         });
         if result.is_none() {
-            self.is_outdated.store(1, Ordering::Relaxed);
+            self.is_stale.store(1, Ordering::Relaxed);
         }
         result
     }
 
-    /// Adds a block; false if there is no room, or the table cannot be changed.
+    /// Adds a block; false if the table is full, or its lock was not acquired.
     pub(crate) fn add(&self, block: Block) -> bool {
         self.change(|| {
-            let (count, at) = (self.len(), self.before(block.begin));
+            let (count, at) = (self.len(), self.upper_bound(block.begin));
             if count >= BLOCKS_MAX {
                 return false;
             }
@@ -250,7 +251,7 @@ impl Blocks {
     /// Removes the block that begins at an address, and returns it.
     pub(crate) fn remove(&self, address: u64) -> Option<Block> {
         self.change(|| {
-            let at = self.before(address).checked_sub(1).filter(|at| get(self.begins, *at) == address)?;
+            let at = self.upper_bound(address).checked_sub(1).filter(|at| get(self.begins, *at) == address)?;
             Some(self.remove_at(at))
         })
         .flatten()
@@ -267,8 +268,8 @@ impl Blocks {
         removed
     }
 
-    /// Removes a block of a context, and returns it; `None` if it has none.
-    pub(crate) fn remove_of(&self, context: u64) -> Option<Block> {
+    /// Removes any block of a context, and returns it; `None` if it has none.
+    pub(crate) fn remove_any_in(&self, context: u64) -> Option<Block> {
         self.change(|| {
             let at = (0..self.len()).find(|at| get(self.contexts, *at) == context)?;
             Some(self.remove_at(at))
@@ -277,38 +278,38 @@ impl Blocks {
     }
 }
 
-/// Place of an address among those of pointers that were found. Threads overwrite each other's: what
-/// they read is a place all the same.
+/// Slot of an address in the lookup cache. Threads may overwrite each other's slots: any value read
+/// is still a position, which the search checks.
 #[derive(Clone, Copy)]
-struct Place {
+struct CacheSlot {
     word: usize,
     shift: usize,
 }
 
-impl Place {
+impl CacheSlot {
     fn of(address: u64) -> Self {
-        let hash = (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - PLACES_LOG2)) as usize;
-        Self { word: hash / PLACES_PER_WORD, shift: hash % PLACES_PER_WORD * PLACE_BITS }
+        let hash = (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - CACHE_LOG2)) as usize;
+        Self { word: hash / SLOTS_PER_WORD, shift: hash % SLOTS_PER_WORD * SLOT_BITS }
     }
 
-    fn get(self, places: &[AtomicU64]) -> usize {
-        (get(places, self.word) >> self.shift & ((1 << PLACE_BITS) - 1)) as usize
+    fn get(self, cache: &[AtomicU64]) -> usize {
+        (get(cache, self.word) >> self.shift & ((1 << SLOT_BITS) - 1)) as usize
     }
 
-    fn set(self, places: &[AtomicU64], at: usize) {
-        let others = get(places, self.word) & !(((1 << PLACE_BITS) - 1) << self.shift);
-        set(places, self.word, others | (at as u64) << self.shift);
+    fn set(self, cache: &[AtomicU64], at: usize) {
+        let others = get(cache, self.word) & !(((1 << SLOT_BITS) - 1) << self.shift);
+        set(cache, self.word, others | (at as u64) << self.shift);
     }
 }
 
 impl Block {
-    /// Block of so many bytes. One of none has an address all the same.
+    /// Block of this size. A block of 0 bytes counts as 1 byte, as it has an address too.
     pub(crate) fn new(begin: u64, bytes: u64, context: u64, is_managed: bool) -> Self {
         Self { begin, end: begin.saturating_add(bytes.max(1)), context, is_managed, is_pooled: false }
     }
 
-    /// The same, of a pool.
-    pub(crate) const fn of_pool(self) -> Self {
+    /// Marks the block as one from a pool.
+    pub(crate) const fn pooled(self) -> Self {
         Self { is_pooled: true, ..self }
     }
 }
@@ -339,7 +340,7 @@ mod tests {
         let blocks = Blocks::new().unwrap();
         for count in 0..40 {
             for before in 0..=count {
-                assert_eq!(blocks.before((before as u64) << 12 | 0xfff), before, "of {count}");
+                assert_eq!(blocks.upper_bound((before as u64) << 12 | 0xfff), before, "of {count}");
             }
             assert!(blocks.add(block((count as u64 + 1) << 12, 4096, 0)));
         }
@@ -350,8 +351,8 @@ mod tests {
         let blocks = Blocks::new().unwrap();
         let begin = |at: u64| 0x7f00_0000_0000 + (at << 20);
         let middle = |at: u64| begin(at) + 4096;
-        // More than there are places, so that some share one.
-        let count = (1 << PLACES_LOG2) + 500;
+        // More than the cache has slots, so that some share one.
+        let count = (1 << CACHE_LOG2) + 500;
         for at in 0..count {
             assert!(blocks.add(block(begin(at), 8192, 0)));
         }
@@ -359,7 +360,7 @@ mod tests {
             assert!((0..count).all(|at| blocks.find(middle(at)) == Found::Inside));
             assert!((0..count).all(|at| blocks.find(begin(at) + 8192) == Found::Outside));
         }
-        // Each second one is freed: the others are elsewhere in the table.
+        // Every second one is freed: the others move within the table.
         for at in (0..count).step_by(2) {
             assert!(blocks.remove(begin(at)).is_some());
         }
@@ -376,7 +377,7 @@ mod tests {
         for at in 1..=6_u64 {
             assert!(blocks.add(block(at << 20, 4096, at % 2)));
         }
-        let mut removed = core::iter::from_fn(|| blocks.remove_of(1)).map(|block| block.begin);
+        let mut removed = core::iter::from_fn(|| blocks.remove_any_in(1)).map(|block| block.begin);
         assert_eq!([removed.next(), removed.next(), removed.next()], [Some(1 << 20), Some(3 << 20), Some(5 << 20)]);
         assert_eq!(removed.next(), None);
         assert_eq!(blocks.find(2 << 20), Found::Inside);
@@ -392,7 +393,7 @@ mod tests {
     #[test]
     fn managed_blocks_are_found_from_an_address_on_and_no_others() {
         let blocks = Blocks::new().unwrap();
-        let managed = Block::new(0x5000, 0x1000, 7, true).of_pool();
+        let managed = Block::new(0x5000, 0x1000, 7, true).pooled();
         assert!(blocks.add(block(0x1000, 0x1000, 7)) && blocks.add(managed) && blocks.add(block(0x9000, 0x1000, 8)));
         for address in [0, 0x1000, 0x4fff, 0x5000, 0x5fff] {
             assert_eq!(blocks.managed_from(address), Ok(Some(managed)), "{address:#x}");
@@ -404,16 +405,17 @@ mod tests {
     fn each_context_has_its_turn() {
         let blocks = Blocks::new().unwrap();
         assert!([5, 2, 5, 9].into_iter().zip(1_u64..).all(|(context, at)| blocks.add(block(at << 12, 1, context))));
-        let contexts = core::iter::successors(blocks.of_next_context(0), |block| blocks.of_next_context(block.context));
+        let contexts =
+            core::iter::successors(blocks.next_context_block(0), |block| blocks.next_context_block(block.context));
         assert_eq!(contexts.map(|block| block.context).collect::<Vec<_>>(), [2, 5, 9]);
     }
 
     #[test]
-    fn nothing_is_managed_where_a_free_may_have_been_missed() {
+    fn a_stale_table_reports_no_managed_memory() {
         let blocks = Blocks::new().unwrap();
         assert!(blocks.add(Block::new(0x1000, 0x1000, 1, true)));
-        // Another thread has the lock all the time.
+        // The lock is held throughout.
         assert_eq!(blocks.lock.with(|| blocks.remove(0x1000)), Some(None));
-        assert_eq!((blocks.managed_from(0x1000), blocks.of_next_context(0)), (Err(Unknown), None));
+        assert_eq!((blocks.managed_from(0x1000), blocks.next_context_block(0)), (Err(Unknown), None));
     }
 }

@@ -1,14 +1,14 @@
-//! Calls of the driver that commands stand for, and the parts that they are made in.
+//! Calls of the driver for each command, and the parts in which they are made.
 
 use call_ring::command::Action;
 
 use crate::parts::{Gaps, Parts, Range};
 
-/// Most bytes of a prefetch, behind which the program's calls have their turn: some 2 ms of a fast
-/// link.
+/// Largest part of a prefetch, after which calls of the program may pass the gate: some 2 ms of a
+/// fast link.
 pub(crate) const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
-/// Host, as a device.
+/// Device number of the host.
 pub(crate) const HOST: i32 = -1;
 
 /// Calls of the driver for an action.
@@ -24,13 +24,13 @@ pub(crate) enum Calls {
     Withdraw {
         advice: u32,
         to: i32,
-        /// Advice in its place before, which may fail.
+        /// Advice given first, which may fail.
         before: Option<u32>,
     },
 }
 
 impl Calls {
-    /// Calls for an action about a device, with the numbers of `CUmem_advise`.
+    /// Calls for an action and a device, with the numbers of `CUmem_advise`.
     pub(crate) const fn new(action: Action, device: i32) -> Self {
         const PREFER: u32 = 3;
         match action {
@@ -47,7 +47,7 @@ impl Calls {
         }
     }
 
-    /// Parts of a range. Advice is given at once, as each part would be a range of its own to the
+    /// Parts of a range. Advice is not split by size, as each part would be a separate range to the
     /// driver.
     pub(crate) const fn parts(self, range: Range) -> Parts {
         const ALL: u64 = 1 << 63;

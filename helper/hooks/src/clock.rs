@@ -1,4 +1,4 @@
-//! The monotonic clock, read in the process itself: as a rule, the C library makes no system call for it.
+//! The monotonic clock, which the C library usually reads without a system call.
 
 #![expect(unsafe_code, reason = "a function found by name")]
 
@@ -8,21 +8,21 @@ use crate::{libc::Dlsym, real::Real};
 
 static CLOCK: Real = Real::none();
 
-/// Finds the clock; false without one.
+/// Finds the function; false if it is missing.
 pub(crate) fn find(dlsym: Dlsym) -> bool {
     CLOCK.find(dlsym, null_mut(), c"clock_gettime");
     !CLOCK.address().is_null()
 }
 
-/// Time of the monotonic clock, once that is found.
+/// Time of the monotonic clock, once the function is found.
 pub(crate) fn monotonic_ns() -> u64 {
     type Clock = unsafe extern "C" fn(c_int, *mut [u64; 2]) -> c_int;
     const MONOTONIC: c_int = 1;
     #[cfg(test)]
     find(crate::libc::dlsym);
     let mut time = [0; 2];
-    // SAFETY: of time.h, whose timespec has two words. The recorder is made after it is found, and nobody
-    // asks before.
+    // SAFETY: the type is that of time.h, whose timespec has two words. `find` succeeded before the
+    // recorder was created, and only the recorder leads here.
     let clock: Clock = unsafe { CLOCK.function() };
     // SAFETY: writes a timespec.
     unsafe { clock(MONOTONIC, &raw mut time) };

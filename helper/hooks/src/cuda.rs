@@ -1,6 +1,6 @@
-//! Types of the CUDA driver API, as far as hooks read them (`cuda.h` of CUDA 12.9 and 13).
+//! Types of the CUDA driver API that hooks read (`cuda.h` of CUDA 12.9 and 13).
 
-/// Result of a function: any number, as drivers of later versions have more of them.
+/// Result of a function: any number, as later drivers may add some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct CuResult(pub(crate) i32);
@@ -74,7 +74,7 @@ pub(crate) struct KernelNode {
     pub(crate) shared_bytes: u32,
     /// A pointer to each argument.
     pub(crate) each: *const *const u8,
-    /// Or a list of keys and values with a buffer of all of them.
+    /// Or a list of keys and values, with a buffer of all arguments.
     pub(crate) extra: *const usize,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct FillNode {
     pub(crate) rows: usize,
 }
 
-/// `CUgraphNodeParams`: what the node is, and in what follows its parameters.
+/// `CUgraphNodeParams`: kind of the node, and its parameters.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct NodeParams {
@@ -118,9 +118,9 @@ pub(crate) enum Node {
 }
 
 impl NodeParams {
-    /// Where the parameters of a node lie: they begin as those of the functions for one kind do.
+    /// Parameters of a node. For each kind, they begin like those of its specific functions.
     pub(crate) const fn node(&self) -> Node {
-        // Before the copy of `CUDA_MEMCPY_NODE_PARAMS`: flags, a reserved number, the context.
+        // Precede the copy in `CUDA_MEMCPY_NODE_PARAMS`: flags, a reserved number, the context.
         const BEFORE_COPY_BYTES: usize = 16;
         let parameters = (&raw const self.parameters).cast::<u8>();
         match self.kind {
@@ -183,7 +183,7 @@ pub(crate) struct Copy3 {
     pub(crate) planes: usize,
 }
 
-/// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_ARRAY`; the others have an address of the device.
+/// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_ARRAY`; other types have a device address.
 const HOST: u32 = 1;
 const ARRAY: u32 = 3;
 

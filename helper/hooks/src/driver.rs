@@ -1,4 +1,4 @@
-//! Functions of the driver that the helper calls for itself.
+//! Calls of the driver by the helper itself.
 
 #![expect(unsafe_code, reason = "calls the driver")]
 
@@ -40,7 +40,7 @@ driver_functions! {
     fn cuThreadExchangeStreamCaptureMode(mode: *mut u32);
 }
 
-/// What a call wrote, if it succeeded.
+/// Output of a call, if it succeeded.
 fn written<T>(result: Option<CuResult>, value: T) -> Option<T> {
     result.filter(|result| result.is_ok()).map(|_| value)
 }
@@ -77,7 +77,7 @@ pub(crate) fn name(function: Handle) -> *const u8 {
     written(result, name).unwrap_or(core::ptr::null())
 }
 
-/// Parameter of a function, or of a kernel that is launched as one; `None` behind the last one, and
+/// Parameter of a function, or of a kernel that is launched as one; `None` after the last one, and
 /// before CUDA 12.4.
 pub(crate) fn parameter(function: Handle, at: usize) -> Option<Parameter> {
     let (mut offset_bytes, mut bytes) = (0, 0);
@@ -101,33 +101,33 @@ pub(crate) fn is_managed(address: u64) -> bool {
     written(result, ()).is_some() && is_managed != 0
 }
 
-/// Whether a stream takes part in a capture, and its id; `None` if the driver does not tell, as of the
-/// legacy default stream while another one is captured.
+/// Whether a stream is being captured, and the capture's id; `None` if the driver does not report
+/// it, as for the legacy default stream while another stream is captured.
 fn capture_info(stream: Handle) -> Option<(bool, u64)> {
     let (mut status, mut id) = (0_u32, 0);
     let result = cuStreamGetCaptureInfo(stream, &raw mut status, &raw mut id);
     written(result, ()).map(|()| (status != 0, id))
 }
 
-/// Id of the capture that a stream takes part in.
+/// Id of the capture that a stream is part of.
 pub(crate) fn capture(stream: Handle) -> Option<u64> {
     capture_info(stream).filter(|(is_captured, _)| *is_captured).map(|(_, id)| id)
 }
 
-/// Whether a stream takes part in no capture, for certain.
+/// Whether a stream is known not to be captured.
 pub(crate) fn is_not_captured(stream: Handle) -> bool {
     capture_info(stream).is_some_and(|(is_captured, _)| !is_captured)
 }
 
-/// Has calls of this thread, on streams of its own, leave captures of other threads alone: those
-/// that may wait end a capture otherwise.
-pub(crate) fn leave_captures_alone() {
+/// Sets this thread's capture mode to relaxed: its calls, on streams of its own, do not invalidate
+/// captures of other threads, as calls that may wait otherwise do.
+pub(crate) fn relax_capture_mode() {
     const RELAXED: u32 = 2;
     let mut mode = RELAXED;
     cuThreadExchangeStreamCaptureMode(&raw mut mode);
 }
 
-/// Device by its UUID, or of a part of a GPU by that of the whole.
+/// Device by its UUID, or a MIG instance by the UUID of its GPU.
 pub(crate) fn device_of(uuid: [u8; 16]) -> Option<i32> {
     let mut count = 0;
     written(cuDeviceGetCount(&raw mut count), ())?;
@@ -140,9 +140,8 @@ pub(crate) fn device_of(uuid: [u8; 16]) -> Option<i32> {
     })
 }
 
-/// Context that memory with an address was allocated in, as the driver knows it: `None` if there is
-/// no such memory any more, and the one that is known otherwise if the driver reports none, as of
-/// pools.
+/// Context of an allocation, as the driver knows it. `None` if the memory no longer exists; `known`
+/// if the driver reports no context, as for memory of pools.
 pub(crate) fn context_of(address: u64, known: Handle) -> Option<Handle> {
     const CONTEXT: u32 = 1;
     const INVALID_VALUE: CuResult = CuResult(1);
@@ -155,7 +154,7 @@ pub(crate) fn context_of(address: u64, known: Handle) -> Option<Handle> {
     [reported, known].into_iter().find(|context| *context != 0)
 }
 
-/// Makes a context the calling thread's; its device.
+/// Makes a context current to the calling thread; returns its device.
 pub(crate) fn enter_context(context: Handle) -> Option<i32> {
     written(cuCtxSetCurrent(context), ())?;
     let mut device = 0;
@@ -167,10 +166,10 @@ pub(crate) fn leave_context() {
     cuCtxSetCurrent(0);
 }
 
-/// New stream of the calling thread's context, for which no default stream waits.
+/// Creates a stream in the calling thread's context that does not synchronise with default streams.
 ///
 /// # Errors
-/// Of the driver; `None` if it lacks the function.
+/// The driver's error; `None` if it lacks the function.
 pub(crate) fn make_stream() -> Result<Handle, Option<CuResult>> {
     const NON_BLOCKING: u32 = 1;
     let mut stream = 0;
@@ -178,21 +177,21 @@ pub(crate) fn make_stream() -> Result<Handle, Option<CuResult>> {
     written(result, ()).map(|()| stream).ok_or(result)
 }
 
-/// Destroys a stream, whose work goes on.
+/// Destroys a stream; its work still completes.
 pub(crate) fn destroy_stream(stream: Handle) {
     cuStreamDestroy_v2(stream);
 }
 
-/// Whether the driver has what plans take, beside streams.
+/// Whether the driver has the functions that plans need in addition to streams.
 pub(crate) fn supports_plans() -> bool {
-    let is_there = |function: &Real| !function.address().is_null();
+    let exists = |function: &Real| !function.address().is_null();
     [&reals::cuEventCreate, &reals::cuEventRecord, &reals::cuStreamWaitEvent, &reals::cuStreamGetCaptureInfo]
         .into_iter()
-        .all(is_there)
-        && [&reals::cuMemPrefetchAsync, &reals::cuMemPrefetchAsync_v2].into_iter().any(is_there)
+        .all(exists)
+        && [&reals::cuMemPrefetchAsync, &reals::cuMemPrefetchAsync_v2].into_iter().any(exists)
 }
 
-/// Whether a device prefetches managed memory: not without access of the host beside it.
+/// Whether a device prefetches managed memory: it must permit concurrent access by the host.
 pub(crate) fn prefetches(device: i32) -> bool {
     const CONCURRENT_MANAGED_ACCESS: u32 = 89;
     let mut value = 0;
@@ -200,10 +199,10 @@ pub(crate) fn prefetches(device: i32) -> bool {
     written(result, value).is_some_and(|value| value != 0)
 }
 
-/// New event of the calling thread's context, without a time.
+/// Creates an event without timing in the calling thread's context.
 ///
 /// # Errors
-/// Of the driver; `None` if it lacks the function.
+/// The driver's error; `None` if it lacks the function.
 pub(crate) fn make_event() -> Result<Handle, Option<CuResult>> {
     const DISABLE_TIMING: u32 = 2;
     let mut event = 0;
@@ -211,34 +210,35 @@ pub(crate) fn make_event() -> Result<Handle, Option<CuResult>> {
     written(result, ()).map(|()| event).ok_or(result)
 }
 
-/// Destroys an event. What waits for it goes on to do so.
+/// Destroys an event. Waits for it stay in effect.
 pub(crate) fn destroy_event(event: Handle) {
     cuEventDestroy_v2(event);
 }
 
-/// Records an event behind the work that a stream has. `None` if the driver cannot.
+/// Records an event after a stream's present work. `None` if the driver lacks the function.
 pub(crate) fn record_event(event: Handle, stream: Handle) -> Option<CuResult> {
     cuEventRecord(event, stream)
 }
 
-/// Has a stream's further work wait for an event, as it was recorded last. `None` if the driver
-/// cannot.
+/// Makes a stream's further work wait for an event's last recording. `None` if the driver lacks the
+/// function.
 pub(crate) fn wait_for_event(stream: Handle, event: Handle) -> Option<CuResult> {
     cuStreamWaitEvent(stream, event, 0)
 }
 
-/// Result of a stream's work; [`CuResult::NOT_READY`] while it is not done.
+/// Result of a stream's work; [`CuResult::NOT_READY`] while it is in progress.
 pub(crate) fn result_of(stream: Handle) -> Option<CuResult> {
     cuStreamQuery(stream)
 }
 
-/// Prefetches managed memory to a device, or to the host with -1. `None` if the driver cannot.
+/// Prefetches managed memory to a device, or to the host with -1. `None` if the driver lacks the
+/// function.
 pub(crate) fn prefetch(address: u64, bytes: usize, to: i32, stream: Handle) -> Option<CuResult> {
     cuMemPrefetchAsync(address, bytes, to, stream)
         .or_else(|| cuMemPrefetchAsync_v2(address, bytes, Location::of(to), 0, stream))
 }
 
-/// Gives advice on managed memory. `None` if the driver cannot.
+/// Gives advice on managed memory. `None` if the driver lacks the function.
 pub(crate) fn advise(address: u64, bytes: usize, advice: u32, to: i32) -> Option<CuResult> {
     cuMemAdvise(address, bytes, advice, to).or_else(|| cuMemAdvise_v2(address, bytes, advice, Location::of(to)))
 }

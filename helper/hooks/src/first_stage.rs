@@ -1,4 +1,4 @@
-//! What the first stage of the helper hands over.
+//! Arguments from the first stage of the helper.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,19 +6,20 @@ use syscalls::filter;
 
 use crate::{libc::Dlsym, thread::Thread};
 
-/// What the first stage hands over.
+/// Arguments from the first stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstStage {
     /// Finds functions by name.
     pub(crate) dlsym: Dlsym,
-    /// The thread that the process began with; 0 if it is not known.
+    /// The thread that the process began with; 0 if unknown.
     pub(crate) first_thread: Thread,
-    /// Whether the program has had the C library install a filter of system calls.
+    /// Whether the program has asked the C library to install a system call filter.
     pub(crate) is_filter_requested: &'static AtomicBool,
 }
 
 impl FirstStage {
-    /// Filters of system calls of the calling thread. `None` if they are not known, or may forbid to ask.
+    /// Count of the calling thread's system call filters; `None` if unknown, or if a filter may
+    /// forbid the query.
     pub(crate) fn filters(&self) -> Option<u64> {
         if self.is_filter_requested.load(Ordering::Relaxed) { None } else { filter::count() }
     }

@@ -1,18 +1,18 @@
-//! Gate between the program and the helper's thread: either calls of the program that end what a
-//! command names, or a part of a command, but not both at a time.
+//! Gate between the program and the helper's thread: it admits either calls of the program that
+//! change what a command may name (memory, advice, contexts), or one part of a command, never both.
 //!
-//! The program's calls do not exclude each other, and come first: no part begins while one is
-//! within the gate, and one that comes waits for no more than the part at work. The thread gives
-//! way; what it does not come to is answered.
+//! Calls of the program do not exclude each other, and have priority: no part begins while one is
+//! within the gate, and a call waits for at most the part in progress. The helper's thread gives
+//! way; a command that finds no free gate within a second is answered as not ready.
 //!
-//! No thread waits for ever:
-//! * Within the gate, the helper's thread waits for nothing of the program's: for no lock that a
-//!   call of the program holds while it waits here, since it waits before it calls the driver.
-//! * A call from within the part itself, as of an allocator of the program's that calls the driver,
-//!   is let through: the thread does not wait for itself.
-//! * Whatever the driver does, a call waits for 5 seconds at most. Then the gate is given up:
-//!   nobody waits at it any more, and no further part begins.
-//! * A child that a fork makes has no such thread. Its gate is open, as its words are zeros.
+//! Every wait is bounded:
+//! * Within the gate, the helper's thread waits for nothing of the program's. A call that waits
+//!   holds no lock of the driver, as it waits here before it enters the driver.
+//! * A call from within the part itself, as by an allocator of the program's that calls the driver,
+//!   passes at once: the thread does not wait for itself.
+//! * A call waits for at most 5 seconds, whatever the driver does. Then the gate is given up: no
+//!   call waits at it any more, and no further part begins.
+//! * A forked child has no helper's thread. Its gate is open, as its words are zeroed.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,83 +22,84 @@ use crate::{
     zeroed::Words,
 };
 
-/// A part of a command is at work.
-const AT_WORK: u64 = 1;
+/// A part of a command is in progress.
+const IN_PROGRESS: u64 = 1;
 /// No further part begins.
 const SHUT: u64 = 2;
-/// Nobody waits any more.
+/// Calls no longer wait.
 const GIVEN_UP: u64 = 4;
-/// A call of the program, of which there may be many.
+/// Unit of the count of calls within the gate, in the upper bits.
 const CALL: u64 = 8;
 
-/// Longest time in which a waiting call does not look by itself.
+/// Longest sleep of a waiting call before it checks the state again.
 const SLICE_NS: u64 = 1_000_000;
-/// Slices that a call waits, of the thread's own time and not of a clock: a process may be stopped.
+/// Limit of a call's wait, in slices of the thread's own waiting and not by a clock, as a process
+/// may be stopped: 5 s.
 const SLICES_MAX: usize = 5000;
 
-/// Tries of what takes a turn at the gate before it is given up: a second.
-pub(crate) const TURNS_MAX: u32 = 10_000;
-/// Time between two of them.
-pub(crate) const TURN_NS: u64 = 100_000;
+/// Attempts to enter the gate before giving up, together a second.
+pub(crate) const RETRIES_MAX: u32 = 10_000;
+/// Time between two attempts.
+pub(crate) const RETRY_NS: u64 = 100_000;
 
-/// Gate.
+/// Gate between calls of the program and parts of commands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gate {
     state: &'static AtomicU64,
-    /// Parts that have ended: what calls wait at.
+    /// Count of ended parts, the futex that calls wait on.
     ended: &'static AtomicU64,
-    /// The helper's thread.
-    thread: &'static AtomicU64,
+    /// The helper's thread, whose own calls pass.
+    owner: &'static AtomicU64,
 }
 
-/// Call of the program within the gate, until this is dropped.
+/// Guard of a call of the program: within the gate until dropped.
 #[derive(Debug)]
 pub(crate) struct Call(Gate);
 
-/// Part of a command within the gate, until this is dropped.
+/// Guard of a part of a command: within the gate until dropped.
 #[derive(Debug)]
 pub(crate) struct Part(Gate);
 
-/// Reason why a part does not begin.
+/// Reason for which a part cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
     /// A call of the program is within the gate.
     Calls,
-    /// For ever.
+    /// The gate is shut for good.
     Shut,
 }
 
 impl Gate {
-    /// Open gate.
+    /// Creates an open gate.
     pub(crate) fn new(words: &mut Words) -> Option<Self> {
-        Some(Self { state: words.next()?, ended: words.next()?, thread: words.next()? })
+        Some(Self { state: words.next()?, ended: words.next()?, owner: words.next()? })
     }
 
     fn state(&self) -> u64 {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Has calls of this thread let through: it is the one whose parts are at work.
-    pub(crate) fn is_for_this_thread(&self) {
-        self.thread.store(this_thread(), Ordering::Release);
+    /// Sets the calling thread as the owner: it runs the parts, and its calls pass.
+    pub(crate) fn set_owner(&self) {
+        self.owner.store(this_thread(), Ordering::Release);
     }
 
-    /// Lets a call of the program in, behind the part at work.
+    /// Admits a call of the program, after the part in progress.
     pub(crate) fn enter(&self) -> Call {
-        // Before it looks: from now on, no part begins.
+        // Before the check: no part begins from here on.
         self.state.fetch_add(CALL, Ordering::AcqRel);
         self.wait();
         Call(*self)
     }
 
-    /// Waits for the part at work.
+    /// Waits for the part in progress.
     fn wait(&self) {
-        if self.state() & AT_WORK == 0 || self.thread.load(Ordering::Acquire) == this_thread() {
+        if self.state() & IN_PROGRESS == 0 || self.owner.load(Ordering::Acquire) == this_thread() {
             return;
         }
         for _ in 0..SLICES_MAX {
             let ended = self.ended.load(Ordering::Acquire);
-            if self.state() & AT_WORK == 0 || self.state() & GIVEN_UP != 0 {
+            if self.state() & IN_PROGRESS == 0 || self.state() & GIVEN_UP != 0 {
                 return;
             }
             system::wait(self.ended, low(ended), Sharing::Private, SLICE_NS);
@@ -106,41 +107,41 @@ impl Gate {
         self.state.fetch_or(SHUT | GIVEN_UP, Ordering::AcqRel);
     }
 
-    /// Begins a part, if no call of the program is within.
+    /// Begins a part, if no call of the program is within the gate.
     ///
     /// # Errors
-    /// Otherwise, or if the gate is shut.
+    /// Fails if one is, or if the gate is shut.
     pub(crate) fn begin(&self) -> Result<Part, Closed> {
-        match self.state.compare_exchange(0, AT_WORK, Ordering::AcqRel, Ordering::Acquire) {
+        match self.state.compare_exchange(0, IN_PROGRESS, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(Part(*self)),
             Err(state) if state & SHUT != 0 => Err(Closed::Shut),
             Err(_) => Err(Closed::Calls),
         }
     }
 
-    /// Tries something for a second, until it is done or the gate is shut.
+    /// Retries `is_done` for a second, until it returns true or the gate is shut.
     pub(crate) fn try_for_a_second(&self, is_done: impl Fn() -> bool) {
-        for _ in 0..TURNS_MAX {
+        for _ in 0..RETRIES_MAX {
             if is_done() || self.is_shut() {
                 break;
             }
-            system::sleep(TURN_NS);
+            system::sleep(RETRY_NS);
         }
     }
 
-    /// Whether no further part begins.
+    /// Whether the gate is shut for parts.
     pub(crate) fn is_shut(&self) -> bool {
         self.state() & SHUT != 0
     }
 
-    /// Shuts the gate for parts, and waits for the one at work.
+    /// Shuts the gate for parts, and waits for the part in progress.
     pub(crate) fn shut(&self) {
         self.state.fetch_or(SHUT, Ordering::AcqRel);
         self.wait();
     }
 }
 
-/// The calling thread; one that no other is if that is not known.
+/// Id of the calling thread; an id of no other thread if it is unknown.
 fn this_thread() -> u64 {
     thread::own_id().map_or(u64::MAX, u64::from)
 }
@@ -158,9 +159,9 @@ impl Drop for Call {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let state = self.0.state.fetch_and(!AT_WORK, Ordering::AcqRel);
+        let state = self.0.state.fetch_and(!IN_PROGRESS, Ordering::AcqRel);
         self.0.ended.fetch_add(1, Ordering::AcqRel);
-        if state & !AT_WORK != 0 {
+        if state & !IN_PROGRESS != 0 {
             system::wake(self.0.ended, Sharing::Private);
         }
     }
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn a_call_from_within_a_part_does_not_wait_for_itself() {
         let gate = gate();
-        gate.is_for_this_thread();
+        gate.set_owner();
         let part = gate.begin().unwrap();
         drop(gate.enter());
         drop(part);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_begins_behind_a_shut_gate() {
+    fn no_part_begins_once_the_gate_is_shut() {
         let gate = gate();
         gate.shut();
         assert_eq!(gate.begin().unwrap_err(), Closed::Shut);

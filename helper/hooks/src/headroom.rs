@@ -1,6 +1,6 @@
-//! What the process has left of memory and address space: what the helper takes of them must not be
-//! what the program lacks. The daemon's like, with the standard library, is in
-//! `actuator::headroom`: prefetches rest on that, as the helper's thread opens no files.
+//! Memory and address space left to the process: the helper must not take what the program then
+//! lacks. The daemon's counterpart, with the standard library, is `actuator::headroom`: prefetches
+//! rely on that, as the helper's thread opens no files.
 
 use core::ffi::CStr;
 
@@ -11,13 +11,13 @@ use syscalls::{
 
 use crate::system;
 
-/// Address space that the process may have, of linux/resource.h.
+/// `RLIMIT_AS` of linux/resource.h.
 const ADDRESS_SPACE: usize = 9;
-/// Share of what the process has left that the helper takes at most: 1 / this.
+/// Divisor of what is left: the helper takes at most 1/16.
 const LEFT_PART: u64 = 16;
 
-/// Names of the files of a version of cgroups: limit, usage, and what of the usage the kernel can
-/// take back at once.
+/// File names of a cgroup version: limit, usage, and the part of the usage that the kernel can
+/// reclaim at once.
 struct Files {
     root: &'static [u8],
     limit: &'static [u8],
@@ -34,7 +34,7 @@ const FIRST: Files = Files {
     reclaimable: b"total_inactive_file ",
 };
 
-/// The cgroup with the memory controller, of /proc/self/cgroup.
+/// The cgroup with the memory controller, from /proc/self/cgroup.
 fn cgroup(lines: &[u8]) -> Option<(&'static Files, &[u8])> {
     let mut found = None;
     for line in lines.split(|byte| *byte == b'\n') {
@@ -50,7 +50,7 @@ fn cgroup(lines: &[u8]) -> Option<(&'static Files, &[u8])> {
     found
 }
 
-/// Path of a file in a folder of cgroups, with its end.
+/// Path of a file in a cgroup's folder, with a final zero.
 fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&'a CStr> {
     for (at, byte) in parts.into_iter().flatten().chain(b"\0").enumerate() {
         *buffer.get_mut(at)? = *byte;
@@ -58,7 +58,7 @@ fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&
     CStr::from_bytes_until_nul(buffer).ok()
 }
 
-/// Whether a cgroup has so many bytes left, as far as that can be seen.
+/// Whether a cgroup has `bytes` left, or its limit cannot be read.
 fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
     let (mut name, mut text) = ([0; TEXT_BYTES_MAX], [0; TEXT_BYTES_MAX]);
     let mut read_in = |file: &[u8], word: &[u8]| {
@@ -68,12 +68,12 @@ fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
     };
     let Some(limit) = read_in(files.limit, b"").filter(|limit| *limit != u64::MAX) else { return true };
     let Some(usage) = read_in(files.usage, b"") else { return true };
-    // Last, and only if it matters: the kernel sums it up for each reading.
+    // Last, and only if needed: the kernel sums it up at each read.
     let has = |reclaimable: u64| limit.saturating_sub(usage.saturating_sub(reclaimable)) >= bytes;
     has(0) || has(read_in(b"memory.stat", files.reclaimable).unwrap_or(0))
 }
 
-/// Address space left of the limit.
+/// Address space left below the limit.
 fn address_space_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let limit = system::limit(ADDRESS_SPACE);
@@ -81,18 +81,17 @@ fn address_space_bytes() -> u64 {
         return limit;
     }
     let mut text = [0; TEXT_BYTES_MAX];
-    // Its first number is the size of the process, in pages.
+    // The first number is the process's size in pages.
     let pages = read_text(c"/proc/self/statm", &mut text).and_then(number);
     pages.map_or(0, |pages| limit.saturating_sub(pages.saturating_mul(PAGE_BYTES)))
 }
 
-/// Whether the process has so much left that it does not lack what the helper takes.
+/// Whether the process has [`LEFT_PART`] times what the helper takes.
 pub(crate) fn has_room(memory_bytes: u64, address_space: u64) -> bool {
     address_space_bytes() / LEFT_PART >= address_space && has_bytes(memory_bytes.saturating_mul(LEFT_PART))
 }
 
-/// Whether so many bytes are left in the process's cgroup and all above it, as far as they can be
-/// seen.
+/// Whether `bytes` are left in the process's cgroup and all its ancestors, as far as visible.
 fn has_bytes(bytes: u64) -> bool {
     let mut text = [0; TEXT_BYTES_MAX];
     let Some((files, mut folder)) = read_text(c"/proc/self/cgroup", &mut text).and_then(cgroup) else {

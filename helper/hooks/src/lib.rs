@@ -1,35 +1,34 @@
-//! Second stage of the helper: hooks of the CUDA driver's functions, loaded by the first stage (crate
-//! `preload`), and started in a process that uses CUDA.
+//! Second stage of the helper: hooks of the CUDA driver's functions, loaded by the first stage
+//! (crate `preload`), and started in a process that uses CUDA.
 //!
 //! Each hook calls the driver's function and returns its result. A call that succeeded is recorded
-//! in the [`call_ring`], which uvmd reads. There is no lock, no allocation and no wait in it that
-//! the driver's function would not have; what cannot be recorded is counted.
+//! in the [`call_ring`], which uvmd reads. Hooks add no lock, allocation or wait to those of the
+//! driver's function; calls that cannot be recorded are counted.
 //!
-//! Where uvmd sets the mode [`Act`](call_ring::Mode::Act), a thread of the helper's carries out its
-//! commands, and moves of its plan that launches begin. Calls of the program that end what one of them
-//! names wait for the part at work.
+//! In the mode [`Act`](call_ring::Mode::Act), which uvmd sets, a thread of the helper's executes
+//! its commands, and the moves of its plan that launches begin. Calls of the program that change
+//! what one of them names wait for the part in progress.
 //!
-//! Nothing here panics: the library is built without a way to, which `scripts/build-helper` checks.
-//! It uses neither the standard library nor a C library by link, but finds what it needs in the
-//! process.
+//! Nothing here panics: `scripts/build-helper` fails if a panic is reachable. The library is linked
+//! to neither the standard library nor a C library, and looks up what it needs in the process.
 //!
 //! * [`hooks`]: the hooks
-//! * [`recorder`]: what records, with a lane of the ring for each thread
-//! * [`agent`]: the helper's thread, with its end by [`watch`]; [`act`]: commands, carried out as
-//!   [`calls`], in [`parts`]
-//! * [`gate`]: between the program and that thread; [`stream`]: of that thread
+//! * [`recorder`]: the recorder, with a lane of the ring for each thread
+//! * [`agent`]: the helper's thread, whose end [`watch`] detects; [`act`]: execution of commands,
+//!   as [`calls`], in [`parts`]
+//! * [`gate`]: exclusion between the program and that thread; [`stream`]: that thread's stream
 //! * [`plan`]: a plan of moves, which launches begin and wait for
 //! * [`permission`]: whether that thread may act
-//! * [`contexts`]: those in which that thread calls the driver
+//! * [`contexts`]: contexts in which that thread calls the driver
 //! * [`advised`]: advice of the program's own
 //! * [`blocks`]: memory that the program has allocated
-//! * [`parameters`]: where parameters of functions lie
-//! * [`driver`]: functions of the driver that the helper calls for itself
+//! * [`parameters`]: layout of functions' parameters
+//! * [`driver`]: calls of the driver by the helper itself
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
-//! * [`first_stage`], [`headroom`], [`process`]: what the first stage knows, what the process has left,
-//!   whether it ends
-//! * [`libc`], [`clock`], [`thread`], [`threads`], [`system`], [`lock`], [`shared`], [`zeroed`]: threads, system calls and
-//!   memory
+//! * [`first_stage`], [`headroom`], [`process`]: arguments from the first stage, memory left to the
+//!   process, end of its first thread
+//! * [`libc`], [`clock`], [`thread`], [`threads`], [`system`], [`lock`], [`shared`], [`zeroed`]:
+//!   threads, system calls and memory
 
 #![cfg_attr(not(test), no_std)]
 
@@ -75,13 +74,13 @@ extern "C" fn replace(function: *mut c_void) -> *mut c_void {
     hooks::in_place_of(function)
 }
 
-/// Starts the second stage. Called once, and again in a child of a fork that cut the first call off.
-/// `dlsym` finds functions of the process, and of the driver by the handle `driver`. `first_thread`: the
-/// thread with which the process began, or 0. `is_filter_requested`: whether the program has asked for a
-/// filter of system calls.
+/// Starts the second stage. Called once, and again in a forked child whose fork interrupted the
+/// first call. `dlsym` finds functions of the process, and of the driver by the handle `driver`.
+/// `first_thread`: the thread with which the process began, or 0. `is_filter_requested`: whether
+/// the program has asked for a system call filter.
 ///
 /// # Safety
-/// `dlsym` takes null and the handle, and the thread is one of `pthread_self`.
+/// `dlsym` takes null and the handle, and `first_thread` is 0 or a result of `pthread_self`.
 #[expect(unsafe_code, reason = "called by the first stage")]
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn uvmd_helper_start(

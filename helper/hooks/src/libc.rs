@@ -1,4 +1,5 @@
-//! Functions of the C library, found by name in the process: so the helper demands no version of it.
+//! Functions of the C library, found by name in the process, so that the helper requires no version
+//! of it.
 
 #![expect(unsafe_code, reason = "calls functions found by name")]
 
@@ -8,19 +9,20 @@ use core::{
     ptr::null_mut,
 };
 
-/// Function of the first stage with the type of `dlsym`: it finds functions of the process, or of the driver
-/// by its handle, and takes no lock that the loader holds while constructors and destructors run.
+/// Function of the first stage with the type of `dlsym`: it finds functions of the process, or of
+/// the driver by its handle, without a lock that the loader holds while constructors and
+/// destructors run.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 #[cfg(test)]
 unsafe extern "C" {
-    /// The one that tests are linked to.
+    /// `dlsym` of the C library that the tests are linked to.
     pub(crate) fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
 type Destructor = unsafe extern "C" fn(*mut c_void);
 
-/// What the helper needs of the C library.
+/// Functions of the C library for thread-local data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Libc {
     get: unsafe extern "C" fn(c_uint) -> *mut c_void,
@@ -41,24 +43,24 @@ pub(crate) fn find(dlsym: Dlsym, handle: *mut c_void, name: &CStr) -> *mut c_voi
 pub(crate) unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
     let function = find(dlsym, null_mut(), name);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `F` is the function's type.
     (!function.is_null()).then(|| unsafe { transmute_copy(&function) })
 }
 
 impl Libc {
-    /// Finds them; `None` if one is missing, in a process without threads' data.
+    /// Finds the functions; `None` if one is missing, in a process without thread-local data.
     pub(crate) fn find(dlsym: Dlsym) -> Option<Self> {
         Some(Self {
-            // SAFETY: of pthread.h.
+            // SAFETY: the type is that of pthread.h.
             get: unsafe { named(dlsym, c"pthread_getspecific") }?,
-            // SAFETY: as above.
+            // SAFETY: the type is that of pthread.h.
             set: unsafe { named(dlsym, c"pthread_setspecific") }?,
-            // SAFETY: as above.
+            // SAFETY: the type is that of pthread.h.
             create: unsafe { named(dlsym, c"pthread_key_create") }?,
         })
     }
 
-    /// A place of each thread, with what is called at a thread's end.
+    /// Creates a thread-local slot with a destructor.
     pub(crate) fn thread_key(&self, at_end: Destructor) -> Option<ThreadKey> {
         let mut key = 0;
         // SAFETY: writes a key.
@@ -67,7 +69,7 @@ impl Libc {
     }
 }
 
-/// Place of each thread for a number.
+/// Thread-local slot for a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadKey {
     libc: Libc,
@@ -75,15 +77,15 @@ pub(crate) struct ThreadKey {
 }
 
 impl ThreadKey {
-    /// Number of the thread; 0 at first.
+    /// Value of the calling thread; 0 initially.
     pub(crate) fn get(&self) -> usize {
-        // SAFETY: the key exists for ever.
+        // SAFETY: the key is never deleted.
         (unsafe { (self.libc.get)(self.key) }) as usize
     }
 
-    /// Sets it; false if there is no memory for it.
+    /// Sets the value; false if memory for it is lacking.
     pub(crate) fn set(&self, value: usize) -> bool {
-        // SAFETY: the key exists for ever, and its value is no address.
+        // SAFETY: the key is never deleted, and the value is never dereferenced.
         (unsafe { (self.libc.set)(self.key, value as *const c_void) }) == 0
     }
 }

@@ -1,30 +1,30 @@
 //! Lock of a table, for changes that take less time than a system call.
 //!
-//! Whoever waits gives way to others, and gives up after [`TURNS_MAX`]: the thread that has the lock may
-//! have ended within its change, or have a lower priority than those that wait.
+//! A waiting thread yields, and gives up after [`TURNS_MAX`]: the holder may have ended within its
+//! change, or have a lower priority than those that wait.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::system;
 
-/// Turns that are given to a thread that has the lock before one gives up.
+/// Attempts before a waiting thread gives up.
 const TURNS_MAX: usize = 2_000;
-/// Turns of these in which the thread that waits keeps its processor.
+/// Attempts of these that spin.
 const SPINS: usize = 200;
-/// Time of each other one.
+/// Sleep before each other attempt.
 const TURN_NS: u64 = 20_000;
 
-/// Lock.
+/// Lock in a word of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lock(&'static AtomicU64);
 
 impl Lock {
-    /// Lock of a word that is 0.
+    /// Creates a lock from a word that is 0.
     pub(crate) const fn new(word: &'static AtomicU64) -> Self {
         Self(word)
     }
 
-    /// Makes a change, alone; `None` if another thread does not end its own.
+    /// Makes a change under the lock; `None` if another thread does not release it.
     pub(crate) fn with<T>(self, change: impl FnOnce() -> T) -> Option<T> {
         let mut turns = 0;
         while self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {

@@ -1,32 +1,33 @@
-//! Where the parameters of functions lie, told by the driver at a function's first launch.
+//! Layout of functions' parameters, as reported by the driver at a function's first launch.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{system::Errno, zeroed};
 
-/// Most functions that are remembered; others are asked for at each launch.
+/// Capacity for functions. Others are queried at each launch.
 const FUNCTIONS_MAX: usize = 16384;
-/// Most parameters of all of them together.
+/// Capacity for the parameters of all functions together.
 const PARAMETERS_MAX: usize = 128 << 10;
-/// Places that a search looks at.
+/// Entries that a search probes.
 const PROBES_MAX: usize = 16;
-/// Words of an entry: handle, epoch, and the first parameter with their count. Written once, in this
-/// order: a search that sees the last sees all, and none sees an entry change.
+/// Words of an entry: handle, epoch, and the index of the first parameter with their count. They
+/// are written once, in this order: a search that sees the last one sees all, and an entry never
+/// changes.
 const ENTRY_WORDS: usize = 3;
-/// Most bytes of the parameters of a function, of the CUDA programming guide.
+/// Limit of a function's parameters in bytes, of the CUDA programming guide.
 pub(crate) const PARAMETER_BYTES_MAX: usize = 32764;
 
-/// Place of a parameter among the arguments.
+/// Location of a parameter among the arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// Its begin.
+    /// Offset.
     pub(crate) offset_bytes: u16,
-    /// Its size.
+    /// Size.
     pub(crate) bytes: u16,
 }
 
 impl Parameter {
-    /// Of what the driver says; `None` if no argument lies there.
+    /// Creates a parameter from the driver's report; `None` if it is out of bounds.
     pub(crate) fn new(offset_bytes: usize, bytes: usize) -> Option<Self> {
         let end = offset_bytes.checked_add(bytes)?;
         if end > PARAMETER_BYTES_MAX {
@@ -36,95 +37,97 @@ impl Parameter {
     }
 }
 
-/// Parameters of a function.
+/// Parameters of a function, as found in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Remembered: the first one, and how many.
+    /// Remembered: index of the first one, and count.
     At(usize, usize),
-    /// Remembered: the driver does not tell.
-    NotTold,
+    /// Remembered: the driver does not report them.
+    NotReported,
     /// Not remembered.
     New,
 }
 
 impl Known {
-    /// Of an entry's last word, which is 0 until it is written.
+    /// Decodes an entry's last word, which is 0 until it is written.
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
-    const fn of_word(word: u64) -> Self {
+    const fn from_word(word: u64) -> Self {
         match word {
             0 => Self::New,
-            NOT_TOLD => Self::NotTold,
-            _ => Self::At((word >> 32) as usize, word as u32 as usize & !IS_TOLD),
+            NOT_REPORTED => Self::NotReported,
+            _ => Self::At((word >> 32) as usize, word as u32 as usize & !IS_REPORTED),
         }
     }
 }
 
-const NOT_TOLD: u64 = u64::MAX;
-/// In the last word of an entry, also of a function without parameters.
-const IS_TOLD: usize = 1 << 31;
+const NOT_REPORTED: u64 = u64::MAX;
+/// Flag in an entry's last word, which makes it nonzero for a function without parameters.
+const IS_REPORTED: usize = 1 << 31;
 
-/// Parameters of functions.
+/// Table of functions' parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters {
-    /// Functions of another epoch are forgotten: their handles may be those of others.
+    /// Functions of another epoch are forgotten, as their handles may have been reused.
     epoch: &'static AtomicU64,
     used: &'static AtomicU64,
     entries: &'static [AtomicU64],
-    told: &'static [AtomicU64],
+    reported: &'static [AtomicU64],
 }
 
 impl Parameters {
-    /// Without functions.
+    /// Creates an empty table.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// Fails if its memory cannot be mapped.
     pub(crate) fn new() -> Result<Self, Errno> {
         let words = zeroed::private(8 + FUNCTIONS_MAX * ENTRY_WORDS + PARAMETERS_MAX)?;
         let (head, rest) = words.split_at_checked(8).ok_or(Errno(0))?;
-        let (entries, told) = rest.split_at_checked(FUNCTIONS_MAX * ENTRY_WORDS).ok_or(Errno(0))?;
+        let (entries, reported) = rest.split_at_checked(FUNCTIONS_MAX * ENTRY_WORDS).ok_or(Errno(0))?;
         let [epoch, used, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { epoch, used, entries, told })
+        Ok(Self { epoch, used, entries, reported })
     }
 
-    /// Forgets all functions: a module was unloaded.
+    /// Forgets all functions, as a module is unloaded.
     pub(crate) fn forget(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Entries where a function may be: handle, epoch, parameters.
+    /// Entries that may hold a function: handle, epoch, parameters.
     fn places(&self, function: u64) -> impl Iterator<Item = [&'static AtomicU64; 3]> + use<> {
         let entries = self.entries;
         let hash = (function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
         (0..PROBES_MAX).filter_map(move |probe| {
             let at = (hash + probe) % FUNCTIONS_MAX * ENTRY_WORDS;
             match entries.get(at..at + ENTRY_WORDS) {
-                Some([handle, epoch, told]) => Some([handle, epoch, told]),
+                Some([handle, epoch, reported]) => Some([handle, epoch, reported]),
                 _ => None,
             }
         })
     }
 
-    /// Parameters of a function.
+    /// Looks up the parameters of a function.
     pub(crate) fn find(&self, function: u64) -> Known {
         let now = self.epoch.load(Ordering::Acquire);
-        for [handle, epoch, told] in self.places(function) {
-            let told = Known::of_word(told.load(Ordering::Acquire));
-            if told != Known::New && handle.load(Ordering::Relaxed) == function && epoch.load(Ordering::Relaxed) == now
+        for [handle, epoch, reported] in self.places(function) {
+            let reported = Known::from_word(reported.load(Ordering::Acquire));
+            if reported != Known::New
+                && handle.load(Ordering::Relaxed) == function
+                && epoch.load(Ordering::Relaxed) == now
             {
-                return told;
+                return reported;
             }
         }
         Known::New
     }
 
-    /// A remembered parameter.
+    /// Parameter at an index of the table.
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub(crate) fn get(&self, at: usize) -> Parameter {
-        let word = self.told.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
+        let word = self.reported.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
         Parameter { offset_bytes: (word >> 16) as u16, bytes: word as u16 }
     }
 
-    /// Remembers a function, as far as there is room; `None` if the driver does not tell its
+    /// Remembers a function, if the table has room. `None`: the driver does not report its
     /// parameters.
     pub(crate) fn remember(&self, function: u64, parameters: Option<impl Iterator<Item = Parameter> + Clone>) {
         let now = self.epoch.load(Ordering::Acquire);
@@ -132,19 +135,19 @@ impl Parameters {
             handle.load(Ordering::Relaxed) == 0
                 && handle.compare_exchange(0, function, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         });
-        let Some([_, epoch, told]) = free else { return };
+        let Some([_, epoch, reported]) = free else { return };
         epoch.store(now, Ordering::Relaxed);
         let Some(parameters) = parameters else {
-            told.store(NOT_TOLD, Ordering::Release);
+            reported.store(NOT_REPORTED, Ordering::Release);
             return;
         };
         let count = parameters.clone().count();
         let first = usize::try_from(self.used.fetch_add(count as u64, Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let Some(words) = first.checked_add(count).and_then(|end| self.told.get(first..end)) else { return };
+        let Some(words) = first.checked_add(count).and_then(|end| self.reported.get(first..end)) else { return };
         for (word, Parameter { offset_bytes, bytes }) in words.iter().zip(parameters) {
             word.store(u64::from(offset_bytes) << 16 | u64::from(bytes), Ordering::Relaxed);
         }
-        told.store((first as u64) << 32 | (IS_TOLD | count) as u64, Ordering::Release);
+        reported.store((first as u64) << 32 | (IS_REPORTED | count) as u64, Ordering::Release);
     }
 }
 
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn remembered_parameters_are_those_that_the_driver_told() {
+    fn remembered_parameters_are_those_that_the_driver_reported() {
         let table = Parameters::new().unwrap();
         assert_eq!(table.find(0x5000), Known::New);
         table.remember(0x5000, Some(parameters(3)));
@@ -166,7 +169,7 @@ mod tests {
         let Known::At(first, 3) = table.find(0x5000) else { panic!("{:?}", table.find(0x5000)) };
         assert!((first..).zip(parameters(3)).all(|(at, parameter)| table.get(at) == parameter));
         assert!(matches!(table.find(0x6000), Known::At(_, 0)));
-        assert_eq!(table.find(0x7000), Known::NotTold);
+        assert_eq!(table.find(0x7000), Known::NotReported);
     }
 
     #[test]
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_beyond_the_arguments_is_none() {
+    fn parameter_beyond_the_arguments_is_rejected() {
         assert_eq!(Parameter::new(PARAMETER_BYTES_MAX - 8, 8).map(|parameter| parameter.bytes), Some(8));
         assert_eq!(Parameter::new(PARAMETER_BYTES_MAX, 8), None);
         assert_eq!(Parameter::new(usize::MAX, 8), None);

@@ -1,8 +1,8 @@
-//! Parts of the range of a command, each within one block of managed memory.
+//! Parts of a command's range, each within one block of managed memory.
 //!
-//! uvmd names whole pages, which is what the driver moves. The program's blocks may begin and end
-//! within pages: what lies between them is left out, as long as each page has some managed memory.
-//! Pages without any are left out as well, or have the command refused.
+//! uvmd names whole pages, the unit that the driver moves. The program's blocks may begin and end
+//! within pages: gaps between them are skipped if each page has some managed memory. Pages without
+//! any are skipped too, or the command is refused, by [`Gaps`].
 
 use crate::blocks::Block;
 
@@ -13,7 +13,7 @@ const PAGE_BYTES: u64 = 4096;
 pub(crate) struct Range {
     /// First address.
     pub(crate) begin: u64,
-    /// Address behind the last.
+    /// End address, exclusive.
     pub(crate) end: u64,
 }
 
@@ -26,82 +26,82 @@ const fn page_end(address: u64) -> u64 {
 }
 
 impl Range {
-    /// Range of so many bytes.
+    /// Range of this size.
     pub(crate) const fn new(begin: u64, bytes: u64) -> Self {
         Self { begin, end: begin.saturating_add(bytes) }
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub(crate) const fn bytes(self) -> u64 {
         self.end.saturating_sub(self.begin)
     }
 
-    /// Pages of which it has bytes.
+    /// The range extended to whole pages.
     pub(crate) const fn pages(self) -> Self {
         Self { begin: page_begin(self.begin), end: page_end(self.end) }
     }
 
-    /// Whether it has no bytes.
+    /// Whether the range is empty.
     pub(crate) const fn is_empty(self) -> bool {
         self.begin >= self.end
     }
 
-    /// Whether a page has bytes of both.
+    /// Whether a page has bytes of both ranges.
     pub(crate) const fn shares_a_page(self, other: Self) -> bool {
         page_begin(self.begin) < page_end(other.end) && page_begin(other.begin) < page_end(self.end)
     }
 }
 
-/// Part of the range is not in managed memory.
+/// Error: a page of the range has no managed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotManaged;
 
-/// Pages without managed memory.
+/// Treatment of pages without managed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gaps {
-    /// There may be none.
+    /// A page without managed memory is an error.
     Refused,
-    /// They are left out.
+    /// Pages without managed memory are skipped.
     Skipped,
 }
 
-/// Rest of a range.
+/// Iterator over the parts of a range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts {
     rest: Range,
-    /// A power of two.
+    /// Largest part, a power of two.
     bytes_max: u64,
     gaps: Gaps,
     has_begun: bool,
 }
 
 impl Parts {
-    /// Parts of a range, of so many bytes at most.
+    /// Parts of a range, of at most `bytes_max` each.
     pub(crate) const fn new(range: Range, bytes_max: u64, gaps: Gaps) -> Self {
         Self { rest: range, bytes_max, gaps, has_begun: false }
     }
 
-    /// Whether the last part was returned, as far as that is known without a look at the blocks.
-    pub(crate) const fn is_over(&self) -> bool {
+    /// Whether the range is used up. False, too, if only a gap is left, which the next call skips.
+    pub(crate) const fn is_exhausted(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Goes on at an address.
-    pub(crate) const fn go_on_at(&mut self, address: u64) {
+    /// Continues at an address.
+    pub(crate) const fn skip_to(&mut self, address: u64) {
         self.rest.begin = address;
     }
 
-    /// Next part; `None` behind the last. `find` has the first managed block that ends behind an
+    /// Next part; `None` after the last. `find` returns the first managed block that ends after an
     /// address.
     ///
     /// # Errors
-    /// If there is a page without managed memory, and may be none; or one of `find`.
+    /// Fails if a page without managed memory is not permitted, or if `find` fails.
     pub(crate) fn next<E: From<NotManaged>>(
         &mut self,
         find: impl FnOnce(u64) -> Result<Option<Block>, E>,
     ) -> Result<Option<Range>, E> {
         let Range { begin: at, end } = self.rest;
-        if self.is_over() {
+        if self.is_exhausted() {
             return Ok(None);
         }
         let skips = self.gaps == Gaps::Skipped;
@@ -113,7 +113,7 @@ impl Parts {
                 self.has_begun = true;
                 Ok(Some(Range { begin, end: self.rest.begin }))
             }
-            // The page of the last part reaches behind it.
+            // The rest is on the last part's page.
             None if skips || self.has_begun && page_end(at) >= end => {
                 self.rest.begin = end;
                 Ok(None)
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_managed_memory_is_none_of_a_command() {
+    fn a_command_about_a_page_without_managed_memory_is_refused() {
         for (begin, end) in [
             (0x20_0000, 0x20_3000),
             (0, 0x10_0001),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_managed_memory_are_left_out_of_what_skips_them() {
+    fn pages_without_managed_memory_are_skipped_where_permitted() {
         let skipping = |begin, end| parts_with(Gaps::Skipped, begin, end).unwrap();
         let all = [(0x18_0000, 0x20_0000), (0x20_0000, 0x20_1100), (0x20_1180, 0x20_1200), (0x30_0000, 0x30_1000)];
         assert_eq!(skipping(0x18_0000, 0x40_0000), all);

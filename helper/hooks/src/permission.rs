@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use call_ring::{Memory, Mode};
 
-/// Permission to act. uvmd gives it by the mode; it ends for good once the program has asked for a filter of
-/// system calls, which may forbid calls of the driver.
+/// Permission to act. uvmd grants it by the mode. It is revoked for good once the program has asked
+/// for a system call filter, which may forbid calls of the driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permission {
     pub(crate) memory: Memory<'static>,
@@ -23,7 +23,7 @@ impl Permission {
         self.memory.mode() == Mode::Act && !self.has_ended()
     }
 
-    /// Whether it is given no more, whatever the mode.
+    /// Whether it has been revoked, whatever the mode.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_filter_requested.load(Ordering::Relaxed)
     }

@@ -1,22 +1,22 @@
-//! Plan that uvmd has published: which launch of an iteration begins which move of memory, and which
-//! one waits for it.
+//! Plan that uvmd has published: the launches of an iteration that begin moves of memory, and those
+//! that wait for them.
 //!
-//! Launches compare themselves with the plan ([`launch`]); the helper's thread adopts plans and hands
-//! moves over to the driver ([`moves`]). A launch takes no lock, allocates nothing, and waits for
-//! nobody: what it adds to the program's stream is an event that is recorded, and the wait for one.
-//! Only if the table says so does it wait for the thread, for 10 ms at most.
+//! Launches are matched with the plan ([`launch`]); the helper's thread adopts plans and hands
+//! moves over to the driver ([`moves`]). A launch takes no lock and allocates nothing: it only adds
+//! event records and event waits to the program's stream. It waits for the helper's thread only if
+//! the table says so, for at most 10 ms.
 //!
-//! The tables are written by the thread alone, and only while no plan is followed and no launch is at
-//! one. A launch first counts itself in, and then looks whether a plan is followed; the thread first
-//! ends the plan, and then looks whether launches are counted in. One of both sees the other.
+//! Only the thread writes the tables, and only while no plan is followed and no launch visits one.
+//! A launch first increments the count of visitors, and then reads whether a plan is followed; the
+//! thread first ends the plan, and then reads the count. So at least one of them sees the other.
 //!
-//! Waits are added to one stream alone, that of the first op with moves, and so are the events that moves
-//! wait for: what a wait waits for is in the stream before it. An order between streams that the program
-//! does not have itself could be a circle, in which all of them wait for ever.
+//! Waits are added to only one stream, that of the first op with moves, and so are the events that
+//! moves wait for: each wait is for work earlier in the same stream. Waits between streams that the
+//! program does not order itself could form a cycle, and deadlock.
 //!
-//! A plan that has ended is not taken up again. It ends for any of these reasons, and nothing is
-//! handed over to the driver from then on: a launch is not that of the plan, the mode or the beat says
-//! so, memory of a range is freed, the context ends, uvmd has published another one.
+//! A plan that has ended is never resumed, and nothing more of it is handed over to the driver. It
+//! ends if a launch does not match it, if the mode or a stale heartbeat ends it, if memory of a
+//! range is freed, if the context is destroyed, or if uvmd publishes another plan.
 
 mod events;
 mod launch;
@@ -31,7 +31,7 @@ use call_ring::{
 };
 
 use self::{events::Events, queue::Queue};
-pub(crate) use self::{launch::Launch, moves::Moving};
+pub(crate) use self::{launch::Launch, moves::Mover};
 use crate::{
     blocks::Block,
     clock,
@@ -43,66 +43,67 @@ use crate::{
     zeroed::{self, Words},
 };
 
-/// Where a move is.
+/// Stage of a move.
 mod stage {
-    /// Nowhere.
+    /// Not begun.
     pub(super) const IDLE: u64 = 0;
     /// Being handed over to the driver.
-    pub(super) const AT_WORK: u64 = 1;
+    pub(super) const IN_PROGRESS: u64 = 1;
     /// Handed over.
     pub(super) const ENQUEUED: u64 = 2;
-    /// In the queue, in the lowest byte.
+    /// In the queue; the tag is in the lowest byte.
     const QUEUED: u64 = 3;
 
-    /// In the queue, behind the launch of this number.
+    /// In the queue since the launch of this number.
     pub(super) const fn queued(launch: u64) -> u64 {
         QUEUED | launch << 8
     }
 
-    /// Number of the launch behind which it is in the queue, if it is.
-    pub(super) fn queued_behind(stage: u64) -> Option<u64> {
+    /// Number of the launch that queued the move, if it is in the queue.
+    pub(super) fn queued_after(stage: u64) -> Option<u64> {
         (stage & 0xff == QUEUED).then_some(stage >> 8)
     }
 }
 
-/// Bit of a wait that is for the expiry of a move.
+/// Flag of a wait at the op at which a move expires.
 const AT_EXPIRY: u64 = 1 << 32;
 
-/// A plan, if one is followed, and what it takes.
+/// Plan in force, if any, with its tables, queue, events and streams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     permission: Permission,
     shared: PlanMemory<'static>,
-    /// Generation that is followed, or 0; 0 as well in a child that a fork makes.
+    /// Generation that is followed, or 0. Zeroed in a forked child.
     followed: &'static AtomicU64,
-    /// Launches at the plan.
-    within: &'static AtomicU64,
-    /// Launches of the process.
+    /// Count of visitors: launches and frees that use the tables.
+    visitors: &'static AtomicU64,
+    /// Count of the process's launches.
     launches: &'static AtomicU64,
-    /// Number of the launch from which on the plan is followed: the first one of an iteration.
+    /// Number of the launch at which the plan starts: the first one of an iteration.
     first: &'static AtomicU64,
     period: &'static AtomicU64,
     moves: &'static AtomicU64,
-    /// Time for which a launch waits until a move is handed over.
+    /// Limit of a launch's wait for the hand-over of a move; 0 for no wait.
     handover_wait_ns: &'static AtomicU64,
-    /// Time until which none waits, as one has waited in vain.
-    wait_pause_end_ns: &'static AtomicU64,
+    /// End of the back-off: no launch waits for a hand-over before it.
+    wait_backoff_end_ns: &'static AtomicU64,
     context: &'static AtomicU64,
     device: &'static AtomicU64,
-    /// Stream of the first op with moves: the only one that moves and waits are added to. 0 before it.
+    /// Stream of the first op with moves, the only one that moves and waits are added to. 0 until
+    /// that op.
     stream: &'static AtomicU64,
     /// Generation that was adopted or refused last.
     seen: &'static AtomicU64,
-    /// Word that the thread waits at, and 1 while it does.
+    /// Futex that the thread waits on, and 1 while it waits.
     bell: &'static AtomicU64,
     is_asleep: &'static AtomicU64,
     /// The thread's copy of the plan.
     table: Table<'static>,
-    /// [`Places`] of each op.
+    /// [`OpIndex`] of each op.
     ops: &'static [AtomicU64],
-    /// Moves by the ops that wait for them, or at which they expire: these with [`AT_EXPIRY`].
+    /// Moves by the op that waits for them, or at which they expire (with [`AT_EXPIRY`]).
     waits: &'static [AtomicU64],
-    /// A [`stage`] for each move.
+    /// [`stage`] of each move.
     stages: &'static [AtomicU64],
     queue: Queue,
     events: Events,
@@ -110,24 +111,24 @@ pub(crate) struct Plan {
     to_host: Stream,
 }
 
-/// Moves of an op: first ones and numbers of those that begin behind it, and of those that it waits
+/// Moves of an op: first index and count of those that begin after it, and of those that it waits
 /// for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Places {
+struct OpIndex {
     begins: u16,
     begin_count: u16,
     waits: u16,
     wait_count: u16,
 }
 
-impl Places {
+impl OpIndex {
     const fn to_word(self) -> u64 {
         let Self { begins, begin_count, waits, wait_count } = self;
         begins as u64 | (begin_count as u64) << 16 | (waits as u64) << 32 | (wait_count as u64) << 48
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
-    const fn of_word(word: u64) -> Self {
+    const fn from_word(word: u64) -> Self {
         Self {
             begins: word as u16,
             begin_count: (word >> 16) as u16,
@@ -157,16 +158,16 @@ fn set(words: &[AtomicU64], at: usize, value: u64) {
     }
 }
 
-/// Private words of a plan that are no table: those that launches read in the first cache line, those
-/// that they change in the second.
+/// Private words of a plan besides its tables: those that launches read in the first cache line,
+/// those that they write in the second.
 const HEAD_WORDS: usize = 32;
 const LINE_WORDS: usize = 8;
 
 impl Plan {
-    /// No plan. Of `at_fork`, words that are zeros in a child.
+    /// Creates an empty plan. Words of `at_fork` are zeroed in a forked child.
     ///
     /// # Errors
-    /// If there is no memory for one.
+    /// Fails if its memory cannot be mapped.
     pub(crate) fn new(permission: Permission, shared: PlanMemory<'static>, at_fork: &mut Words) -> Result<Self, Errno> {
         const NONE: Errno = Errno(0);
         let tables = TABLE_WORDS + PERIOD_MAX + 3 * MOVES_MAX + Queue::WORDS + Events::WORDS;
@@ -179,10 +180,10 @@ impl Plan {
         let (queue, events) = rest.split_at_checked(Queue::WORDS).ok_or(NONE)?;
         let (read, rest) = head.split_at_checked(LINE_WORDS).ok_or(NONE)?;
         let (changed, others) = rest.split_at_checked(LINE_WORDS).ok_or(NONE)?;
-        let [first, period, moves, context, device, handover_wait_ns, wait_pause_end_ns, ..] = read else {
+        let [first, period, moves, context, device, handover_wait_ns, wait_backoff_end_ns, ..] = read else {
             return Err(NONE);
         };
-        let [within, launches, ..] = changed else { return Err(NONE) };
+        let [visitors, launches, ..] = changed else { return Err(NONE) };
         let mut others = Words::new(others);
         let mut other = || others.next().ok_or(NONE);
         let (seen, bell, is_asleep, stream) = (other()?, other()?, other()?, other()?);
@@ -190,13 +191,13 @@ impl Plan {
             permission,
             shared,
             followed: at_fork.next().ok_or(NONE)?,
-            within,
+            visitors,
             launches,
             first,
             period,
             moves,
             handover_wait_ns,
-            wait_pause_end_ns,
+            wait_backoff_end_ns,
             context,
             device,
             stream,
@@ -214,7 +215,7 @@ impl Plan {
         })
     }
 
-    /// Generation of the plan that is followed; 0 without one.
+    /// Generation of the plan that is followed, or 0.
     fn followed(&self) -> u64 {
         self.followed.load(Ordering::SeqCst)
     }
@@ -243,7 +244,7 @@ impl Plan {
     }
 
     /// Stops the plan if it moves memory of a block that is about to be freed.
-    pub(crate) fn frees(&self, block: &Block) {
+    pub(crate) fn on_free(&self, block: &Block) {
         if !block.is_managed || !self.is_followed() {
             return;
         }
@@ -256,35 +257,35 @@ impl Plan {
         }
     }
 
-    /// Stops the plan if it is of a context that is about to end.
-    pub(crate) fn context_ends(&self, context: Handle) {
+    /// Stops the plan if its context is about to be destroyed.
+    pub(crate) fn on_context_end(&self, context: Handle) {
         if self.context.load(Ordering::Relaxed) == context {
             self.stop(Reason::ContextEnded);
         }
     }
 
-    /// Stops the plan if it is of a device whose primary context may be about to end.
-    pub(crate) fn device_ends(&self, device: i32) {
+    /// Stops the plan if its device's primary context may be about to be destroyed.
+    pub(crate) fn on_device_end(&self, device: i32) {
         if self.device.load(Ordering::Relaxed) == u64::from(device.cast_unsigned()) {
             self.stop(Reason::ContextEnded);
         }
     }
 
-    /// Forgets streams and events of a context that has ended.
-    pub(crate) fn forget_of(&self, context: Handle) {
-        self.to_gpu.forget_of(context);
-        self.to_host.forget_of(context);
-        self.events.forget_of(context);
+    /// Forgets streams and events of a destroyed context.
+    pub(crate) fn forget_context(&self, context: Handle) {
+        self.to_gpu.forget_context(context);
+        self.to_host.forget_context(context);
+        self.events.forget_context(context);
     }
 
-    /// Forgets streams and events of a device whose primary context has ended.
-    pub(crate) fn forget_of_device(&self, device: i32) {
-        self.to_gpu.forget_of_device(device);
-        self.to_host.forget_of_device(device);
-        self.events.forget_of_device(device);
+    /// Forgets streams and events of a device whose primary context was destroyed.
+    pub(crate) fn forget_device(&self, device: i32) {
+        self.to_gpu.forget_device(device);
+        self.to_host.forget_device(device);
+        self.events.forget_device(device);
     }
 
-    /// Waits for moves that begin, of the helper's thread, and no longer than so.
+    /// Waits until a launch begins a move, for at most `most_ns`. For the helper's thread.
     pub(crate) fn wait(&self, most_ns: u64) {
         let bell = self.bell.load(Ordering::SeqCst);
         self.is_asleep.store(1, Ordering::SeqCst);
@@ -302,7 +303,7 @@ impl Plan {
         }
     }
 
-    /// Whether uvmd is there.
+    /// Whether uvmd's heartbeat is recent.
     fn is_live(&self) -> bool {
         self.shared.is_live(clock::monotonic_ns())
     }

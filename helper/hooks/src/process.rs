@@ -1,8 +1,9 @@
-//! The process's first thread: it stays as a zombie while others live.
+//! End of the process's first thread, which stays as a zombie while other threads live.
 //!
-//! The C library knows whether it has ended, as the kernel erases its number. That takes no system call,
-//! which a filter could forbid by now, and no file: neither does the helper take a descriptor's number
-//! that the program expects to be given next, nor does a limit of descriptors matter.
+//! The C library knows whether the thread has ended, as the kernel erases its id. Reading that
+//! takes no system call, which a filter could forbid by now, and no file: the helper neither takes
+//! a descriptor number that the program expects to be given next, nor depends on the limit of
+//! descriptors.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,18 +12,19 @@ use crate::{
     thread::{self, Thread},
 };
 
-/// The first thread; 0 if it is not known. Its data stay, as they are not of a stack that is given back.
+/// The first thread; 0 if unknown. Its data stay valid, as its stack is never freed.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 
-/// Finds the first thread: the one with which the process began, or the calling one, if it is the first.
+/// Finds the first thread: the one with which the process began, or the calling one, if it is the
+/// first.
 pub(crate) fn find_first_thread(loader: Thread) {
     let id = system::process_id();
     let found = [loader, thread::own()].into_iter().find(|thread| thread::id_of(*thread) == Some(id));
     FIRST.store(found.unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Finds the first thread of a child that a fork made: the parent's, if that has forked. The data of
-/// another one are of a stack that is given back when it ends, so that it is not known then.
+/// Finds the first thread of a forked child: the parent's first thread, if that forked. Any other
+/// thread is left unknown, as its data are on a stack that is freed when it ends.
 pub(crate) fn find_first_thread_in_child() {
     let first = FIRST.load(Ordering::Relaxed);
     if thread::id_of(first) != Some(system::process_id()) {
@@ -30,13 +32,13 @@ pub(crate) fn find_first_thread_in_child() {
     }
 }
 
-/// Whether the first thread has ended, and the process not; `None` if that cannot be known.
+/// Whether the first thread has ended before the process; `None` if unknown.
 pub(crate) fn first_thread_has_ended() -> Option<bool> {
     let first = FIRST.load(Ordering::Relaxed);
     (first != 0).then(|| thread::id_of(first).is_none())
 }
 
-/// Whether the end of the first thread, which lives, will be known.
+/// Whether the first thread is alive, and its end will be noticed.
 pub(crate) fn sees_ends() -> bool {
     first_thread_has_ended() == Some(false)
 }
@@ -61,7 +63,7 @@ mod tests {
         while Path::new(&format!("/proc/self/task/{id}")).exists() {
             thread::sleep(Duration::from_millis(1));
         }
-        // Not joined yet: its data are there.
+        // Not joined yet: its data still exist.
         assert_eq!(crate::thread::id_of(other_thread), None);
         other.join().unwrap();
     }
@@ -71,7 +73,8 @@ mod tests {
         find_first_thread(crate::thread::own());
         assert_eq!(first_thread_has_ended(), None, "tests run in other threads");
         assert!(!sees_ends());
-        // In a child, the thread that has forked is the first, whichever it was. This one was none.
+        // In a child, the thread that forked is the first, whichever it was in the parent. Here no
+        // thread forked.
         FIRST.store(crate::thread::own(), Ordering::Relaxed);
         assert!(sees_ends());
         find_first_thread_in_child();

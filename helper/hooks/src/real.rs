@@ -8,7 +8,7 @@ use core::{
 
 use crate::libc::{Dlsym, find};
 
-/// Function of the driver, once it is found.
+/// Address of a function that was found by name.
 #[derive(Debug)]
 pub(crate) struct Real(AtomicPtr<c_void>);
 
@@ -17,7 +17,7 @@ impl Real {
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// Address; null if the driver has no such function.
+    /// Address; null if not found.
     pub(crate) fn address(&self) -> *mut c_void {
         self.0.load(Ordering::Relaxed)
     }
@@ -29,11 +29,11 @@ impl Real {
     #[expect(unsafe_code, reason = "a function by its address")]
     pub(crate) unsafe fn function<F: Copy>(&self) -> F {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that it was found, and that `F` is its type.
         unsafe { core::mem::transmute_copy(&self.address()) }
     }
 
-    /// Finds it in the driver.
+    /// Finds the function in the driver.
     pub(crate) fn find(&self, dlsym: Dlsym, driver: *mut c_void, name: &CStr) {
         self.0.store(find(dlsym, driver, name), Ordering::Relaxed);
     }
@@ -44,17 +44,17 @@ impl Real {
 pub(crate) struct Hook {
     /// Name that the driver exports.
     pub(crate) name: &'static CStr,
-    /// The driver's.
+    /// The driver's function.
     pub(crate) real: &'static Real,
-    /// Ours.
+    /// The hook.
     pub(crate) own: *const c_void,
 }
 
 #[expect(unsafe_code, reason = "an address of code is the same for all threads")]
-// SAFETY: as the reason says.
+// SAFETY: the pointer is the address of code, which is immutable and valid in all threads.
 unsafe impl Sync for Hook {}
 
-/// Function of the driver that is called, and not hooked.
+/// Functions of the driver that are called but not hooked.
 macro_rules! driver_functions {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         $(
@@ -76,7 +76,7 @@ macro_rules! driver_functions {
             $(pub(super) static $name: $crate::real::Real = $crate::real::Real::none();)*
         }
 
-        /// Finds them all.
+        /// Finds all of them.
         pub(crate) fn find(dlsym: $crate::libc::Dlsym, driver: *mut core::ffi::c_void) {
             $(
                 let name = concat!(stringify!($name), "\0");
@@ -89,9 +89,10 @@ macro_rules! driver_functions {
 }
 pub(crate) use driver_functions;
 
-/// Hooks, and the list of them: `NAME / NAME = fn(ARGUMENTS) |real, is_per_thread| { BODY }`. The
-/// body calls the driver's function as `real()`. Of two names, the second is that of the form whose
-/// stream 0 is each thread's own.
+/// Defines hooks, and the list of them:
+/// `NAME / NAME = fn(ARGUMENTS) |real, is_per_thread| { BODY }`.
+/// The body calls the driver's function as `real()`. A second name is that of the form whose
+/// stream 0 is the thread's own.
 macro_rules! hooks {
     ($($($name:ident)/+ = fn $arguments:tt |$real:ident, $per_thread:ident| $body:block)*) => {
         $(hooks!(@hooks ($($name)/+) $arguments |$real, $per_thread| $body);)*

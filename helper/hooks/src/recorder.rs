@@ -14,7 +14,7 @@ use call_ring::{
 };
 
 use crate::{
-    act::Acting,
+    act::Executor,
     advised::{Advised, Subject},
     agent::Agent,
     blocks::{Block, Blocks, Found},
@@ -27,7 +27,7 @@ use crate::{
     parameters::Parameters,
     parts::Range,
     permission::Permission,
-    plan::{Launch, Moving, Plan},
+    plan::{Launch, Mover, Plan},
     process, shared,
     stream::Stream,
     thread,
@@ -35,27 +35,27 @@ use crate::{
     zeroed::{self, Words},
 };
 
-/// Functions and keys that the recorder of a child takes over from its parent's. A child of a fork looks up
-/// nothing: a lock of the loader may be held by a thread that the child does not have.
+/// Functions and keys that a forked child's recorder inherits from its parent's. The child looks up
+/// nothing, as a lock of the loader may be held by a thread that the child does not have.
 #[derive(Clone, Copy, Debug)]
-struct Means {
+struct Inherited {
     first_stage: FirstStage,
-    /// Place of each thread for its [`Seat`].
+    /// Thread-local slot for the [`Seat`].
     thread: ThreadKey,
     threads: Option<Threads>,
 }
 
-/// Lane of a thread in the ring of a recorder; [`OWN_LANES`] if it has none for itself.
+/// Lane of a thread in the ring of a recorder; [`OWN_LANES`] if it has no lane of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seat {
-    /// Number of the recorder: a child's thread may have one of its parent's.
+    /// Generation of the recorder: a child's thread may still have a seat of its parent's recorder.
     generation: u8,
     thread: u32,
     lane: u8,
 }
 
 impl Seat {
-    /// In a word; 0 is no seat.
+    /// Packs the seat into a word; 0 is no seat.
     fn pack(self) -> usize {
         let [a, b, c, d] = self.thread.to_le_bytes();
         usize::from_le_bytes([self.lane + 1, a, b, c, d, self.generation, 0, 0])
@@ -67,52 +67,53 @@ impl Seat {
     }
 }
 
-/// What recording takes, made once.
+/// Recorder of a process, created once.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    means: Means,
-    /// Number of recorders that the process's parents had.
+    inherited: Inherited,
+    /// Count of recorders in the process's ancestors.
     generation: u8,
     memory: Memory<'static>,
     pub(crate) blocks: Blocks,
     pub(crate) parameters: Parameters,
     /// Advice of the program's own.
     pub(crate) advised: Advised,
-    /// Between the program and the helper's thread.
+    /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
-    /// Of the helper's thread.
+    /// Stream of the helper's thread.
     pub(crate) stream: Stream,
     /// Plan of uvmd's that launches follow.
     pub(crate) plan: Plan,
     agent: Agent,
-    /// Captures of streams that have begun and not ended, or more: without any, no record asks for them.
+    /// Upper bound of the captures in progress: if it is 0, no record queries the capture of its
+    /// stream.
     captures: AtomicU64,
-    /// 1; 0 in a child that a fork made, which has neither the ring nor CUDA.
+    /// 1; 0 in a forked child, which has neither the ring nor CUDA.
     is_own: &'static AtomicU64,
 }
 
-/// The last recorder that was made: of this process, or of its parent in a child that a fork made. Null
-/// before there is one, and while a child makes its own.
+/// Recorder that was created last: of this process, or of its parent in a forked child. Null before
+/// the first one, and while a child creates its own.
 static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(null_mut());
 
 #[expect(unsafe_code, reason = "a pointer that children compare")]
 fn last() -> Option<&'static Recorder> {
-    // SAFETY: null, or a recorder that is shared for ever: a child makes one of its own.
+    // SAFETY: null, or a leaked recorder that is only shared: a child creates its own.
     unsafe { RECORDER.load(Ordering::Acquire).as_ref() }
 }
 
-/// Recorder of this process; `None` before it started, and in children of a fork.
+/// Recorder of this process; `None` before it has started, and in forked children.
 pub(crate) fn existing() -> Option<&'static Recorder> {
     last().filter(|recorder| recorder.is_own())
 }
 
-/// Recorder of this process, if it is to record. If it is to act, the helper's thread is started.
+/// Recorder of this process, unless it is off. Starts the helper's thread in the mode to act.
 pub(crate) fn recording() -> Option<&'static Recorder> {
     existing().filter(|recorder| recorder.is_recording())
 }
 
-/// Recorder of this process, and the gate that a call is within which ends what a command may name:
-/// whether calls are recorded or not, as commands may come later.
+/// Recorder of this process, and the guard of the gate, for a call that changes what a command may
+/// name. In any mode, as commands may follow later.
 pub(crate) fn at_gate() -> Option<(&'static Recorder, gate::Call)> {
     existing().map(|recorder| (recorder, recorder.gate.enter()))
 }
@@ -127,7 +128,7 @@ pub(crate) fn after(result: CuResult, record: impl FnOnce(&'static Recorder)) ->
     result
 }
 
-/// Starts to record, once; without the means nothing is recorded.
+/// Starts recording, once. Records nothing if a function that it needs is missing.
 pub(crate) fn start(first_stage: FirstStage) {
     let dlsym = first_stage.dlsym;
     if clock::find(dlsym)
@@ -135,21 +136,21 @@ pub(crate) fn start(first_stage: FirstStage) {
         && let Some(thread) = Libc::find(dlsym).and_then(|libc| libc.thread_key(thread_ends))
     {
         process::find_first_thread(first_stage.first_thread);
-        make(Means { first_stage, thread, threads: Threads::find(dlsym) }, 0);
+        make(Inherited { first_stage, thread, threads: Threads::find(dlsym) }, 0);
     }
 }
 
-/// Makes the recorder, in one thread.
-fn make(means: Means, generation: u8) {
-    if let Some(recorder) = Recorder::new(means, generation)
+/// Creates the recorder. Only one thread may call this.
+fn make(inherited: Inherited, generation: u8) {
+    if let Some(recorder) = Recorder::new(inherited, generation)
         && let Ok(recorder) = zeroed::leak(recorder)
     {
         RECORDER.store(recorder, Ordering::Release);
     }
 }
 
-/// Starts to record anew in a child that a fork made, and that calls `cuInit`: where the parent has done so
-/// before, the driver refuses that, and nothing is recorded.
+/// Restarts recording in a forked child that calls `cuInit`. If the parent has called it before,
+/// the driver refuses that, and nothing is recorded.
 pub(crate) fn start_in_child() {
     let Some(parent) = last().filter(|recorder| !recorder.is_own()) else { return };
     let former = ptr::from_ref(parent).cast_mut();
@@ -157,33 +158,33 @@ pub(crate) fn start_in_child() {
         return;
     }
     process::find_first_thread_in_child();
-    // A filter that came since the parent began may forbid what follows.
+    // A filter installed since the parent began may forbid what follows.
     if parent.agent.has_filters_of_start() {
-        make(parent.means, parent.generation.wrapping_add(1));
+        make(parent.inherited, parent.generation.wrapping_add(1));
     }
 }
 
-/// Lane of a thread that has none for itself.
+/// Lane of a seat for threads without a lane of their own.
 #[expect(clippy::cast_possible_truncation, reason = "twelve")]
 const SHARED: u8 = OWN_LANES as u8;
 
-/// Words that a child that a fork makes has as zeros.
+/// Count of words that are zeroed in a forked child.
 const WORDS: usize = 32;
 
-/// At a thread's end: its lane is free for another. Calls that the program makes after this, as its own
-/// data of the thread end, go to the lanes that threads share: nothing would give up another one.
+/// Releases the lane of a thread that ends. Later calls of this thread, made while its thread-local
+/// data are destroyed, go to the shared lanes: nothing would release another lane.
 extern "C" fn thread_ends(value: *mut c_void) {
     let (Some(recorder), Some(seat)) = (existing(), Seat::unpack(value as usize)) else { return };
-    // A lane of its number may be another thread's in the ring of a child.
+    // In a child's ring, the lane of this number may be another thread's.
     if seat.generation != recorder.generation {
         return;
     }
     recorder.give_up(seat);
-    recorder.means.thread.set(Seat { lane: SHARED, ..seat }.pack());
+    recorder.inherited.thread.set(Seat { lane: SHARED, ..seat }.pack());
 }
 
 impl Recorder {
-    fn new(means: Means, generation: u8) -> Option<Self> {
+    fn new(inherited: Inherited, generation: u8) -> Option<Self> {
         if !(thread::has_number_of_kernel() && shared::is_permitted()) {
             return None;
         }
@@ -191,18 +192,18 @@ impl Recorder {
         let is_own = words.next()?;
         let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
         let (blocks, parameters, advised) = (Blocks::new().ok()?, Parameters::new().ok()?, Advised::new().ok()?);
-        // Before the ring: whoever sees that sees both.
+        // Before the ring: whoever sees the ring sees both.
         let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
-        let permission = Permission::new(memory, means.first_stage.is_filter_requested);
+        let permission = Permission::new(memory, inherited.first_stage.is_filter_requested);
         let plan = Plan::new(permission, plan_memory, &mut words).ok()?;
-        let acting = Acting { memory, permission, blocks, advised, gate, stream };
-        let moving = Moving { plan, blocks, advised, gate };
-        let agent = Agent::new(means.first_stage, means.threads, &mut words, acting, &moving)?;
+        let executor = Executor { memory, permission, blocks, advised, gate, stream };
+        let mover = Mover { plan, blocks, advised, gate };
+        let agent = Agent::new(inherited.first_stage, inherited.threads, &mut words, executor, &mover)?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicU64::new(0);
         Some(Self {
-            means,
+            inherited,
             generation,
             memory,
             blocks,
@@ -217,7 +218,7 @@ impl Recorder {
         })
     }
 
-    /// Whether it is of this process, and not of its parent.
+    /// Whether the recorder is this process's own, not its parent's.
     fn is_own(&self) -> bool {
         self.is_own.load(Ordering::Relaxed) == 1
     }
@@ -234,9 +235,9 @@ impl Recorder {
         }
     }
 
-    /// Lane and id of the calling thread; [`OWN_LANES`] if it has none for itself.
+    /// Lane and id of the calling thread; [`OWN_LANES`] if it has no lane of its own.
     fn thread(&self) -> Option<(usize, u32)> {
-        let seat = Seat::unpack(self.means.thread.get()).filter(|seat| seat.generation == self.generation);
+        let seat = Seat::unpack(self.inherited.thread.get()).filter(|seat| seat.generation == self.generation);
         let Seat { lane, thread, .. } = seat.or_else(|| self.take_seat())?;
         Some((lane.into(), thread))
     }
@@ -245,8 +246,8 @@ impl Recorder {
         let thread = thread::own_id()?;
         let own = (0..SHARED).find(|lane| self.memory.lane((*lane).into()).acquire(thread));
         let seat = Seat { generation: self.generation, thread, lane: own.unwrap_or(SHARED) };
-        if !self.means.thread.set(seat.pack()) {
-            // Nothing would give the lane up at the thread's end.
+        if !self.inherited.thread.set(seat.pack()) {
+            // Nothing would release the lane at the thread's end.
             self.give_up(seat);
             return None;
         }
@@ -278,9 +279,9 @@ impl Recorder {
         }
     }
 
-    /// Writes a call to a lane that no other thread is writing to.
+    /// Writes a call to a lane that no other thread writes to.
     fn write_to(&self, lane: Lane<'static>, thread: u32, call: impl FnOnce(Lane<'static>, Stamp) -> Group<'static>) {
-        // A full lane takes no number: the reader would wait for it.
+        // A full lane takes no number, as the reader would wait for its record.
         if lane.has_room(1) {
             call(lane, self.memory.stamp(clock::monotonic_ns(), thread)).publish();
         } else {
@@ -293,7 +294,7 @@ impl Recorder {
         self.write(|lane, stamp| Group::begin(lane, stamp, kind, flags, words));
     }
 
-    /// Records a call whose work has a target, with what follows its first record.
+    /// Records a call whose work has a target, and what `more` adds after its first record.
     pub(crate) fn record_work(
         &self,
         kind: Kind,
@@ -311,8 +312,8 @@ impl Recorder {
 
     /// Records the name of a function.
     pub(crate) fn record_function(&self, function: Handle) {
-        // Asked before the record takes its number, which others wait for: the driver may take
-        // long.
+        // Queried before the record takes its number, which the reader waits for: the driver may
+        // take long.
         let name = driver::name(function);
         self.write(|lane, stamp| {
             let mut group = Group::begin(lane, stamp, Kind::Function, 0, [0, function, 0, 0, 0]);
@@ -321,7 +322,7 @@ impl Recorder {
         });
     }
 
-    /// Counts a call whose record lacks something.
+    /// Counts a call whose record is incomplete.
     pub(crate) fn count_unrecorded(&self) {
         self.memory.count_unrecorded();
     }
@@ -337,15 +338,15 @@ impl Recorder {
         }
     }
 
-    /// Where work goes that is submitted to a stream.
+    /// Target of work that is submitted to a stream: the stream, or the capture that it is part of.
     pub(crate) fn target(&self, stream: Handle, is_per_thread: bool) -> Target {
         let stream = named_default(stream, is_per_thread);
         let capture = if self.captures.load(Ordering::Relaxed) > 0 { driver::capture(stream) } else { None };
         capture.map_or_else(|| Target::Stream(named_stream(stream, is_per_thread)), Target::Captured)
     }
 
-    /// Numbers a launch that is about to be made, and has its stream wait as a plan says. `launch` has
-    /// what is launched, and the stream; it is called beside a plan alone.
+    /// Numbers a launch that is about to be made, and makes its stream wait for moves of the plan.
+    /// `launch` returns the signature and the stream; it is called only while a plan is followed.
     pub(crate) fn before_launch(
         &self,
         is_per_thread: bool,
@@ -359,24 +360,22 @@ impl Recorder {
         self.captures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one that has ended.
+    /// Counts a capture that has ended.
     pub(crate) fn capture_ends(&self) {
-        // One that began before there was a recorder is not counted.
+        // One that began before the recorder existed was not counted.
         let fewer = |captures: u64| captures.checked_sub(1);
         let _ = self.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
     }
 
-    /// Removes the block that begins at an address, which is about to be freed, with what was
-    /// advised of it.
+    /// Removes the block that begins at an address and is about to be freed, with its advice.
     pub(crate) fn remove(&self, address: u64) -> Option<Block> {
         let block = self.blocks.remove(address)?;
-        self.plan.frees(&block);
+        self.plan.on_free(&block);
         self.forget_advice(&block);
         Some(block)
     }
 
-    /// Adds a block that was removed for a free that failed. What was advised of it is not known
-    /// any more: it may be anything.
+    /// Restores a block after a failed free. Its advice is unknown from then on, and counts as any.
     pub(crate) fn restore(&self, block: Block) {
         if block.is_managed && !self.advised.note(range(&block), Subject::UNKNOWN) {
             self.count_unrecorded();
@@ -390,11 +389,11 @@ impl Recorder {
         }
     }
 
-    /// Frees all memory of a context that is no more.
+    /// Records frees of all memory of a destroyed context.
     pub(crate) fn context_ends(&'static self, context: Handle) {
-        self.stream.forget_of(context);
-        self.plan.forget_of(context);
-        while let Some(block) = self.blocks.remove_of(context) {
+        self.stream.forget_context(context);
+        self.plan.forget_context(context);
+        while let Some(block) = self.blocks.remove_any_in(context) {
             self.forget_advice(&block);
             if self.is_recording() {
                 self.record(Kind::Free, 0, [0, block.begin, 0, 0, 0]);
@@ -407,7 +406,7 @@ const fn range(block: &Block) -> Range {
     Range { begin: block.begin, end: block.end }
 }
 
-/// Stream 0 as the driver names it, whichever function the program calls.
+/// The driver's name of stream 0, by the form of the function called.
 pub(crate) const fn named_default(stream: Handle, is_per_thread: bool) -> Handle {
     match stream {
         0 if is_per_thread => PER_THREAD_STREAM,
@@ -416,8 +415,8 @@ pub(crate) const fn named_default(stream: Handle, is_per_thread: bool) -> Handle
     }
 }
 
-/// A stream by one name, whichever the program has for it: the default ones, of which each context
-/// has its own, by the context's handle with [`LEGACY`] or [`PER_THREAD`].
+/// Unique name of a stream. Each context has its own default streams: they are named by the
+/// context's handle with [`LEGACY`] or [`PER_THREAD`].
 pub(crate) fn named_stream(stream: Handle, is_per_thread: bool) -> Handle {
     match named_default(stream, is_per_thread) {
         LEGACY_STREAM => driver::context() | LEGACY,
@@ -440,24 +439,25 @@ mod tests {
         let parent = existing().unwrap();
         let (lane, _) = parent.thread().unwrap();
         assert!(lane < OWN_LANES);
-        let seat = parent.means.thread.get();
-        // As the kernel does in a child that a fork makes.
+        let seat = parent.inherited.thread.get();
+        // As the kernel does in a forked child.
         parent.is_own.store(0, Ordering::Relaxed);
         assert!(existing().is_none());
         start_in_child();
         let child = existing().unwrap();
         assert!(!ptr::eq(parent, child));
-        // Handlers and threads that have the parent's find it unchanged.
+        // Handlers and threads that have the parent's recorder find it unchanged.
         assert_eq!(parent.is_own.load(Ordering::Relaxed), 0);
-        // The lane that a thread has in the parent's ring may be another thread's in the child's. It neither
-        // writes to it, nor gives it up at its end, whichever of the child's threads has made the recorder.
+        // The lane that a thread has in the parent's ring may be another thread's in the child's.
+        // The thread neither writes to it nor releases it at its end, whichever of the child's
+        // threads has created the recorder.
         let other = 7;
         assert!(child.memory.lane(lane).acquire(other));
         assert_ne!(child.thread().unwrap().0, lane);
         thread_ends(seat as *mut c_void);
         assert!(!child.memory.lane(lane).acquire(other), "the other thread still has it");
         let (own, _) = child.thread().unwrap();
-        thread_ends(child.means.thread.get() as *mut c_void);
+        thread_ends(child.inherited.thread.get() as *mut c_void);
         assert!(child.memory.lane(own).acquire(other));
         assert_eq!(child.thread().unwrap().0, OWN_LANES);
         start_in_child();

@@ -1,5 +1,5 @@
-//! The memory of the ring and of the plan, which the program pays for: not made where that could do
-//! harm.
+//! Memory of the ring and of the plan. It is charged to the program, and not created where it could
+//! harm it.
 
 use core::{ffi::CStr, sync::atomic::AtomicU64};
 
@@ -11,28 +11,28 @@ use crate::{
     zeroed,
 };
 
-/// Largest file that the process may make, of linux/resource.h. Beyond it, a signal ends the process.
+/// `RLIMIT_FSIZE` of linux/resource.h. Beyond it, a signal ends the process.
 const FILE_SIZE: usize = 1;
 
-/// Whether the memory can be made, and the program go on as without it. The helper's own tables are of
+/// Whether the memory can be created without harm to the program. The helper's own tables are of
 /// about the same size.
 pub(crate) fn is_permitted() -> bool {
     let bytes = (TOTAL_BYTES + PLAN_BYTES) as u64;
     system::limit(FILE_SIZE) >= TOTAL_BYTES as u64 && headroom::has_room(bytes, bytes)
 }
 
-/// Makes the memory of the ring. No descriptor of it stays open.
+/// Creates the memory of the ring. No descriptor of it stays open.
 ///
 /// # Errors
-/// If the kernel has none.
+/// Fails if the kernel refuses the memory.
 pub(crate) fn make() -> Result<&'static [AtomicU64], Errno> {
     of_name(NAME, TOTAL_BYTES)
 }
 
-/// Makes the memory of the plan.
+/// Creates the memory of the plan.
 ///
 /// # Errors
-/// If the kernel has none.
+/// Fails if the kernel refuses the memory.
 pub(crate) fn make_plan() -> Result<&'static [AtomicU64], Errno> {
     of_name(PLAN_NAME, PLAN_BYTES)
 }

@@ -1,7 +1,8 @@
-//! Stream of the helper's own, for prefetches: one at a time, of the context that was last used.
+//! Stream of the helper's own, for prefetches: at most one, of the context used last.
 //!
-//! It is non-blocking: no work of the program waits for it in a default stream. It is destroyed
-//! when there are no commands, and forgotten when its context ends. Used within the gate alone.
+//! The stream is non-blocking: no work of the program in a default stream waits for it. It is
+//! destroyed when no commands arrive, and forgotten when its context is destroyed. Used only within
+//! the gate.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +12,7 @@ use crate::{
     zeroed::Words,
 };
 
-/// The stream, if there is one.
+/// Lazily created stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// 0 without a stream.
@@ -21,7 +22,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// No stream.
+    /// Creates the empty slot for a stream.
     pub(crate) fn new(words: &mut Words) -> Option<Self> {
         Some(Self { handle: words.next()?, context: words.next()?, device: words.next()? })
     }
@@ -30,11 +31,11 @@ impl Stream {
         self.handle.load(Ordering::Acquire)
     }
 
-    /// Stream of a context, which is current; made if there is none.
+    /// Stream of a context, which is current; created on first use.
     ///
     /// # Errors
-    /// Of the driver; `None` if it lacks the function.
-    pub(crate) fn of(&self, context: Handle, device: i32) -> Result<Handle, Option<CuResult>> {
+    /// The driver's error; `None` if it lacks the function.
+    pub(crate) fn get_or_create(&self, context: Handle, device: i32) -> Result<Handle, Option<CuResult>> {
         if self.get() != 0 {
             if self.context.load(Ordering::Relaxed) == context {
                 return Ok(self.get());
@@ -49,7 +50,7 @@ impl Stream {
         Ok(made)
     }
 
-    /// Destroys it, as its context is there. The thread has no context then.
+    /// Destroys the stream, if its context still exists. Leaves the thread without a context.
     pub(crate) fn destroy(&self) {
         let stream = self.handle.swap(0, Ordering::AcqRel);
         if stream != 0 && driver::enter_context(self.context.load(Ordering::Relaxed)).is_some() {
@@ -58,20 +59,20 @@ impl Stream {
         }
     }
 
-    /// Whether there is one.
-    pub(crate) fn is_there(&self) -> bool {
+    /// Whether the stream exists.
+    pub(crate) fn exists(&self) -> bool {
         self.get() != 0
     }
 
-    /// Forgets it if it is of a context that ends.
-    pub(crate) fn forget_of(&self, context: Handle) {
+    /// Forgets the stream if its context is being destroyed.
+    pub(crate) fn forget_context(&self, context: Handle) {
         if self.context.load(Ordering::Relaxed) == context {
             self.handle.store(0, Ordering::Release);
         }
     }
 
-    /// Forgets it if it is of a device whose primary context ends.
-    pub(crate) fn forget_of_device(&self, device: i32) {
+    /// Forgets the stream if its device's primary context is being destroyed.
+    pub(crate) fn forget_device(&self, device: i32) {
         if self.device.load(Ordering::Relaxed) == word(device) {
             self.handle.store(0, Ordering::Release);
         }

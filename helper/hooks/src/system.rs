@@ -1,6 +1,6 @@
-//! System calls that crate `syscalls` lacks. They are made where the helper starts, or its thread:
-//! there the filters of system calls are known. Once the helper has started, a call of the program's makes
-//! none of them.
+//! System calls that crate `syscalls` lacks. They are made only where the helper or its thread
+//! starts, as the system call filters are known there. Once the helper has started, calls of the
+//! program make none of them.
 
 #![expect(unsafe_code, reason = "system calls")]
 
@@ -26,29 +26,29 @@ mod number {
     pub(super) const MEMFD_CREATE: usize = 319;
 }
 
-/// Number of the calling thread.
+/// Id of the calling thread.
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: takes no arguments, and succeeds always.
     let id = unsafe { call(number::GETTID, [0; 6]) };
     id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
 }
 
-/// Number of the process, which is that of its first thread.
+/// Id of the process, which is that of its first thread.
 pub(crate) fn process_id() -> u32 {
     // SAFETY: takes no arguments, and succeeds always.
     let id = unsafe { call(number::GETPID, [0; 6]) };
     id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
 }
 
-/// Signals that a thread blocks, by bit.
+/// Signal mask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signals(u64);
 
 impl Signals {
-    /// All but those with which C libraries have each thread do something, as `setuid` does.
+    /// All signals except those that C libraries send to each thread, as `setuid` does.
     pub(crate) const ALL: Self = Self(!(0b111 << 31));
 
-    /// Blocks these alone in the calling thread; returns those that were blocked.
+    /// Sets the calling thread's signal mask; returns the former one.
     pub(crate) fn block(self) -> Result<Self, Errno> {
         const SET: usize = 2;
         let mut before = 0_u64;
@@ -58,14 +58,14 @@ impl Signals {
     }
 }
 
-/// Names the calling thread, as tools show it.
+/// Names the calling thread, as shown by tools.
 pub(crate) fn name_thread(name: &core::ffi::CStr) {
     const SET_NAME: usize = 15;
     // SAFETY: the name ends with a zero.
     let _ = unsafe { call(number::PRCTL, [SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Limit of a resource for this process: the soft one.
+/// Soft limit of a resource for this process.
 pub(crate) fn limit(resource: usize) -> u64 {
     let mut limits = [0_u64; 2];
     // SAFETY: writes an rlimit of two words.
@@ -74,7 +74,7 @@ pub(crate) fn limit(resource: usize) -> u64 {
     soft
 }
 
-/// Anonymous shared memory of this size, which cannot be resized any more, all of it there.
+/// Anonymous shared memory of this size: sealed against resizing, and fully allocated.
 pub(crate) fn sealed_memory(name: &core::ffi::CStr, bytes: usize) -> Result<Descriptor, Errno> {
     // Of linux/memfd.h and linux/fcntl.h.
     const CLOSE_ON_EXEC_AND_SEALS: usize = 1 | 2;
@@ -86,7 +86,7 @@ pub(crate) fn sealed_memory(name: &core::ffi::CStr, bytes: usize) -> Result<Desc
     let memory = unsafe { Descriptor::from_raw(number) };
     // SAFETY: takes numbers.
     unsafe { call(number::FTRUNCATE, [memory.number(), bytes, 0, 0, 0, 0]) }?;
-    // Now or never: no later write can fail for want of memory.
+    // Allocated now, so that no later write can fail for lack of memory.
     // SAFETY: takes numbers.
     unsafe { call(number::FALLOCATE, [memory.number(), 0, 0, bytes, 0, 0]) }?;
     // SAFETY: takes numbers.
@@ -96,14 +96,14 @@ pub(crate) fn sealed_memory(name: &core::ffi::CStr, bytes: usize) -> Result<Desc
 
 const READ_WRITE: usize = 1 | 2;
 
-/// Maps shared memory, for ever.
+/// Maps shared memory for the life of the process.
 pub(crate) fn map_shared(memory: &Descriptor, bytes: usize) -> Result<usize, Errno> {
     const SHARED: usize = 1;
     // SAFETY: a new mapping, which touches no other.
     unsafe { call(number::MMAP, [0, bytes, READ_WRITE, SHARED, memory.number(), 0]) }
 }
 
-/// Maps private memory that is all zeros, for ever.
+/// Maps zeroed private memory for the life of the process.
 pub(crate) fn map_private(bytes: usize) -> Result<usize, Errno> {
     const PRIVATE_ANONYMOUS: usize = 2 | 32;
     // SAFETY: a new mapping, which touches no other.
@@ -112,20 +112,20 @@ pub(crate) fn map_private(bytes: usize) -> Result<usize, Errno> {
 
 /// Unmaps memory that nothing uses yet.
 pub(crate) fn unmap(address: usize, bytes: usize) {
-    // SAFETY: the caller made the mapping, and has given it to nobody.
+    // SAFETY: the caller created the mapping, and has given it to nobody.
     let _ = unsafe { call(number::MUNMAP, [address, bytes, 0, 0, 0, 0]) };
 }
 
-/// What becomes of memory in a child that a fork makes.
+/// Treatment of memory in a forked child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AtFork {
-    /// The child does not have it.
+    /// The child does not have the mapping.
     Absent,
-    /// The child has zeros in its place.
+    /// The child's copy is zeroed.
     Zeros,
 }
 
-/// Sets what becomes of mapped memory in a child.
+/// Sets the treatment of mapped memory in a forked child.
 pub(crate) fn at_fork(address: usize, bytes: usize, what: AtFork) -> Result<(), Errno> {
     const DONT_FORK: usize = 10;
     const WIPE_ON_FORK: usize = 18;

@@ -1,5 +1,5 @@
-//! Threads of the C library's: the driver needs its data of threads, which a thread that the kernel
-//! alone knows has not.
+//! Threads created by the C library: the driver needs its thread-local data, which a thread made by
+//! a bare system call lacks.
 
 #![expect(unsafe_code, reason = "calls functions found by name")]
 
@@ -13,14 +13,14 @@ use crate::{
     system::Signals,
 };
 
-/// Stack of the helper's thread. Calls of the lab's CUDA take some 10 KiB of it, and the rest is never
-/// touched; those of NVIDIA's are not measured. But a program that locks all its memory pays for all of it, of the 8 MiB that are
-/// usual, too.
+/// Stack of the helper's thread. Calls of the lab's CUDA use some 10 KiB, and the rest is never
+/// touched; those of NVIDIA's are not measured. A program that locks all its memory pays for the
+/// whole stack, and would pay for the default of 8 MiB.
 pub(crate) const STACK_BYTES: usize = 512 << 10;
 
 /// `pthread_attr_t`, which has 56 bytes on x86-64.
 type Attributes = [u64; 16];
-/// Function of a thread.
+/// Main function of a thread.
 type Run = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// Functions of the C library for threads.
@@ -35,57 +35,59 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Finds them; `None` if one is missing.
+    /// Finds the functions; `None` if one is missing.
     pub(crate) fn find(dlsym: Dlsym) -> Option<Self> {
         Some(Self {
-            // SAFETY: of pthread.h.
+            // SAFETY: the type is that of pthread.h.
             create: unsafe { named(dlsym, c"pthread_create") }?,
-            // SAFETY: as above.
+            // SAFETY: the type is that of pthread.h.
             attributes: unsafe { named(dlsym, c"pthread_attr_init") }?,
-            // SAFETY: as above.
+            // SAFETY: the type is that of pthread.h.
             set_stack_bytes: unsafe { named(dlsym, c"pthread_attr_setstacksize") }?,
-            // SAFETY: as above.
+            // SAFETY: the type is that of pthread.h.
             set_detached: unsafe { named(dlsym, c"pthread_attr_setdetachstate") }?,
-            // SAFETY: as above.
+            // SAFETY: the type is that of pthread.h.
             forget_attributes: unsafe { named(dlsym, c"pthread_attr_destroy") }?,
-            // SAFETY: of the ABI of C++, which C libraries have.
+            // SAFETY: the type is that of the C++ ABI, which C libraries implement.
             at_exit: unsafe { named(dlsym, c"__cxa_atexit") }?,
         })
     }
 
-    /// Has a function called at the process's exit, before those that were registered before this.
+    /// Registers a function for the process's exit. It runs before those that were registered
+    /// earlier.
     pub(crate) fn at_exit(&self, function: extern "C" fn(*mut c_void), argument: *mut c_void) -> bool {
         // SAFETY: the function stays loaded, since the library is linked with -z nodelete.
         (unsafe { (self.at_exit)(function, argument, null_mut()) }) == 0
     }
 
-    /// Starts a thread that nobody waits for and no signal is handled in; false if that fails.
+    /// Starts a detached thread with all signals blocked; false if that fails.
     pub(crate) fn start(&self, run: Run, argument: *mut c_void) -> bool {
         let mut attributes: Attributes = [0; 16];
-        // SAFETY: room for the attributes.
+        // SAFETY: the address is writable, with room for the attributes.
         if unsafe { (self.attributes)(&raw mut attributes) } != 0 {
             return false;
         }
         let is_started = self.has_attributes(&mut attributes) && self.start_with(&attributes, run, argument);
-        // SAFETY: they were made.
+        // SAFETY: the attributes were initialised.
         unsafe { (self.forget_attributes)(&raw mut attributes) };
         is_started
     }
 
     fn has_attributes(&self, attributes: &mut Attributes) -> bool {
         const DETACHED: c_int = 1;
-        // SAFETY: changes attributes that were made.
+        // SAFETY: changes attributes that were initialised.
         let has_stack = unsafe { (self.set_stack_bytes)(&raw mut *attributes, STACK_BYTES) } == 0;
-        // SAFETY: as above.
+        // SAFETY: changes attributes that were initialised.
         has_stack && unsafe { (self.set_detached)(&raw mut *attributes, DETACHED) } == 0
     }
 
     fn start_with(&self, attributes: &Attributes, run: Run, argument: *mut c_void) -> bool {
-        // A thread begins with what the one that starts it blocks: from its first instruction on,
-        // no handler of the program's runs in it.
+        // A thread inherits the signal mask of its creator: from its first instruction on, no
+        // handler of the program's runs in it.
         let Ok(before) = Signals::ALL.block() else { return false };
         let mut thread = 0;
-        // SAFETY: room for the thread, attributes that were made, and a function that stays loaded.
+        // SAFETY: room for the thread, attributes that were initialised, and a function that stays
+        // loaded.
         let result = unsafe { (self.create)(&raw mut thread, &raw const *attributes, run, argument) };
         let _ = before.block();
         result == 0

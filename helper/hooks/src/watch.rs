@@ -1,15 +1,15 @@
-//! What ends the work of the helper's thread.
+//! Conditions that end the helper's thread.
 
 use crate::{
     clock,
-    gate::{Closed, Gate, Part, TURN_NS, TURNS_MAX},
+    gate::{Closed, Gate, Part, RETRIES_MAX, RETRY_NS},
     process, system,
 };
 
-/// Time between looks at whether the program's first thread has ended.
+/// Interval of checks whether the program's first thread has ended.
 pub(crate) const LOOK_NS: u64 = 1_000_000_000;
 
-/// Looks at the gate, and once a second at the process.
+/// Checks the gate, and once a second the process.
 #[derive(Debug)]
 pub(crate) struct Watch {
     gate: Gate,
@@ -18,27 +18,27 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins now.
+    /// Creates a watch; its first check of the process is due after [`LOOK_NS`].
     pub(crate) fn new(gate: Gate) -> Self {
         Self { gate, looked_ns: clock::monotonic_ns(), has_ended: false }
     }
 
-    /// Begins a part within a second; `None` if the program's calls leave no time for it, or the
-    /// thread is to end.
+    /// Begins a part, with retries for a second; `None` if calls of the program occupy the gate, or
+    /// the thread must end.
     pub(crate) fn begin_part(&mut self) -> Option<Part> {
-        for _ in 0..TURNS_MAX {
+        for _ in 0..RETRIES_MAX {
             match self.gate.begin() {
                 Ok(part) => return Some(part),
-                Err(Closed::Calls) if !self.is_over() => system::sleep(TURN_NS),
+                Err(Closed::Calls) if !self.must_end() => system::sleep(RETRY_NS),
                 Err(_) => break,
             }
         }
         None
     }
 
-    /// Whether the thread is to end: the gate is shut, or the program's first thread has ended for
-    /// certain.
-    pub(crate) fn is_over(&mut self) -> bool {
+    /// Whether the thread must end: the gate is shut, or the program's first thread is known to
+    /// have ended.
+    pub(crate) fn must_end(&mut self) -> bool {
         let now_ns = clock::monotonic_ns();
         if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
             self.looked_ns = now_ns;

@@ -1,5 +1,5 @@
-//! Memory from the kernel, as the helper has no allocator: tables of words that are zeros at first, and
-//! values that stay for ever.
+//! Memory mapped from the kernel, as the helper has no allocator: tables of zeroed words, and
+//! leaked values.
 
 #![expect(unsafe_code, reason = "maps memory")]
 
@@ -9,21 +9,21 @@ use syscalls::file::Descriptor;
 
 use crate::system::{self, Errno};
 
-/// Private words, for ever; pages that are never used take no memory.
+/// Maps private words for the life of the process. Untouched pages take no memory.
 pub(crate) fn private(words: usize) -> Result<&'static [AtomicU64], Errno> {
     let address = system::map_private(words * 8)?;
     // SAFETY: the mapping has this size, is zeros and is never unmapped.
     Ok(unsafe { slice::from_raw_parts(address as *const AtomicU64, words) })
 }
 
-/// Private words that are zeros again in a child that a fork makes.
+/// Maps private words that are zeroed in a forked child.
 pub(crate) fn private_zero_at_fork(words: usize) -> Result<&'static [AtomicU64], Errno> {
     let memory = private(words)?;
     system::at_fork(memory.as_ptr() as usize, words * 8, system::AtFork::Zeros)?;
     Ok(memory)
 }
 
-/// Moves a value into memory of its own, for ever.
+/// Moves a value into a mapping of its own, for the life of the process.
 pub(crate) fn leak<T: Sync>(value: T) -> Result<&'static mut T, Errno> {
     const { assert!(align_of::<T>() <= 4096, "mappings begin at pages") };
     let place = system::map_private(size_of::<T>())? as *mut T;
@@ -33,23 +33,24 @@ pub(crate) fn leak<T: Sync>(value: T) -> Result<&'static mut T, Errno> {
     Ok(unsafe { &mut *place })
 }
 
-/// Words that are given out one by one.
+/// Allocator of words, one by one.
 #[derive(Debug)]
 pub(crate) struct Words(slice::Iter<'static, AtomicU64>);
 
 impl Words {
-    /// All of these.
+    /// Allocates from these words.
     pub(crate) fn new(words: &'static [AtomicU64]) -> Self {
         Self(words.iter())
     }
 
-    /// Next word; `None` behind the last.
+    /// Next word; `None` after the last.
     pub(crate) fn next(&mut self) -> Option<&'static AtomicU64> {
         self.0.next()
     }
 }
 
-/// Words of shared memory, for ever, which no child has.
+/// Maps words of shared memory for the life of the process. Forked children do not have the
+/// mapping.
 pub(crate) fn shared(memory: &Descriptor, words: usize) -> Result<&'static [AtomicU64], Errno> {
     let address = system::map_shared(memory, words * 8)?;
     if let Err(error) = system::at_fork(address, words * 8, system::AtFork::Absent) {

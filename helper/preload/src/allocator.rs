@@ -1,8 +1,8 @@
 //! Managed memory for PyTorch: the two functions of a `torch.cuda.memory.CUDAPluggableAllocator`.
 //!
-//! They call the driver by the exports, as a program that is linked to it does: what they allocate
-//! is recorded where calls are. Threads of PyTorch's autograd come here before they have a context:
-//! the runtime, which would make one current, is not asked.
+//! They call the driver through the exports, as a program that is linked to it does, so that their
+//! allocations are recorded where calls are. Threads of PyTorch's autograd call them before they
+//! have a context. The runtime, which would make one current, is not involved.
 
 #![expect(unsafe_code, reason = "functions of PyTorch's ABI, which call the driver")]
 
@@ -20,32 +20,32 @@ use crate::{
 
 /// Memory that any stream of any device may access (`CU_MEM_ATTACH_GLOBAL` of cuda.h).
 const ATTACH_GLOBAL: u32 = 1;
-/// `CUDA_ERROR_INVALID_CONTEXT` of cuda.h: the thread has none.
+/// `CUDA_ERROR_INVALID_CONTEXT` of cuda.h: the thread has no context.
 const INVALID_CONTEXT: c_int = 201;
 
-/// Devices whose primary context is retained here until the process exits, as by the runtime: memory
-/// ends with its context. By bit; devices beyond are retained at each use.
+/// Bit mask of the devices whose primary context is retained here until the process exits, as the
+/// runtime does: memory ends with its context. Devices beyond the mask are retained at each use.
 static RETAINED: AtomicU64 = AtomicU64::new(0);
 
 type Context = *mut c_void;
 
-/// Allocates managed memory of so many bytes. Null for 0 bytes; null, and a line on standard error,
-/// without the driver or if it refuses: PyTorch takes any answer for an address. Takes the loader's lock until the
-/// driver is kept.
+/// Allocates `bytes` of managed memory. Returns null for 0 bytes. Without the driver, or if it
+/// refuses, returns null and writes a line to standard error, as PyTorch takes any result for an
+/// address. Takes the loader's lock until the driver is pinned.
 ///
 /// # Safety
 /// May be called with any values.
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn uvmd_malloc(bytes: isize, device: c_int, _stream: *mut c_void) -> *mut c_void {
     type AllocManaged = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> c_int;
-    // SAFETY: of cuda.h.
+    // SAFETY: the type is that of cuda.h.
     let allocate = unsafe { transmute::<unsafe extern "C" fn(), AllocManaged>(cuMemAllocManaged) };
     let Ok(bytes) = usize::try_from(bytes) else { return null_mut() };
-    // A program that has only opened this library calls its dlsym nowhere.
+    // A program that opened this library by `dlopen` does not call its `dlsym`.
     exports::prepare();
     let mut address = null_mut();
     let result = in_context(device, || {
-        // SAFETY: room for the address. The driver refuses 0 bytes.
+        // SAFETY: the address is writable. The driver refuses 0 bytes.
         unsafe { allocate(&raw mut address, bytes, ATTACH_GLOBAL) }
     });
     if result == 0 {
@@ -57,18 +57,19 @@ pub unsafe extern "C" fn uvmd_malloc(bytes: isize, device: c_int, _stream: *mut 
     null_mut()
 }
 
-/// Frees memory of [`uvmd_malloc`]. Work that accesses it ends before: the driver waits for it.
+/// Frees memory of [`uvmd_malloc`]. The driver waits for work that accesses it.
 ///
 /// # Safety
-/// Nothing accesses the memory after that.
+/// The memory is not accessed afterwards.
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn uvmd_free(address: *mut c_void, _bytes: isize, device: c_int, _stream: *mut c_void) {
     type Free = unsafe extern "C" fn(*mut c_void) -> c_int;
-    // SAFETY: of cuda.h.
+    // SAFETY: the type is that of cuda.h.
     let free = unsafe { transmute::<unsafe extern "C" fn(), Free>(cuMemFree_v2) };
-    // PyTorch takes no answer. An error of work before is that of the program's next wait, too.
+    // PyTorch expects no result. An error of earlier work is reported by the program's next wait,
+    // too.
     in_context(device, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that nothing accesses the memory afterwards.
         unsafe { free(address) }
     });
 }
@@ -82,35 +83,35 @@ fn in_context(device: c_int, mut call: impl FnMut() -> c_int) -> c_int {
 /// Calls the driver in a device's primary context, and leaves the thread as it was. `None` without
 /// that device.
 fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<c_int> {
-    // SAFETY: of cuda.h.
+    // SAFETY: the type is that of cuda.h.
     let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { of_driver(c"cuDeviceGet") }?;
-    // SAFETY: likewise.
+    // SAFETY: the type is that of cuda.h.
     let retain: unsafe extern "C" fn(*mut Context, c_int) -> c_int = unsafe { of_driver(c"cuDevicePrimaryCtxRetain") }?;
-    // SAFETY: likewise.
+    // SAFETY: the type is that of cuda.h.
     let release: unsafe extern "C" fn(c_int) -> c_int = unsafe { of_driver(c"cuDevicePrimaryCtxRelease_v2") }?;
-    // SAFETY: likewise.
+    // SAFETY: the type is that of cuda.h.
     let push: unsafe extern "C" fn(Context) -> c_int = unsafe { of_driver(c"cuCtxPushCurrent_v2") }?;
-    // SAFETY: likewise.
+    // SAFETY: the type is that of cuda.h.
     let pop: unsafe extern "C" fn(*mut Context) -> c_int = unsafe { of_driver(c"cuCtxPopCurrent_v2") }?;
 
     let (mut handle, mut context) = (0, null_mut());
-    // SAFETY: room for the answer.
+    // SAFETY: the handle's address is writable.
     let found = unsafe { get(&raw mut handle, device) };
-    // SAFETY: likewise.
+    // SAFETY: the context's address is writable.
     let retained = found == 0 && unsafe { retain(&raw mut context, handle) } == 0;
     if !retained {
         return None;
     }
-    // SAFETY: a context that is retained.
+    // SAFETY: the context is retained.
     let pushed = unsafe { push(context) } == 0;
     let result = pushed.then(&mut call);
     if pushed {
-        // SAFETY: what was pushed.
+        // SAFETY: the context was pushed, and the address is writable.
         unsafe { pop(&raw mut context) };
     }
     let bit = u32::try_from(device).ok().and_then(|device| 1_u64.checked_shl(device)).unwrap_or(0);
     if RETAINED.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-        // SAFETY: it was retained twice.
+        // SAFETY: the context was retained twice.
         unsafe { release(handle) };
     }
     result
@@ -124,13 +125,14 @@ fn complain(line: &[u8]) {
     let _ = unsafe { syscalls::call(WRITE, [STANDARD_ERROR, line.as_ptr() as usize, line.len(), 0, 0, 0]) };
 }
 
-/// Function of the driver itself, past the hooks: what the program does not do is not recorded.
+/// Function of the driver itself, without its hook: calls that the program does not make are not
+/// recorded.
 ///
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
 unsafe fn of_driver<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
     let function = driver::function(name)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `F` is the function's type.
     Some(unsafe { transmute_copy(&function) })
 }

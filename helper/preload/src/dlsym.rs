@@ -1,4 +1,4 @@
-//! `dlsym` between the program and the C library's.
+//! Interposed `dlsym`, between the program and the C library's.
 
 #![expect(unsafe_code, reason = "a function of the C library's ABI")]
 
@@ -19,12 +19,12 @@ use crate::{
 /// `RTLD_NEXT`.
 const NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
 
-/// `void *dlsym(void *handle, const char *name)`. With the handle of a library, the answer may be a
-/// hook. Else this jumps to the C library's, which tells by the return address who asks: unless that would
-/// find the name of a function in this library, and in no other.
+/// `void *dlsym(void *handle, const char *name)`. With the handle of a library, the result may be a
+/// hook. Otherwise this jumps to the C library's, which identifies the caller by the return
+/// address, unless that would find the name of a driver function only in this library.
 ///
 /// # Safety
-/// As of `dlsym`.
+/// As for the C library's `dlsym`.
 #[unsafe(naked)]
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// Whether a search of the whole process by this caller would find a name in this library, and in no other.
+/// Whether a search of the whole process by this caller would find a name only in this library.
 unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, caller: usize) -> bool {
     if !handle.is_null() {
         return false;
@@ -76,11 +76,11 @@ unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, cal
     if !is_of_driver(name) || exports::named(name).is_none() {
         return false;
     }
-    // Other callers than the program may find it in libraries of their own.
+    // Callers other than the program may find it in their own libraries.
     exports::next(name).is_none() || (elf::is_of_program(caller) && !is_global(name))
 }
 
-/// Whether a search by this handle has found an export that it would find in no other library.
+/// Whether a search by this handle has found an export, which it would find in no other library.
 fn is_ours_by(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
     const LAZY_IF_LOADED: c_int = 1 | 4;
     if exports::named(name) != Some(found) {
@@ -89,10 +89,10 @@ fn is_ours_by(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
     exports::next(name).is_none() || (libc::dlopen(c"", LAZY_IF_LOADED) == Some(handle) && !is_global(name))
 }
 
-/// Whether the whole process has a name without this library.
+/// Whether any other library in the global scope defines a name.
 fn is_global(name: &CStr) -> bool {
     let Some(real) = libc::dlsym() else { return false };
-    // SAFETY: takes any name. It finds by the return address what comes after this library.
+    // SAFETY: takes any name. By the return address, it searches the objects after this library.
     let is_after = !unsafe { real(NEXT, name.as_ptr()) }.is_null();
     if !is_after {
         libc::forget_error();
@@ -100,21 +100,21 @@ fn is_global(name: &CStr) -> bool {
     is_after || elf::is_before((&raw const libc::DLSYM) as usize, name)
 }
 
-/// `dlsym` with a name that the search would find in this library alone.
+/// `dlsym` of a name that the search would find only in this library: reports it as missing.
 unsafe extern "C" fn missing(_: *mut c_void, name: *const c_char) -> *mut c_void {
-    // SAFETY: what the program passes. It sets the error that the program may ask for.
+    // SAFETY: the name is the program's. The call sets the error that `dlerror` returns.
     libc::dlsym().map_or(null_mut(), |real| unsafe { real(NEXT, name) })
 }
 
 /// `dlsym` with the handle of a library.
 unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(real) = libc::dlsym() else { return null_mut() };
-    // SAFETY: what the program passes.
+    // SAFETY: the arguments are the program's.
     let found = unsafe { real(handle, name) };
     if found.is_null() {
         return found;
     }
-    // SAFETY: dlsym has read it as a text, and found it.
+    // SAFETY: `dlsym` has read the name as text, and found it.
     let name = unsafe { CStr::from_ptr(name) };
     prepare(handle, name);
     if !is_of_driver(name) {
@@ -122,30 +122,31 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     }
     if is_ours_by(handle, found, name) {
         let name = name.as_ptr();
-        // SAFETY: as above.
+        // SAFETY: `missing` ignores the handle, and `dlsym` has read the name as text.
         return unsafe { missing(handle, name) };
     }
     exports::prepare_early();
-    match stage::replace(found, || driver_of(real, handle).filter(driver::keep_found)) {
+    match stage::replace(found, || driver_of(real, handle).filter(driver::pin_found)) {
         Replaced::By(function) => function,
-        // The program asks but once: what it gets finds the hook when it is called.
+        // The program looks it up only once: the export finds the hook when it is called.
         Replaced::Starting => exports::named(name).unwrap_or(found),
     }
 }
 
-/// Keeps the driver, where a function of this name is of the driver or may call it. A library that is not linked to
-/// the driver itself is noticed once it has called an export. Takes no lock in a program without CUDA.
+/// Pins the driver, if a function of this name is the driver's or may call it. A library that is
+/// not itself linked to the driver is noticed once it has called an export. Takes no lock in a
+/// program without CUDA.
 fn prepare(handle: *mut c_void, name: &CStr) {
-    // SAFETY: null, or dlsym has found the name by it.
+    // SAFETY: the handle is null, or `dlsym` has found the name by it.
     let leads_to_driver = || unsafe { elf::leads_to(handle, driver::NAME) };
-    if driver::is_to_keep() && (is_of_driver(name) || driver::is_called() || leads_to_driver()) {
+    if driver::is_unpinned() && (is_of_driver(name) || driver::is_called() || leads_to_driver()) {
         exports::prepare();
     }
 }
 
-/// Driver that the handle of a library leads to, if it does.
+/// Driver that the handle of a library leads to, if any.
 fn driver_of(real: Dlsym, handle: *mut c_void) -> Option<Object> {
-    // SAFETY: the handle is the program's, and has answered.
+    // SAFETY: the handle is the program's, and `dlsym` has accepted it.
     let function = unsafe { real(handle, driver::FUNCTION.as_ptr()) };
     if function.is_null() {
         libc::forget_error();
@@ -154,7 +155,7 @@ fn driver_of(real: Dlsym, handle: *mut c_void) -> Option<Object> {
     driver::find().or_else(|| elf::object_of(function as usize))
 }
 
-/// Whether a name is like those of the driver's functions: `cuInit`, but not `cudaMalloc`.
+/// Whether a name has the form of the driver's functions: `cuInit`, but not `cudaMalloc`.
 fn is_of_driver(name: &CStr) -> bool {
     matches!(name.to_bytes(), [b'c', b'u', third, ..] if third.is_ascii_uppercase())
 }

@@ -1,6 +1,6 @@
-//! The CUDA driver among the loaded objects. It is kept loaded once the program asks for a function that is of it
-//! or may call it, by a call that takes the loader's lock itself. Until then its functions are looked for at each
-//! call, and nobody remembers them.
+//! The CUDA driver among the loaded objects. It is pinned (kept loaded) once the program looks up a
+//! function that is the driver's or may call it, in a call that takes the loader's lock anyway.
+//! Until then its functions are looked up at each call, and not cached.
 
 use core::{
     ffi::{CStr, c_int, c_void},
@@ -12,76 +12,76 @@ use crate::{
     libc,
 };
 
-/// Name of the driver.
+/// Library name of the driver.
 pub(crate) const NAME: &CStr = c"libcuda.so.1";
-/// A function that the driver has, and no other library.
+/// A function that only the driver has.
 pub(crate) const FUNCTION: &CStr = c"cuDriverGetVersion";
-/// Longest path of an object that is kept.
+/// Limit of the path of an object that is pinned.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Base of the driver that is kept, or 0.
+/// Base address of the pinned driver, or 0.
 static DRIVER: AtomicUsize = AtomicUsize::new(0);
-/// Base of a library that stands for the driver since the program began, or 0.
+/// Base address of a pinned library that has stood in for the driver since the program began, or 0.
 static STUB: AtomicUsize = AtomicUsize::new(0);
 /// See [`is_called`].
 static IS_CALLED: AtomicBool = AtomicBool::new(false);
-/// Thread that looks for a driver to keep, or 0.
-static KEEPER: AtomicUsize = AtomicUsize::new(0);
+/// Thread that is looking for a driver to pin, or 0.
+static PINNER: AtomicUsize = AtomicUsize::new(0);
 
 /// The driver, if it is loaded.
 pub(crate) fn find() -> Option<Object> {
     elf::named(NAME, FUNCTION, |driver| driver.symbol(FUNCTION).filter(|at| libc::is_loaded(*at)).map(|_| driver))
 }
 
-/// The driver, if it is kept.
-pub(crate) fn kept() -> Option<Object> {
-    find().filter(is_kept)
+/// The driver, if it is pinned.
+pub(crate) fn pinned() -> Option<Object> {
+    find().filter(is_pinned)
 }
 
-/// The driver's own function of a name, past the hooks.
+/// The driver's own function of a name, without its hook.
 pub(crate) fn function(name: &CStr) -> Option<*mut c_void> {
     find()?.symbol(name)
 }
 
-/// Whether an object stays loaded for the life of the process.
-pub(crate) fn is_kept(object: &Object) -> bool {
+/// Whether an object is pinned: it stays loaded for the life of the process.
+pub(crate) fn is_pinned(object: &Object) -> bool {
     [&DRIVER, &STUB].iter().any(|base| base.load(Ordering::Acquire) == object.base())
 }
 
-/// Notes that an export was called, and led to an object that is not kept.
+/// Notes that an export was called whose target is in an object that is not pinned.
 pub(crate) fn note_call() {
     IS_CALLED.store(true, Ordering::Relaxed);
 }
 
-/// Whether an export was called since the last look for a driver to keep, and led to an object that is not kept.
+/// Whether such an export was called since the last search for a driver to pin.
 pub(crate) fn is_called() -> bool {
     IS_CALLED.load(Ordering::Relaxed)
 }
 
-/// Whether no driver is kept yet.
-pub(crate) fn is_to_keep() -> bool {
+/// Whether no driver is pinned yet.
+pub(crate) fn is_unpinned() -> bool {
     DRIVER.load(Ordering::Acquire) == 0
 }
 
-/// Keeps the driver loaded for the life of the process, if it is loaded. Answers `true` once, when it is. Takes
-/// the loader's lock, and where the loader is at work in another thread, waits for it.
-pub(crate) fn keep() -> bool {
-    if !is_to_keep() {
+/// Pins the driver for the life of the process, if it is loaded. Returns true once, when it does.
+/// Takes the loader's lock, and waits for a load that is in progress in another thread.
+pub(crate) fn pin() -> bool {
+    if !is_unpinned() {
         return false;
     }
     IS_CALLED.store(false, Ordering::Relaxed);
     let thread = libc::own_thread().unwrap_or(0);
-    // A library that stands before the loader's functions may call dlsym in them.
-    if KEEPER.swap(thread, Ordering::Relaxed) == thread {
+    // A library that interposes the loader's functions may call `dlsym` in them.
+    if PINNER.swap(thread, Ordering::Relaxed) == thread {
         return false;
     }
-    let is_kept = find_and_keep();
-    let _ = KEEPER.compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
-    is_kept
+    let is_pinned = find_and_pin();
+    let _ = PINNER.compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
+    is_pinned
 }
 
 #[inline(never)]
-fn find_and_keep() -> bool {
+fn find_and_pin() -> bool {
     let mut path = [0; PATH_BYTES_MAX];
     let driver = elf::named(NAME, FUNCTION, |driver| {
         let text = libc::text(driver.path())?.to_bytes_with_nul();
@@ -89,30 +89,30 @@ fn find_and_keep() -> bool {
         Some(driver)
     });
     let path = CStr::from_bytes_until_nul(&path);
-    driver.zip(path.ok()).is_some_and(|(driver, path)| keep_object(&driver, path, &DRIVER))
+    driver.zip(path.ok()).is_some_and(|(driver, path)| pin_object(&driver, path, &DRIVER))
 }
 
-/// Keeps a driver that the program has a handle of, whatever its name. Answers whether it is kept. Takes the loader's
-/// lock.
-pub(crate) fn keep_found(driver: &Object) -> bool {
-    is_kept(driver) || libc::text(driver.path()).is_some_and(|path| keep_object(driver, path, &DRIVER))
+/// Pins a driver that the program has a handle of, whatever its name. Returns whether it is pinned.
+/// Takes the loader's lock.
+pub(crate) fn pin_found(driver: &Object) -> bool {
+    is_pinned(driver) || libc::text(driver.path()).is_some_and(|path| pin_object(driver, path, &DRIVER))
 }
 
-/// Keeps an object of the program's beginning, which leads to the driver or is it.
-pub(crate) fn keep_stub(object: &Object) {
+/// Pins an object that the program started with: the driver, or a library that leads to it.
+pub(crate) fn pin_stub(object: &Object) {
     if let Some(path) = libc::text(object.path()) {
-        keep_object(object, path, &STUB);
+        pin_object(object, path, &STUB);
     }
 }
 
-fn keep_object(object: &Object, path: &CStr, base: &AtomicUsize) -> bool {
+fn pin_object(object: &Object, path: &CStr, base: &AtomicUsize) -> bool {
     const LAZY_IF_LOADED: c_int = 1 | 4;
     let is_open = libc::dlopen(path, LAZY_IF_LOADED).is_some();
     libc::forget_error();
-    // What is open may be loaded since, elsewhere.
-    let is_kept = is_open && elf::with_path(object.base(), path).is_some();
-    if is_kept {
+    // The library opened may be another one, loaded elsewhere since.
+    let is_pinned = is_open && elf::with_path(object.base(), path).is_some();
+    if is_pinned {
         base.store(object.base(), Ordering::Release);
     }
-    is_kept
+    is_pinned
 }

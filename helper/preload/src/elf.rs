@@ -1,5 +1,5 @@
-//! Symbols of loaded objects, found in their own tables: those of the ELF specification, and the hash
-//! table in GNU's form or in that of the specification.
+//! Symbols of loaded objects, found in their ELF tables, with the GNU hash table or that of the
+//! specification.
 
 #![expect(unsafe_code, reason = "reads the tables of loaded libraries")]
 
@@ -17,7 +17,7 @@ struct Info {
     header_count: u16,
 }
 
-/// `link_map`, its first fields: what the handle of a library leads to.
+/// `link_map`, its first fields: the target of a library's handle.
 #[repr(C)]
 struct Opened {
     base: usize,
@@ -60,28 +60,28 @@ const TAG_STRINGS: usize = 5;
 const TAG_SYMBOLS: usize = 6;
 const TAG_NAME: usize = 14;
 const TAG_GNU_HASH: usize = 0x6fff_fef5;
-/// Kind of a `Symbol`, among its information: a function that returns the function.
+/// Mask of a `Symbol`'s type in `info`, and the type of an indirect function (`STT_GNU_IFUNC`).
 const KIND: u8 = 0xf;
 const INDIRECT: u8 = 10;
 
 unsafe extern "C" {
-    // In each version of the C library. Calls back with each loaded object until an answer is not 0. It
-    // holds the lock of the loader's list of objects, which the loader takes to change that list, but does
-    // not hold while constructors and destructors run.
+    // In each version of the C library. Calls back with each loaded object until a result is not 0.
+    // Holds the lock of the loader's list of objects, which the loader takes to change that list,
+    // but does not hold while constructors and destructors run.
     fn dl_iterate_phdr(
         callback: unsafe extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
         search: *mut c_void,
     ) -> c_int;
 }
 
-/// Symbol of another object than one's own.
+/// Symbol of an object other than this library's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Of the first object after one's own that has it, in the order in which they were loaded. That is
-    /// what a program gets that is linked to it, without one's own.
+    /// Of the first object after the own one, in load order. A program that is linked to the symbol
+    /// would get this one without the own object.
     After(*mut c_void),
-    /// Of the first object before one's own that has it, where none after it does: one's own was
-    /// loaded into a process that had begun.
+    /// Of the first object before the own one, if none after it has the symbol: the own object was
+    /// loaded into a running process.
     Before(*mut c_void),
 }
 
@@ -93,7 +93,7 @@ impl Next {
     }
 }
 
-/// Definition of a symbol that comes next to that of the object with the address `own`.
+/// Next definition of a symbol after that of the object with the address `own`, or else before it.
 pub(crate) fn next(own: usize, name: &CStr) -> Option<Next> {
     let mut is_after = false;
     let mut before = None;
@@ -112,8 +112,8 @@ pub(crate) fn next(own: usize, name: &CStr) -> Option<Next> {
     after.or(before)
 }
 
-/// First definition of a symbol in the order in which objects were loaded, but for the object with the address
-/// `own`, and the kernel's, which programs do not find.
+/// First definition of a symbol in load order, except in the object with the address `own`, and in
+/// the kernel's (vDSO), which programs do not search.
 pub(crate) fn first(own: usize, name: &CStr) -> Option<*mut c_void> {
     const OF_KERNEL: &CStr = c"linux-vdso.so.1";
     search(|info| {
@@ -132,26 +132,26 @@ pub(crate) fn is_before(own: usize, name: &CStr) -> bool {
     first.unwrap_or(false)
 }
 
-/// Whether an address is of the program itself, the first object.
+/// Whether an address is in the program itself, the first object.
 pub(crate) fn is_of_program(address: usize) -> bool {
     search(|info| Some(info.contains(address))).unwrap_or(false)
 }
 
-/// Whether the handle of a library is of one that has this name, or is linked to one that has. Without a lock.
+/// Whether a handle's library has this name, or is linked to one that has. Takes no lock.
 ///
 /// # Safety
-/// It is a handle of `dlopen`, and not closed.
+/// The handle is null, or was returned by `dlopen` and is not closed.
 pub(crate) unsafe fn leads_to(handle: *mut c_void, name: &CStr) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the handle is null or open.
     let Some(opened) = (unsafe { handle.cast::<Opened>().as_ref() }) else { return false };
-    // SAFETY: the loader has put the address of the dynamic section there.
+    // SAFETY: the loader has stored the address of the dynamic section there.
     let object = unsafe { Object::new(opened.base, opened.dynamic, opened.path) };
-    // SAFETY: as above.
+    // SAFETY: the loader has stored the address of the dynamic section there.
     object.is_some_and(|object| object.is_named(name) || unsafe { object.needs(opened.dynamic, name) })
 }
 
-/// Object that has this name, in its file's or in its own tables, and this symbol; `look` sees it while
-/// nobody unloads it.
+/// Object with this symbol and this name, of its file or in its tables. It cannot be unloaded while
+/// `look` runs.
 pub(crate) fn named<T>(name: &CStr, symbol: &CStr, mut look: impl FnMut(Object) -> Option<T>) -> Option<T> {
     search(|info| {
         let object = info.object().filter(|object| object.is_named(name) && object.symbol(symbol).is_some());
@@ -159,17 +159,17 @@ pub(crate) fn named<T>(name: &CStr, symbol: &CStr, mut look: impl FnMut(Object) 
     })
 }
 
-/// Object of a base, if it has this path.
+/// Object at a base address, if it has this path.
 pub(crate) fn with_path(base: usize, path: &CStr) -> Option<Object> {
     search(|info| info.object().filter(|object| object.base == base && object.has_path(path)))
 }
 
-/// Object that has an address.
+/// Object that contains an address.
 pub(crate) fn object_of(address: usize) -> Option<Object> {
     search(|info| if info.contains(address) { info.object() } else { None })
 }
 
-/// Searches the loaded objects, in the order in which they were loaded.
+/// Searches the loaded objects in load order.
 fn search<T, F: FnMut(&Info) -> Option<T>>(look: F) -> Option<T> {
     struct Search<T, F> {
         look: F,
@@ -180,25 +180,26 @@ fn search<T, F: FnMut(&Info) -> Option<T>>(look: F) -> Option<T> {
         _: usize,
         search: *mut c_void,
     ) -> c_int {
-        // SAFETY: dl_iterate_phdr passes an object.
+        // SAFETY: `dl_iterate_phdr` passes a valid object.
         let Some(info) = (unsafe { info.as_ref() }) else { return 0 };
-        // SAFETY: it passes what it was given below.
+        // SAFETY: `dl_iterate_phdr` passes on the pointer to the `Search` below.
         let Some(search) = (unsafe { search.cast::<Search<T, F>>().as_mut() }) else { return 0 };
         search.found = (search.look)(info);
         search.found.is_some().into()
     }
     let mut search = Search { look, found: None };
-    // SAFETY: the callback is of the type that the C library demands, and gets this search.
+    // SAFETY: the callback has the type that the C library requires, and gets a pointer to this
+    // search.
     unsafe { dl_iterate_phdr(each::<T, F>, (&raw mut search).cast()) };
     search.found
 }
 
-/// What lies at an address of a loaded library.
+/// Value at an address in a loaded library.
 ///
 /// # Safety
-/// The library has a `T` there.
+/// The library has a `T` at this address.
 unsafe fn at<T: Copy>(address: usize) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that a `T` is at this address.
     unsafe { (address as *const T).read_unaligned() }
 }
 
@@ -227,18 +228,18 @@ impl Info {
 /// Entries of a dynamic section: tags and values.
 ///
 /// # Safety
-/// The section is there, as long as the entries are read.
+/// The section exists while the entries are read.
 unsafe fn entries(dynamic: usize) -> impl Iterator<Item = [usize; 2]> {
-    // SAFETY: entries go on until the last tag.
+    // SAFETY: the entries extend to the final tag.
     (0..).map(move |entry| unsafe { at::<[usize; 2]>(dynamic + entry * 16) }).take_while(|[tag, _]| *tag != TAG_END)
 }
 
-/// Hash of a name, of the GNU hash table.
+/// Hash of a name, for the GNU hash table.
 fn gnu_hash(name: &CStr) -> u32 {
     name.to_bytes().iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add((*byte).into()))
 }
 
-/// Hash of a name, of the hash table of the specification.
+/// Hash of a name, for the hash table of the specification.
 fn hash(name: &CStr) -> u32 {
     name.to_bytes().iter().fold(0, |hash: u32, byte| {
         let hash = (hash << 4).wrapping_add((*byte).into());
@@ -246,12 +247,12 @@ fn hash(name: &CStr) -> u32 {
     })
 }
 
-/// Loaded object with symbols. Its tables are there until it is unloaded.
+/// Loaded object with symbols. Its tables exist until it is unloaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Object {
     base: usize,
     path: *const c_char,
-    /// Place of its own name among the strings.
+    /// Offset of its own name among the strings.
     name: Option<usize>,
     strings: usize,
     symbols: usize,
@@ -266,15 +267,15 @@ enum Hashes {
 }
 
 impl Object {
-    /// An object; `None` without tables.
+    /// Creates an object from its dynamic section; `None` without tables.
     ///
     /// # Safety
     /// The object's dynamic section is at this address.
     unsafe fn new(base: usize, dynamic: usize, path: *const c_char) -> Option<Self> {
         let (mut name, mut strings, mut symbols, mut gnu_hashes, mut hashes) = (None, None, None, None, None);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the dynamic section is at this address.
         for [tag, value] in unsafe { entries(dynamic) } {
-            // The loader has added the base to addresses; the kernel's own library keeps them as they were.
+            // The loader has added the base to addresses, but not in the vDSO.
             let address = Some(if value < base { value.wrapping_add(base) } else { value });
             match tag {
                 TAG_NAME => name = Some(value),
@@ -289,12 +290,12 @@ impl Object {
         Some(Self { base, path, name, strings: strings?, symbols: symbols?, hashes })
     }
 
-    /// Where the object lies; one that stays loaded has it for itself.
+    /// Base address, which is unique to an object that stays loaded.
     pub(crate) const fn base(&self) -> usize {
         self.base
     }
 
-    /// Path with which the object was loaded. It ends with the object.
+    /// Path with which the object was loaded. Valid until the object is unloaded.
     pub(crate) const fn path(&self) -> *const c_char {
         self.path
     }
@@ -309,13 +310,13 @@ impl Object {
     /// # Safety
     /// The object's dynamic section is at this address.
     unsafe fn needs(&self, dynamic: usize, name: &CStr) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the dynamic section is at this address.
         unsafe { entries(dynamic) }.any(|[tag, at]| tag == TAG_NEEDED && self.string(at) == name)
     }
 
-    /// Text at a place among the strings.
+    /// Text at an offset among the strings.
     fn string(&self, at: usize) -> &CStr {
-        // SAFETY: a text that ends with a zero.
+        // SAFETY: the strings have a zero-terminated text there.
         unsafe { CStr::from_ptr((self.strings + at) as *const c_char) }
     }
 
@@ -330,33 +331,34 @@ impl Object {
         path.to_bytes().rsplit(|byte| *byte == b'/').next()
     }
 
-    /// Symbol that the object defines; `None` if it does not, or leaves the choice to a function.
+    /// Symbol that the object defines; `None` if it has none, or an indirect function.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
         let found = match self.hashes {
             // SAFETY: the table is of an object that is loaded.
             Hashes::Gnu(table) => unsafe { self.by_gnu_hash(table, name) },
-            // SAFETY: as above.
+            // SAFETY: the table is of an object that is loaded.
             Hashes::Specification(table) => unsafe { self.by_hash(table, name) },
         };
         (!found.is_null()).then_some(found)
     }
 
-    /// Symbol with a number, if it has this name and is defined, by an address; else null.
+    /// Address of a symbol by its number, if it has this name and is defined by an address;
+    /// otherwise null.
     ///
     /// # Safety
-    /// The object has strings, and a symbol of this number.
+    /// The object has strings, and a symbol with this number.
     unsafe fn defined(&self, number: usize, name: &CStr) -> *mut c_void {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the object has a symbol with this number.
         let Symbol { name: at_name, info, section, value, .. } =
             unsafe { ((self.symbols + number * size_of::<Symbol>()) as *const Symbol).read_unaligned() };
         let is_it = section != 0 && info & KIND != INDIRECT && self.string(at_name as usize) == name;
         if is_it { self.base.wrapping_add(value) as *mut c_void } else { null_mut() }
     }
 
-    /// Symbol by the GNU hash table.
+    /// Finds a symbol by the GNU hash table.
     ///
     /// # Safety
-    /// The object's hash table of this kind is there.
+    /// The object has a hash table of this kind at this address.
     unsafe fn by_gnu_hash(&self, table: usize, name: &CStr) -> *mut c_void {
         // SAFETY: the table begins with four numbers.
         let [buckets, first, bloom_words, _] = unsafe { at::<[u32; 4]>(table) }.map(|number| number as usize);
@@ -366,16 +368,17 @@ impl Object {
         let hash = gnu_hash(name);
         let bucket_begin = table + 16 + bloom_words * 8;
         let chain_begin = bucket_begin + buckets * 4;
-        // SAFETY: a bucket for each remainder.
+        // SAFETY: the table has a bucket for each remainder.
         let mut number = unsafe { at::<u32>(bucket_begin + hash as usize % buckets * 4) } as usize;
         if number < first {
             return null_mut();
         }
         loop {
-            // SAFETY: a hash for each symbol of the bucket; the last one's lowest bit is set.
+            // SAFETY: the table has a hash for each symbol of the bucket; the last one's lowest bit
+            // is set.
             let chained = unsafe { at::<u32>(chain_begin + (number - first) * 4) };
             if chained | 1 == hash | 1 {
-                // SAFETY: the symbol of that number is there.
+                // SAFETY: the object has a symbol with this number.
                 let found = unsafe { self.defined(number, name) };
                 if !found.is_null() {
                     return found;
@@ -388,10 +391,10 @@ impl Object {
         }
     }
 
-    /// Symbol by the hash table of the specification.
+    /// Finds a symbol by the hash table of the specification.
     ///
     /// # Safety
-    /// The object's hash table of this kind is there.
+    /// The object has a hash table of this kind at this address.
     unsafe fn by_hash(&self, table: usize, name: &CStr) -> *mut c_void {
         // SAFETY: the table begins with two numbers.
         let [buckets, chained] = unsafe { at::<[u32; 2]>(table) }.map(|number| number as usize);
@@ -400,16 +403,16 @@ impl Object {
         }
         let bucket_begin = table + 8;
         let chain_begin = bucket_begin + buckets * 4;
-        // SAFETY: a bucket for each remainder.
+        // SAFETY: the table has a bucket for each remainder.
         let mut number = unsafe { at::<u32>(bucket_begin + hash(name) as usize % buckets * 4) } as usize;
         // Symbol 0 ends a chain.
         while number != 0 && number < chained {
-            // SAFETY: the table has the next one of each symbol.
+            // SAFETY: a chain has only numbers of symbols.
             let found = unsafe { self.defined(number, name) };
             if !found.is_null() {
                 return found;
             }
-            // SAFETY: as above.
+            // SAFETY: the table has the successor of each symbol in its chain.
             number = unsafe { at::<u32>(chain_begin + number * 4) } as usize;
         }
         null_mut()
@@ -432,7 +435,7 @@ mod tests {
         for (style, name) in [("gnu", c"uvmd_test_gnu"), ("sysv", c"uvmd_test_sysv")] {
             let library = folder.path().join(format!("{style}.so"));
             let source = library.with_extension("c");
-            // Others share its buckets.
+            // Other symbols share its buckets.
             let other = |number| format!("int other{number}(void) {{ return {number}; }}\n");
             let others: String = (0..50).map(other).collect();
             fs::write(&source, format!("{others}int {}(void) {{ return 7; }}\n", name.to_str().unwrap())).unwrap();
@@ -440,12 +443,12 @@ mod tests {
             let flags = ["-shared", "-fPIC", &format!("-Wl,--hash-style={style}"), "-o"];
             assert!(compiler.args(flags).args([&library, &source]).status().unwrap().success());
             let path = CString::new(library.to_str().unwrap()).unwrap();
-            // SAFETY: a path that ends with a zero; 2 is RTLD_NOW.
+            // SAFETY: the path ends with a zero; 2 is RTLD_NOW.
             assert!(!unsafe { dlopen(path.as_ptr(), 2) }.is_null());
             let own = symbols_are_found_by_either_hash_table as fn() as usize;
             let found = next(own, name).unwrap();
             assert!(matches!(found, Next::After(_)));
-            // SAFETY: the function of this type above.
+            // SAFETY: the function has this type in the source above.
             let function: extern "C" fn() -> c_int = unsafe { core::mem::transmute(found.address()) };
             assert_eq!(function(), 7);
             assert_eq!(next(own, c"uvmd_test_nothing"), None);
@@ -454,7 +457,7 @@ mod tests {
 
     #[test]
     fn handle_leads_to_its_library_and_to_those_that_one_is_linked_to() {
-        // SAFETY: a path that ends with a zero; 2 is RTLD_NOW.
+        // SAFETY: the path ends with a zero; 2 is RTLD_NOW.
         let library = unsafe { dlopen(c"libm.so.6".as_ptr(), 2) };
         assert!(!library.is_null());
         for (handle, name, expected) in [
@@ -463,7 +466,7 @@ mod tests {
             (library, c"libcuda.so.1", false),
             (null_mut(), c"libc.so.6", false),
         ] {
-            // SAFETY: null, or open.
+            // SAFETY: the handle is null or open.
             assert_eq!(unsafe { leads_to(handle, name) }, expected, "{name:?}");
         }
     }

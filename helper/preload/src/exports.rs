@@ -1,6 +1,6 @@
-//! The driver's functions under their own names. A program that is linked to the driver finds these
-//! first; each finds the definition that the program would have had without this library when it is first
-//! called, and if that is the driver's, its hook.
+//! The driver's functions under their own names. A program that is linked to the driver binds to
+//! these first. At its first call, each finds the definition that the program would have without
+//! this library, and uses its hook if that is the driver's.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
@@ -20,10 +20,10 @@ use crate::{
     stage::{self, Replaced},
 };
 
-/// Function that a program is linked to. The entry reads its first field.
+/// Function that a program is linked to. The assembly entry reads the first field.
 #[repr(C)]
 struct Export {
-    /// What a call goes to; null until it is found in an object that is kept.
+    /// Target of calls; null until it is found in a pinned object.
     target: AtomicPtr<c_void>,
     name: &'static CStr,
 }
@@ -36,28 +36,28 @@ const fn text(name: &'static str) -> &'static CStr {
     }
 }
 
-/// Answers `CUDA_ERROR_STUB_LIBRARY`: there is no driver.
+/// Returns `CUDA_ERROR_STUB_LIBRARY`, without a driver.
 extern "C" fn no_driver() -> c_int {
     34
 }
 
-/// Turns in which a call lets other threads run while one of them starts the second stage, and the time
-/// of each.
+/// Limit of the sleeps of a call that waits for a thread to start the second stage, and the time of
+/// each: 1 s in all.
 const TURNS_MAX: u32 = 20_000;
 const TURN_NS: u64 = 50_000;
 
-/// Target of the first calls of an export. Takes no lock that the loader holds while constructors and
-/// destructors run: one of them may wait for this call.
+/// Finds the target at the first calls of an export. Takes no lock that the loader holds while
+/// constructors and destructors run, as one of those may wait for this call.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
     prepare_early();
     find(export).unwrap_or(no_driver as *mut c_void)
 }
 
-/// Finds what a call of an export goes to. Only if that is of an object that stays loaded, it is remembered, and may
-/// be a hook. Of one that is not relocated yet, nothing is called: only a weak reference leads there.
+/// Finds the target of an export. It is cached, and may be a hook, only if it is in a pinned
+/// object. A target that is not relocated yet is not called: only a weak reference leads there.
 fn find(export: &Export) -> Option<*mut c_void> {
     let function = next(export.name).filter(|function| libc::is_loaded(*function))?;
-    if !elf::object_of(function as usize).is_some_and(|object| driver::is_kept(&object)) {
+    if !elf::object_of(function as usize).is_some_and(|object| driver::is_pinned(&object)) {
         driver::note_call();
         return Some(function);
     }
@@ -66,11 +66,11 @@ fn find(export: &Export) -> Option<*mut c_void> {
     Some(found)
 }
 
-/// Hook of a function, or the function itself without one. Waits for a thread that is starting the second
-/// stage.
+/// Hook of a function, or the function itself without one. Waits for a thread that is starting the
+/// second stage.
 fn replaced(function: *mut c_void) -> *mut c_void {
     for _ in 0..TURNS_MAX {
-        match stage::replace(function, driver::kept) {
+        match stage::replace(function, driver::pinned) {
             Replaced::By(found) => return found,
             Replaced::Starting => futex::sleep(TURN_NS),
         }
@@ -79,23 +79,25 @@ fn replaced(function: *mut c_void) -> *mut c_void {
     function
 }
 
-/// Once the driver is loaded: keeps it loaded, and finds what all exports go to, so that no call has to. That
-/// starts the second stage. Takes the loader's lock.
+/// Once the driver is loaded, pins it and finds the targets of all exports, so that no call has to.
+/// That starts the second stage. Takes the loader's lock.
 pub(crate) fn prepare() {
-    if stage::is_at_load() && driver::keep() {
+    if stage::is_at_load() && driver::pin() {
         find_all();
     }
 }
 
-/// As [`prepare`], for what a new process begins with: the driver, or a library that stands for it.
+/// As [`prepare`], for the object that a new process began with: the driver, or a library that
+/// stands in for it.
 pub(crate) fn prepare_process() {
     let Some(first) = next(c"cuInit").and_then(|function| elf::object_of(function as usize)) else { return };
-    driver::keep_stub(&first);
-    driver::keep();
+    driver::pin_stub(&first);
+    driver::pin();
     find_all();
 }
 
-/// As [`prepare_process`], for a constructor that comes before the loader has called this library.
+/// As [`prepare_process`], for a constructor that runs before the loader has initialised this
+/// library.
 pub(crate) fn prepare_early() {
     if stage::load_before_constructors() {
         prepare_process();
@@ -108,12 +110,12 @@ fn find_all() {
     }
 }
 
-/// An address of this library.
+/// An address in this library.
 fn own() -> usize {
     (&raw const EXPORTS) as usize
 }
 
-/// Definition of a name that the program has without this library.
+/// Definition of a name that the program would have without this library.
 pub(crate) fn next(name: &CStr) -> Option<*mut c_void> {
     elf::next(own(), name).map(Next::address)
 }
@@ -126,7 +128,7 @@ pub(crate) fn named(name: &CStr) -> Option<*mut c_void> {
 
 macro_rules! exports {
     ($($name:ident)*) => {
-        /// All of them, by name.
+        /// All exports, by name.
         static EXPORTS: &[(&Export, unsafe extern "C" fn())] = &[$((&exported::$name, $name)),*];
 
         #[expect(non_upper_case_globals, reason = "the names of the driver")]
@@ -142,7 +144,7 @@ macro_rules! exports {
         }
 
         $(
-            // expect cannot stand at a naked function.
+            // A naked function does not accept `expect`.
             #[allow(non_snake_case, reason = "the name of the driver")]
             #[doc = concat!("`", stringify!($name), "` of cuda.h.\n\n# Safety\nAs the driver's.")]
             #[unsafe(naked)]

@@ -1,21 +1,22 @@
-//! First stage of the helper: what `LD_PRELOAD` loads into every program, and nothing in most of
-//! them but a function between the program and `dlsym`.
+//! First stage of the helper: the library that `LD_PRELOAD` loads into every program. In most
+//! programs it does nothing but interpose `dlsym`.
 //!
 //! It depends on no library and on no version of the C library, so that it loads wherever the
-//! program does. With `UVMD_HELPER=record` it loads the second stage (crate `hooks`) as it is loaded
-//! itself, from the folder in which it lies. Only where a program finds the CUDA driver does it start it,
-//! and give out hooks in place of the driver's functions. Without the second stage, or without
-//! `UVMD_HELPER=record`, all stays as it is.
+//! program does. With `UVMD_HELPER=record` it loads the second stage (crate `hooks`) from its own
+//! folder when it is loaded itself. It starts the second stage, and hands out hooks in place of the
+//! driver's functions, only once a program finds the CUDA driver. Without the second stage, or
+//! without `UVMD_HELPER=record`, nothing is replaced.
 //!
-//! * [`dlsym`]: functions by name, as programs with `dlopen` find the driver's
+//! * [`dlsym`]: function lookup, as programs that `dlopen` the driver do it
 //! * [`driver`]: the driver among the loaded libraries
 //! * [`elf`]: symbols of loaded libraries
 //! * [`libc`]: functions of the C library, and its own `dlsym`
-//! * [`load`]: what is done before the program begins; [`origin`]: what the process began with
-//! * [`sandbox`]: filters of system calls that the program installs; [`permission`]: those under which
+//! * [`load`]: initialisation before the program begins; [`origin`]: state of the process at its
+//!   begin
+//! * [`sandbox`]: system call filters that the program installs; [`permission`]: those under which
 //!   nothing is loaded
 //! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
-//! * [`registers`]: arguments of a function, saved while another one is called first
+//! * [`registers`]: argument registers, saved while another function is called first
 //! * [`allocator`]: managed memory for PyTorch
 //! * [`stage`]: loads the second stage, and starts it, once
 

@@ -20,14 +20,14 @@ pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// `_dl_find_object` of glibc 2.35 and later; null elsewhere.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Finds the C library's `dlsym`. Before glibc 2.34 it is in a library that may be loaded later on.
+/// Finds the C library's `dlsym`. Before glibc 2.34 it is in a library that may be loaded later.
 pub(crate) extern "C" fn find_dlsym() -> *mut c_void {
     let found = next_dlsym().map_or(null_mut(), Next::address);
     DLSYM.store(found, Ordering::Relaxed);
     found
 }
 
-/// The definition of `dlsym` that comes next to this library's.
+/// The next definition of `dlsym` after this library's, or else before it.
 pub(crate) fn next_dlsym() -> Option<Next> {
     elf::next((&raw const DLSYM) as usize, c"dlsym")
 }
@@ -42,25 +42,25 @@ pub(crate) fn dlsym() -> Option<Dlsym> {
     (!address.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlsym>(address) })
 }
 
-/// Function of the process by name, found without a lock that the loader holds while constructors and
-/// destructors run.
+/// Function of the process by name, found without a lock that the loader holds while constructors
+/// and destructors run.
 ///
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
 unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
     let function = elf::first((&raw const DLSYM) as usize, name)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `F` is the function's type.
     Some(unsafe { transmute_copy(&function) })
 }
 
-/// Opens a library; `None` if that fails. For libraries that run nothing when they are loaded, or
-/// are loaded already. It takes the loader's lock: a call of the driver must not.
+/// Opens a library; `None` if that fails. Only for libraries that run no code when loaded, or are
+/// already loaded. Takes the loader's lock, which a call of the driver must not.
 pub(crate) fn dlopen(path: &CStr, flags: c_int) -> Option<*mut c_void> {
     type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-    // SAFETY: of dlfcn.h.
+    // SAFETY: the type is that of dlfcn.h.
     let dlopen: Dlopen = unsafe { named(c"dlopen") }?;
-    // SAFETY: a path that ends with a zero.
+    // SAFETY: the path ends with a zero.
     let library = unsafe { dlopen(path.as_ptr(), flags) };
     (!library.is_null()).then_some(library)
 }
@@ -71,55 +71,56 @@ pub(crate) fn find_object_search() {
     FIND_OBJECT.store(found, Ordering::Relaxed);
 }
 
-/// Whether the object of an address is relocated, and its `dlopen` cannot fail any more; constructors may be
-/// yet to run. Without a lock. `true` where the C library does not report it.
+/// Whether the object of an address is relocated, so that its `dlopen` can no longer fail;
+/// constructors may not have run. Takes no lock. True if the C library does not report it.
 pub(crate) fn is_loaded(address: *mut c_void) -> bool {
     type Search = unsafe extern "C" fn(*mut c_void, *mut [usize; ANSWER_WORDS]) -> c_int;
-    /// `struct dl_find_object` has 12.
+    /// `struct dl_find_object` has 12 words.
     const ANSWER_WORDS: usize = 32;
     let search = FIND_OBJECT.load(Ordering::Relaxed);
     if search.is_null() {
         return true;
     }
-    // SAFETY: of dlfcn.h.
+    // SAFETY: the type is that of dlfcn.h.
     let search = unsafe { transmute::<*mut c_void, Search>(search) };
     let mut answer = [0; ANSWER_WORDS];
-    // SAFETY: takes any address, and has room for its answer.
+    // SAFETY: takes any address, and the result has room.
     unsafe { search(address, &raw mut answer) == 0 }
 }
 
-/// Forgets the error of a search of ours: the program's own succeeded, and `dlerror` must say so.
+/// Clears the error of a search of the helper's: the program's own search succeeded, and `dlerror`
+/// must say so.
 pub(crate) fn forget_error() {
     type Dlerror = unsafe extern "C" fn() -> *const c_char;
-    // SAFETY: of dlfcn.h.
+    // SAFETY: the type is that of dlfcn.h.
     if let Some(dlerror) = unsafe { named::<Dlerror>(c"dlerror") } {
         // SAFETY: takes no arguments.
         unsafe { dlerror() };
     }
 }
 
-/// The calling thread, as `pthread_self` names it.
+/// The calling thread, as a `pthread_t`.
 pub(crate) fn own_thread() -> Option<usize> {
     type Own = unsafe extern "C" fn() -> usize;
-    // SAFETY: of pthread.h.
+    // SAFETY: the type is that of pthread.h.
     let own: Own = unsafe { named(c"pthread_self") }?;
     // SAFETY: takes no arguments.
     Some(unsafe { own() })
 }
 
-/// Variable of the environment.
+/// Value of an environment variable.
 pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
     type Getenv = unsafe extern "C" fn(*const c_char) -> *const c_char;
-    // SAFETY: of stdlib.h.
+    // SAFETY: the type is that of stdlib.h.
     let getenv: Getenv = unsafe { named(c"getenv") }?;
-    // SAFETY: a name that ends with a zero.
+    // SAFETY: the name ends with a zero.
     let value = unsafe { getenv(name.as_ptr()) };
     text(value)
 }
 
-/// Text of the C library's or the loader's.
+/// Text of the C library's or the loader's; `None` at null.
 pub(crate) fn text(text: *const c_char) -> Option<&'static CStr> {
-    // SAFETY: it ends with a zero, if it is there.
+    // SAFETY: it is not null, and ends with a zero.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 

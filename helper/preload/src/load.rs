@@ -1,8 +1,8 @@
-//! What is done when this library is loaded, as a rule before the program begins.
+//! Initialisation of this library, normally before the program begins.
 //!
-//! What takes the loader's lock is done here, in `dlsym`, in `uvmd_malloc`, or before the first call of a
-//! constructor; no later call of the driver takes it. `dlopen` and `dlclose` hold it while constructors and
-//! destructors run, which may wait for a thread that calls the driver.
+//! The loader's lock is taken only here, in `dlsym`, in `uvmd_malloc`, or before the first call of
+//! a constructor, and never in a later call of the driver. `dlopen` and `dlclose` hold it while
+//! constructors and destructors run, which may wait for a thread that calls the driver.
 
 use crate::{elf::Next, exports, libc, origin, sandbox, stage};
 
@@ -11,14 +11,14 @@ extern "C" fn at_load() {
     sandbox::find();
     libc::find_dlsym();
     libc::find_object_search();
-    // Where the C library comes after this one, the loader makes the process, in its first thread.
-    // Elsewhere the program loads this library, whatever its thread.
+    // If the C library comes after this one, the loader is creating the process, in its first
+    // thread. Otherwise the program loads this library, in any thread.
     let is_process_new = matches!(libc::next_dlsym(), Some(Next::After(_)));
     if is_process_new {
         origin::set_first_thread(libc::own_thread());
     }
     stage::load(is_process_new);
-    // A program that is linked to the driver may forbid anything before it first calls it.
+    // A program that is linked to the driver may install filters before its first call of it.
     if is_process_new {
         exports::prepare_process();
     } else {
@@ -26,7 +26,7 @@ extern "C" fn at_load() {
     }
 }
 
-/// Before the program begins, and has threads.
+/// Runs before the program begins, and before it has threads.
 #[cfg(feature = "injected")]
 #[expect(unsafe_code, reason = "a section that the loader reads")]
 #[used]

@@ -1,25 +1,26 @@
-//! What the process began with.
+//! State of the process at its begin.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Filters of system calls; [`UNKNOWN`] while the helper is off, or where the kernel reports none.
+/// Count of system call filters; [`UNKNOWN`] while the helper is off, or if the kernel does not
+/// report it.
 static FILTERS: AtomicU64 = AtomicU64::new(UNKNOWN);
 const UNKNOWN: u64 = u64::MAX;
 
-/// The first thread, as `pthread_self` names it, or 0.
+/// The first thread, as a `pthread_t`, or 0.
 static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
 
-/// Filters of system calls; `None` if they are not known.
+/// Count of system call filters; `None` if unknown.
 pub(crate) fn filters() -> Option<u64> {
     Some(FILTERS.load(Ordering::Relaxed)).filter(|filters| *filters != UNKNOWN)
 }
 
-/// Sets the filters.
+/// Sets the count of filters.
 pub(crate) fn set_filters(filters: Option<u64>) {
     FILTERS.store(filters.unwrap_or(UNKNOWN), Ordering::Relaxed);
 }
 
-/// The first thread; 0 if it is not known.
+/// The first thread; 0 if unknown.
 pub(crate) fn first_thread() -> usize {
     FIRST_THREAD.load(Ordering::Relaxed)
 }

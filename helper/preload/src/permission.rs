@@ -1,7 +1,7 @@
-//! Filters of system calls (seccomp). One may end the process for a call of the helper's, or run a
-//! SIGSYS handler of the program's; what a filter permits cannot be queried. So the second stage is loaded
-//! and started only if there is no filter, or if all filters were there when the process began, and are no more than
-//! the operator admits.
+//! Permission under system call filters (seccomp). A filter may kill the process for a call of the
+//! helper's, or run a SIGSYS handler of the program's, and what it permits cannot be queried. So
+//! the second stage is loaded and started only without filters, or if all filters were there when
+//! the process began, and are no more than the operator admits.
 
 use core::{
     ffi::CStr,
@@ -12,21 +12,21 @@ use syscalls::{filter, text};
 
 use crate::{libc, origin, sandbox};
 
-/// Variable of the environment: number of filters of the environment that the operator has checked, as the
-/// one that a container runtime installs.
+/// Environment variable: number of inherited filters that the operator has checked, such as the one
+/// that a container runtime installs.
 const VARIABLE: &CStr = c"UVMD_HELPER_FILTERS";
 
-/// Filters that the operator admits, once it is asked at load.
+/// Number of filters that the operator admits, read at load.
 static ADMITTED: AtomicU64 = AtomicU64::new(0);
 
-/// Filters that the operator admits; 0 without the variable, or with a value that is no number.
+/// Number of filters that the operator admits; 0 if the variable is missing or not a number.
 fn admitted_filters() -> u64 {
     let value = libc::environment(VARIABLE).map(CStr::to_bytes).unwrap_or_default();
     if value.iter().all(u8::is_ascii_digit) { text::number(value).unwrap_or(0) } else { 0 }
 }
 
-/// Whether the second stage may be loaded, as this library is. Where the process is new, the filters of now are
-/// those that it began with.
+/// Whether the second stage may be loaded together with this library. In a new process, the present
+/// filters are recorded as those that it began with.
 pub(crate) fn is_given_at_load(is_process_new: bool) -> bool {
     if sandbox::IS_REQUESTED.load(Ordering::Relaxed) {
         return false;
@@ -39,14 +39,15 @@ pub(crate) fn is_given_at_load(is_process_new: bool) -> bool {
     is_given_under(filters, origin::filters(), admitted)
 }
 
-/// Whether the second stage may be started by this thread.
+/// Whether this thread may start the second stage.
 pub(crate) fn is_given() -> bool {
     !sandbox::IS_REQUESTED.load(Ordering::Relaxed)
         && is_given_under(filter::count(), origin::filters(), ADMITTED.load(Ordering::Relaxed))
 }
 
-/// Under these filters of now and of the process's begin. A program's own filters are never admitted: the
-/// operator speaks of those that a process begins with.
+/// Whether the present filters permit it, given those at the process's begin. Filters that the
+/// program installed are never admitted: the operator vouches only for those that the process began
+/// with.
 fn is_given_under(now: Option<u64>, at_load: Option<u64>, admitted: u64) -> bool {
     now == Some(0) || (now.is_some() && now == at_load && now <= Some(admitted))
 }

@@ -1,7 +1,7 @@
-//! Registers of a function's arguments around a call that is made before the function itself begins.
+//! Argument registers of a function, around a call that is made before the function begins.
 
-/// Saves all registers of integer arguments, and aligns the stack for a call. Registers of vectors are not
-/// saved: none of the functions has such an argument.
+/// Saves all integer argument registers, and aligns the stack for a call. Vector registers are not
+/// saved, as none of the functions has a vector argument.
 macro_rules! save {
     () => {
         "push rdi
@@ -14,7 +14,7 @@ macro_rules! save {
     };
 }
 
-/// Restores what [`save`] has saved.
+/// Restores the registers that [`save`] has saved.
 macro_rules! restore {
     () => {
         "add rsp, 8

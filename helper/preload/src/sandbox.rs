@@ -1,9 +1,9 @@
-//! Filters of system calls (seccomp) that the program installs itself, seen where it has the C library do
-//! so. From then on, even to ask the kernel whether there is a filter may end the process.
+//! System call filters (seccomp) that the program installs itself through the C library. After
+//! that, even a query for filters may kill the process.
 //!
-//! `prctl` and `syscall` note such a request, and jump to the C library's.
-//! A child of `vfork` that asks for one before it executes another program does so in its parent's memory: the
-//! helper then holds back in the parent, too.
+//! `prctl` and `syscall` note such a request, and jump to the C library's. A `vfork` child that
+//! requests a filter before it executes another program does so in its parent's memory: then the
+//! helper is inactive in the parent, too.
 
 #![expect(unsafe_code, reason = "functions of the C library's ABI")]
 
@@ -19,20 +19,22 @@ use crate::{
     registers,
 };
 
-/// Whether the program has asked for a filter, or for the state that one takes. In its children, too.
+/// Whether the program has requested a filter, or the state that one requires. Inherited by its
+/// children.
 pub(crate) static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Of `linux/prctl.h`: a filter, and that no privileges can be gained, which an unprivileged one takes.
+/// `PR_SET_SECCOMP` and `PR_SET_NO_NEW_PRIVS` of `linux/prctl.h`: a filter, and the loss of the
+/// right to gain privileges, which an unprivileged filter requires.
 const SET_SECCOMP: c_int = 22;
 const SET_NO_NEW_PRIVILEGES: c_int = 38;
 /// Numbers of x86-64.
 const NUMBER_PRCTL: c_long = 157;
 const NUMBER_SECCOMP: c_long = 317;
 
-/// Finds the C library's, before anybody calls them as a rule.
+/// Finds the C library's functions, normally before their first call.
 pub(crate) fn find() {
     for (name, function) in [(c"prctl", &PRCTL), (c"syscall", &SYSCALL)] {
         find_one(name, function);
@@ -45,7 +47,7 @@ fn find_one(name: &CStr, function: &AtomicPtr<c_void>) -> *mut c_void {
     found
 }
 
-/// In place of a function that no object has, which nobody can call.
+/// Stands in for a function that no object defines, and that cannot be called.
 extern "C" fn fails() -> c_long {
     -1
 }
@@ -80,7 +82,7 @@ macro_rules! watched {
                 "call {find}",
                 registers::restore!(),
                 "mov r11, rax",
-                // Number of arguments that are vectors.
+                // Number of vector arguments.
                 "xor eax, eax",
                 "jmp r11",
                 find = sym $find,
@@ -105,27 +107,27 @@ mod tests {
         IS_REQUESTED.swap(false, Ordering::Relaxed)
     }
 
-    /// One test, as what is asked for is noted for the whole process.
+    /// A single test, as requests are noted for the whole process.
     #[test]
     fn requests_for_filters_are_noted_and_all_calls_are_made() {
         const GETPID: c_long = 39;
         const GET_SECCOMP: c_int = 21;
         find();
-        // SAFETY: of unistd.h, with all arguments.
+        // SAFETY: the type is that of unistd.h, with all arguments.
         let syscall = unsafe { core::mem::transmute::<*const (), Syscall>(syscall as *const ()) };
-        // SAFETY: of sys/prctl.h, with all arguments.
+        // SAFETY: the type is that of sys/prctl.h, with all arguments.
         let prctl = unsafe { core::mem::transmute::<*const (), Prctl>(prctl as *const ()) };
         let (no_filter, nobody) = (usize::MAX, usize::MAX);
         // SAFETY: takes no arguments.
         assert!(!requested_by(|| assert_eq!(unsafe { syscall(GETPID, 1, 2, 3, 4, 5, 6) }, std::process::id().into())));
         // SAFETY: takes no arguments.
         assert!(!requested_by(|| assert_eq!(unsafe { prctl(GET_SECCOMP, 0, 0, 0, 0) }, 0)));
-        // SAFETY: the kernel refuses a mode that there is not.
+        // SAFETY: the kernel refuses an unknown mode.
         assert!(requested_by(|| assert_eq!(unsafe { prctl(SET_SECCOMP, no_filter, 0, 0, 0) }, -1)));
-        // SAFETY: the kernel refuses an operation that there is not.
+        // SAFETY: the kernel refuses an unknown operation.
         assert!(requested_by(|| assert_eq!(unsafe { syscall(NUMBER_SECCOMP, nobody, 0, 0, 0, 0, 0) }, -1)));
         let option = usize::try_from(SET_SECCOMP).unwrap();
-        // SAFETY: as above.
+        // SAFETY: the kernel refuses an unknown mode.
         assert!(requested_by(|| assert_eq!(unsafe { syscall(NUMBER_PRCTL, option, no_filter, 0, 0, 0, 0) }, -1)));
     }
 }

@@ -1,5 +1,6 @@
-//! The second stage, loaded into a process as this library is, and started once the process finds the CUDA
-//! driver. The start takes no lock that the loader holds while constructors and destructors run.
+//! The second stage: loaded into a process together with this library, and started once the process
+//! finds the CUDA driver. The start takes no lock that the loader holds while constructors and
+//! destructors run.
 
 #![expect(unsafe_code, reason = "loads a library and calls it")]
 
@@ -16,42 +17,42 @@ use crate::{
     origin, permission, sandbox,
 };
 
-/// File of the second stage, beside that of the first.
+/// File of the second stage, in the folder of the first.
 const FILE: &CStr = c"libuvmd_helper_cuda.so";
-/// Function of the second stage that starts it.
+/// Function that starts the second stage.
 const FUNCTION: &CStr = c"uvmd_helper_start";
-/// Variable of the environment that switches the helper on, and its value.
+/// Environment variable that enables the helper, and its value.
 const VARIABLE: &CStr = c"UVMD_HELPER";
 /// See [`VARIABLE`].
 const RECORD: &CStr = c"record";
-/// Longest path of the second stage.
+/// Limit of the second stage's path.
 const PATH_BYTES_MAX: usize = 4096;
 
 type Replace = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Start = unsafe extern "C" fn(Dlsym, *mut c_void, usize, &'static AtomicBool) -> Replace;
 
-/// Whether the loader has called this library, and the second stage is loaded, if it is to be.
+/// Whether the loader has initialised this library, and the second stage is loaded, if enabled.
 static IS_AT_LOAD: AtomicBool = AtomicBool::new(false);
-/// `Start`, or null if there is no second stage.
+/// `Start`, or null without the second stage.
 static START: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// [`NONE`], [`DONE`], or the process that is starting it.
+/// [`NONE`], [`DONE`], or the id of the process that is starting the second stage.
 static STATE: AtomicU64 = AtomicU64::new(NONE);
 const NONE: u64 = 0;
 const DONE: u64 = u64::MAX;
 /// `Replace`, or null if the second stage was not started.
 static REPLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// What stands in place of a function of the driver.
+/// Replacement of a function of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replaced {
-    /// This: the hook, or the function itself if it has none.
+    /// The hook, or the function itself without one.
     By(*mut c_void),
-    /// Not known yet: another thread is starting the second stage.
+    /// Unknown: another thread is starting the second stage.
     Starting,
 }
 
-/// Hook of a function of the driver, or the function itself without one. Starts the second stage where a
-/// driver is kept loaded, unless that was done: it remembers functions of that driver.
+/// Hook of a function of the driver, or the function itself without one. Starts the second stage,
+/// once, if a driver is pinned: the second stage caches that driver's functions.
 pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Object>) -> Replaced {
     let start = START.load(Ordering::Acquire);
     if start.is_null() {
@@ -69,20 +70,21 @@ pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Obj
     if replace.is_null() {
         return Replaced::By(function);
     }
-    // SAFETY: the second stage gave it out as this.
+    // SAFETY: the second stage returned it as a `Replace`.
     let replace = unsafe { transmute::<*mut c_void, Replace>(replace) };
     // SAFETY: takes any address.
     Replaced::By(unsafe { replace(function) })
 }
 
-/// Whether a thread was starting the second stage when another one made this process by a fork: it is not here.
+/// Whether the thread that was starting the second stage is in the parent, as another thread has
+/// forked since.
 fn is_of_parent(state: u64) -> bool {
-    // A filter that the program has asked for may forbid to ask.
+    // A filter that the program has asked for may forbid the system call.
     state != DONE && !sandbox::IS_REQUESTED.load(Ordering::Relaxed) && state != process()
 }
 
-/// No longer waits for a thread that was starting the second stage: all functions stay as they are, unless it
-/// comes to an end.
+/// Gives up waiting for a thread that is starting the second stage: no function is replaced unless
+/// the start completes.
 pub(crate) fn give_up() {
     let state = STATE.load(Ordering::Acquire);
     let _ = STATE.compare_exchange(state, DONE, Ordering::AcqRel, Ordering::Relaxed);
@@ -95,16 +97,17 @@ fn begin(state: u64, start: *mut c_void, driver: &Object) {
     if STATE.compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed).is_err() || !is_permitted {
         return;
     }
-    // SAFETY: the second stage has it as this.
+    // SAFETY: the second stage defines it as a `Start`.
     let start = unsafe { transmute::<*mut c_void, Start>(start) };
     let handle = from_ref(driver).cast_mut().cast();
-    // SAFETY: what finds functions of that driver, and a thread.
+    // SAFETY: `find` takes null and this handle, and the thread is 0 or one of `pthread_self`.
     let replace = unsafe { start(find, handle, origin::first_thread(), &sandbox::IS_REQUESTED) };
     REPLACE.store(replace as *mut c_void, Ordering::Release);
     STATE.store(DONE, Ordering::Release);
 }
 
-/// Function by name of an object, or of the process if that is null: for the second stage.
+/// Function of an object by name, or of the process if `object` is null. Called by the second
+/// stage.
 unsafe extern "C" fn find(object: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(name) = libc::text(name) else { return null_mut() };
     // SAFETY: null, or the driver that `begin` passes.
@@ -115,22 +118,22 @@ unsafe extern "C" fn find(object: *mut c_void, name: *const c_char) -> *mut c_vo
     found.unwrap_or(null_mut())
 }
 
-/// Number of this process.
+/// Id of this process.
 fn process() -> u64 {
     const GETPID: usize = 39;
     // SAFETY: takes no arguments.
     unsafe { syscalls::call(GETPID, [0; 6]) }.map_or(NONE, |process| process as u64)
 }
 
-/// Whether the calling thread is the process's first one.
+/// Whether the calling thread is the process's first.
 fn is_first_thread() -> bool {
     const GETTID: usize = 186;
     // SAFETY: takes no arguments.
     unsafe { syscalls::call(GETTID, [0; 6]) }.is_ok_and(|thread| thread as u64 == process())
 }
 
-/// Loads the second stage, if the helper is on and nothing forbids it. The present filters of a new process
-/// are those it began with. Takes the loader's lock.
+/// Loads the second stage, if the helper is enabled and permitted. In a new process, the present
+/// filters are recorded as those that it began with. Takes the loader's lock.
 pub(crate) fn load(is_process_new: bool) {
     if is_to_load(is_process_new) {
         load_file();
@@ -138,13 +141,14 @@ pub(crate) fn load(is_process_new: bool) {
     IS_AT_LOAD.store(true, Ordering::Release);
 }
 
-/// Whether the loader has called this library, and the second stage is loaded, if it is to be.
+/// Whether the loader has initialised this library, and the second stage is loaded, if enabled.
 pub(crate) fn is_at_load() -> bool {
     IS_AT_LOAD.load(Ordering::Acquire)
 }
 
-/// Loads it for a constructor that looks for the driver before the loader has called this library: in the first
-/// thread of a new process, which is about to do so. Answers whether it did.
+/// Loads the second stage for a constructor that looks for the driver before the loader has
+/// initialised this library: in the first thread of a new process, where that is about to happen.
+/// Returns whether it did.
 pub(crate) fn load_before_constructors() -> bool {
     let is_early = !is_at_load() && matches!(libc::next_dlsym(), Some(Next::After(_)));
     let is_loaded = is_early && is_to_load(true) && is_first_thread();
@@ -166,8 +170,8 @@ fn load_file() {
         let dlsym = libc::dlsym()?;
         let first = libc::text(elf::object_of((&raw const STATE) as usize)?.path())?;
         let mut path = [0; PATH_BYTES_MAX];
-        let library = libc::dlopen(beside(first, &mut path)?, NOW_AND_FOR_EVER)?;
-        // SAFETY: a handle of dlopen.
+        let library = libc::dlopen(sibling(first, &mut path)?, NOW_AND_FOR_EVER)?;
+        // SAFETY: the handle is of `dlopen`, and the name ends with a zero.
         Some(unsafe { dlsym(library, FUNCTION.as_ptr()) })
     };
     let start = start().unwrap_or(null_mut());
@@ -175,8 +179,8 @@ fn load_file() {
     START.store(start, Ordering::Release);
 }
 
-/// Path of the second stage: that of the first, with another file.
-fn beside<'a>(first: &CStr, path: &'a mut [u8; PATH_BYTES_MAX]) -> Option<&'a CStr> {
+/// Path of the second stage: the folder of the first, with another file name.
+fn sibling<'a>(first: &CStr, path: &'a mut [u8; PATH_BYTES_MAX]) -> Option<&'a CStr> {
     let first = first.to_bytes();
     let folder = first.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     for (at, byte) in first.iter().take(folder).chain(FILE.to_bytes_with_nul()).enumerate() {
@@ -190,14 +194,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn second_stage_lies_beside_the_first() {
+    fn second_stage_is_in_the_folder_of_the_first() {
         let mut path = [0; PATH_BYTES_MAX];
-        assert_eq!(beside(c"/a/b/libuvmd_helper.so", &mut path), Some(c"/a/b/libuvmd_helper_cuda.so"));
+        assert_eq!(sibling(c"/a/b/libuvmd_helper.so", &mut path), Some(c"/a/b/libuvmd_helper_cuda.so"));
         let mut path = [0; PATH_BYTES_MAX];
-        assert_eq!(beside(c"libuvmd_helper.so", &mut path), Some(FILE));
+        assert_eq!(sibling(c"libuvmd_helper.so", &mut path), Some(FILE));
         let long = [[b'a'; PATH_BYTES_MAX].as_slice(), b"/x\0"].concat();
         let mut path = [0; PATH_BYTES_MAX];
-        assert_eq!(beside(CStr::from_bytes_with_nul(&long).unwrap(), &mut path), None);
+        assert_eq!(sibling(CStr::from_bytes_with_nul(&long).unwrap(), &mut path), None);
     }
     static HOOK: u8 = 0;
     static STARTS: AtomicU64 = AtomicU64::new(0);
@@ -211,7 +215,7 @@ mod tests {
         replace_all
     }
 
-    /// One test, as there is one second stage.
+    /// A single test, as there is a single second stage.
     #[test]
     fn start_in_progress_is_waited_for_in_its_own_process_alone() {
         let (function, hook) = (null_mut(), Replaced::By((&raw const HOOK).cast_mut().cast()));
@@ -221,12 +225,12 @@ mod tests {
         STATE.store(process(), Ordering::Relaxed);
         assert_eq!(replace(function, any), Replaced::Starting);
         assert_eq!(STARTS.load(Ordering::Relaxed), 0);
-        // As in a child of a fork, which the thread that starts is not in.
+        // As in a forked child, without the thread that was starting it.
         STATE.store(process() + 1, Ordering::Relaxed);
         assert_eq!(replace(function, any), hook);
         assert_eq!(replace(function, any), hook);
         assert_eq!(STARTS.load(Ordering::Relaxed), 1);
-        // One that does not end is given up once, for all calls.
+        // A start that does not complete is given up once, for all calls.
         REPLACE.store(null_mut(), Ordering::Relaxed);
         STATE.store(process(), Ordering::Relaxed);
         give_up();

@@ -1,4 +1,4 @@
-//! Commands, carried out by a driver of the tests' own.
+//! Execution of commands with a fake driver.
 
 use core::ffi::{c_char, c_void};
 use std::{cell::RefCell, sync::atomic::Ordering};
@@ -21,7 +21,7 @@ type During = Box<dyn FnMut(u64) -> i32>;
 thread_local! {
     /// Advice calls: address, end, advice.
     static CALLS: RefCell<Vec<(u64, u64, u32)>> = const { RefCell::new(Vec::new()) };
-    /// What the driver does within a call at an address; its result.
+    /// Hook of advice calls, by address; returns the driver's result.
     static DURING: RefCell<Option<During>> = const { RefCell::new(None) };
 }
 
@@ -76,12 +76,12 @@ const fn piece(at: u64) -> Range {
     Range::new(BEGIN + at * PIECE, PIECE)
 }
 
-/// A program with three blocks side by side.
-fn acting() -> Acting {
+/// Executor of a program with three adjacent blocks.
+fn executor() -> Executor {
     driver::find(dlsym, core::ptr::null_mut());
     let mut words = Words::new(zeroed::private(16).unwrap());
     let memory = Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
-    let acting = Acting {
+    let executor = Executor {
         memory,
         permission: Permission::new(memory, Box::leak(Box::default())),
         blocks: Blocks::new().unwrap(),
@@ -89,19 +89,19 @@ fn acting() -> Acting {
         gate: Gate::new(&mut words).unwrap(),
         stream: Stream::new(&mut words).unwrap(),
     };
-    acting.gate.is_for_this_thread();
+    executor.gate.set_owner();
     for at in 0..3 {
-        assert!(acting.blocks.add(Block::new(piece(at).begin, PIECE, CONTEXT, true)));
+        assert!(executor.blocks.add(Block::new(piece(at).begin, PIECE, CONTEXT, true)));
     }
-    acting
+    executor
 }
 
-/// What came of a command about all of them, and the advice calls that were made.
-fn carried_out(acting: &Acting, action: Action, during: Option<During>) -> (Answer, Vec<(u64, u64, u32)>) {
+/// Answer to a command about all blocks, and the advice calls made for it.
+fn executed(executor: &Executor, action: Action, during: Option<During>) -> (Answer, Vec<(u64, u64, u32)>) {
     CALLS.take();
     DURING.set(during);
     let command = Command { action, gpu: GPU, begin: BEGIN, end: BEGIN + 3 * PIECE };
-    let Response { answer, advice_calls } = acting.carry_out(&command, &mut Watch::new(acting.gate));
+    let Response { answer, advice_calls } = executor.execute(&command, &mut Watch::new(executor.gate));
     let calls = CALLS.take();
     assert_eq!(advice_calls, calls.len() as u64);
     (answer, calls)
@@ -112,75 +112,75 @@ fn all(advice: u32) -> Vec<(u64, u64, u32)> {
 }
 
 #[test]
-fn refused_is_what_was_not_begun_and_failed_what_is_in_force_in_part() {
-    type Change = fn(&Acting);
+fn a_command_is_refused_before_its_first_call_and_fails_after_it() {
+    type Change = fn(&Executor);
     let changes: [(Change, Answer); 5] = [
-        (|acting| assert!(acting.advised.note(piece(2), Subject::LOCATION)), Answer::ProgramAdvice),
-        (|acting| assert!(acting.blocks.remove(piece(2).begin).is_some()), Answer::NotAllocated),
-        (|acting| acting.memory.set_mode(Mode::Record), Answer::NotActing),
-        (|acting| acting.permission.is_filter_requested.store(true, Ordering::Relaxed), Answer::NotActing),
-        (|acting| acting.gate.shut(), NOT_READY),
+        (|executor| assert!(executor.advised.note(piece(2), Subject::LOCATION)), Answer::ProgramAdvice),
+        (|executor| assert!(executor.blocks.remove(piece(2).begin).is_some()), Answer::NotAllocated),
+        (|executor| executor.memory.set_mode(Mode::Record), Answer::NotActing),
+        (|executor| executor.permission.is_filter_requested.store(true, Ordering::Relaxed), Answer::NotActing),
+        (|executor| executor.gate.shut(), NOT_READY),
     ];
     for (change, refused) in changes {
-        let before = acting();
+        let before = executor();
         change(&before);
-        assert_eq!(carried_out(&before, Action::PreferGpu, None), (refused, vec![]));
-        let meanwhile = acting();
+        assert_eq!(executed(&before, Action::PreferGpu, None), (refused, vec![]));
+        let meanwhile = executor();
         let during = Box::new(move |address| {
             if address == piece(0).begin {
                 change(&meanwhile);
             }
             0
         });
-        let (answer, calls) = carried_out(&meanwhile, Action::PreferGpu, Some(during));
+        let (answer, calls) = executed(&meanwhile, Action::PreferGpu, Some(during));
         assert_eq!((answer, calls.len() < 3), (NOT_READY, true), "{refused:?}");
     }
-    assert_eq!(carried_out(&acting(), Action::PreferGpu, None), (Answer::Done, all(3)));
+    assert_eq!(executed(&executor(), Action::PreferGpu, None), (Answer::Done, all(3)));
     let fails = Box::new(|address| if address == piece(1).begin { 801 } else { 0 });
     let expected = all(3).into_iter().take(2).collect();
-    assert_eq!(carried_out(&acting(), Action::PreferGpu, Some(fails)), (Answer::Failed(801), expected));
+    assert_eq!(executed(&executor(), Action::PreferGpu, Some(fails)), (Answer::Failed(801), expected));
 }
 
 #[test]
-fn withdrawals_leave_out_what_is_the_programs_and_what_is_there_no_more() {
-    let acting = acting();
-    assert_eq!(carried_out(&acting, Action::PreferNowhere, None), (Answer::Done, all(4)));
-    // Of another subject, of any, and of one that is not known.
+fn withdrawals_skip_advice_of_the_program_and_freed_memory() {
+    let executor = executor();
+    assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::Done, all(4)));
+    // Advice on other subjects, and on an unknown one.
     for subject in [Subject::of(1, 0).0, Subject::of(5, 0).0, Subject::UNKNOWN] {
-        assert!(acting.advised.note(piece(1), subject));
+        assert!(executor.advised.note(piece(1), subject));
     }
-    assert_eq!(carried_out(&acting, Action::PreferNowhere, None), (Answer::Done, all(4)));
-    assert_eq!(carried_out(&acting, Action::PreferGpu, None), (Answer::ProgramAdvice, vec![]));
-    // A byte is a page.
+    assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::Done, all(4)));
+    assert_eq!(executed(&executor, Action::PreferGpu, None), (Answer::ProgramAdvice, vec![]));
+    // A byte counts as its page.
     let byte = Range::new(piece(1).begin + 0x2010, 1);
-    assert!(acting.advised.note(byte, Subject::LOCATION));
-    let (first, behind) = ((piece(1).begin, piece(1).begin + 0x2000), (piece(1).begin + 0x3000, piece(1).end));
-    let expected = [(piece(0).begin, piece(0).end), first, behind, (piece(2).begin, piece(2).end)];
+    assert!(executor.advised.note(byte, Subject::LOCATION));
+    let (first, after) = ((piece(1).begin, piece(1).begin + 0x2000), (piece(1).begin + 0x3000, piece(1).end));
+    let expected = [(piece(0).begin, piece(0).end), first, after, (piece(2).begin, piece(2).end)];
     let with = |advice: &[u32]| {
         expected.iter().flat_map(|(begin, end)| advice.iter().map(|advice| (*begin, *end, *advice))).collect()
     };
-    assert_eq!(carried_out(&acting, Action::PreferNowhere, None), (Answer::Done, with(&[4])));
-    // Preferred at the GPU first, which may fail.
-    assert_eq!(carried_out(&acting, Action::PreferHostNoMore, None), (Answer::Done, with(&[3, 4])));
-    assert!(acting.blocks.remove(piece(0).begin).is_some());
-    assert!(acting.blocks.remove(piece(2).begin).is_some());
-    let (answer, calls) = carried_out(&acting, Action::PreferNowhere, None);
+    assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::Done, with(&[4])));
+    // The GPU is preferred first, which may fail.
+    assert_eq!(executed(&executor, Action::PreferHostNoMore, None), (Answer::Done, with(&[3, 4])));
+    assert!(executor.blocks.remove(piece(0).begin).is_some());
+    assert!(executor.blocks.remove(piece(2).begin).is_some());
+    let (answer, calls) = executed(&executor, Action::PreferNowhere, None);
     assert_eq!((answer, calls.len()), (Answer::Done, 2));
-    assert!(acting.advised.note(piece(1), Subject::LOCATION));
-    assert_eq!(carried_out(&acting, Action::PreferNowhere, None), (Answer::ProgramAdvice, vec![]));
-    assert!(acting.blocks.remove(piece(1).begin).is_some());
-    assert_eq!(carried_out(&acting, Action::PreferNowhere, None), (Answer::NotAllocated, vec![]));
+    assert!(executor.advised.note(piece(1), Subject::LOCATION));
+    assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::ProgramAdvice, vec![]));
+    assert!(executor.blocks.remove(piece(1).begin).is_some());
+    assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::NotAllocated, vec![]));
 }
 
 #[test]
 fn a_withdrawal_that_fails_in_part_is_made_for_the_rest() {
-    let acting = acting();
+    let executor = executor();
     let fails = |address| if address == piece(0).begin { 801 } else { 0 };
     let expected = (Answer::Failed(801), all(6));
-    assert_eq!(carried_out(&acting, Action::NoAccessByGpu, Some(Box::new(fails))), expected);
+    assert_eq!(executed(&executor, Action::NoAccessByGpu, Some(Box::new(fails))), expected);
     let before = |address| if address == piece(0).begin { 801 } else { 0 };
-    assert!(acting.advised.note(Range { end: piece(2).end, ..piece(0) }, Subject::of(6, 0).0));
-    assert_eq!(carried_out(&acting, Action::NoAccessByGpu, Some(Box::new(before))), (Answer::ProgramAdvice, vec![]));
-    acting.memory.set_mode(Mode::Off);
-    assert_eq!(carried_out(&acting, Action::DoNotDuplicate, None), (Answer::NotActing, vec![]));
+    assert!(executor.advised.note(Range { end: piece(2).end, ..piece(0) }, Subject::of(6, 0).0));
+    assert_eq!(executed(&executor, Action::NoAccessByGpu, Some(Box::new(before))), (Answer::ProgramAdvice, vec![]));
+    executor.memory.set_mode(Mode::Off);
+    assert_eq!(executed(&executor, Action::DoNotDuplicate, None), (Answer::NotActing, vec![]));
 }

@@ -16,7 +16,7 @@ use crate::{
 fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind, is_pooled: bool) {
     let bytes = bytes as u64;
     let block = Block::new(address, bytes, driver::context(), kind == MemoryKind::Managed);
-    if !recorder.blocks.add(if is_pooled { block.of_pool() } else { block }) {
+    if !recorder.blocks.add(if is_pooled { block.pooled() } else { block }) {
         recorder.count_unrecorded();
     }
     recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::device()]);
@@ -31,7 +31,7 @@ fn allocates(result: CuResult, stream: Handle, address: *const u64, bytes: usize
     })
 }
 
-/// Records an allocation of a pool, whose memory is managed or not.
+/// Records an allocation from a pool, whose memory may be managed.
 fn allocates_of_pool(result: CuResult, stream: Handle, address: *const u64, bytes: usize) -> CuResult {
     after(result, |recorder| {
         if let Some(address) = read(address) {
@@ -41,15 +41,15 @@ fn allocates_of_pool(result: CuResult, stream: Handle, address: *const u64, byte
     })
 }
 
-/// Records memory of the program that devices may access now.
+/// Records host memory of the program that was registered for access by devices.
 fn registers(result: CuResult, address: u64, bytes: usize) -> CuResult {
     after(result, |recorder| allocated(recorder, 0, address, bytes, MemoryKind::Registered, false))
 }
 
-/// Records a free before it: from then on, another thread may be given the address.
+/// Records a free before it is made: after it, another thread may be given the address.
 fn frees(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
     let Some((recorder, _call)) = at_gate().filter(|_| address != 0) else { return real() };
-    // Not there if it was allocated before the recording, or found the table full.
+    // `None` if the block was allocated before the recorder started, or found the table full.
     let block = recorder.remove(address);
     let is_recording = recorder.is_recording();
     if is_recording {

@@ -12,7 +12,7 @@ use crate::{
     recorder::{existing, named_default},
 };
 
-/// Whether calls are recorded or not: they may be by the end of the capture.
+/// Counts a capture, in any mode: calls may be recorded by the time it ends.
 fn begins(result: CuResult) -> CuResult {
     if result.is_ok()
         && let Some(recorder) = existing()
@@ -43,7 +43,7 @@ hooks! {
         let capture = driver::capture(stream);
         let result = real();
         if let Some(capture) = capture {
-            // An end that failed leaves some captures as they are.
+            // Some captures continue after a failed end.
             if driver::capture(stream) != Some(capture) {
                 recorder.capture_ends();
             }

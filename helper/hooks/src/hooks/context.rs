@@ -1,4 +1,5 @@
-//! Ends of contexts and modules: memory is gone, and handles of functions may be those of others.
+//! Ends of contexts and modules: memory ends with its context, and handles of functions may be
+//! reused.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
@@ -20,15 +21,15 @@ fn primary(device: i32) -> Option<&'static AtomicU64> {
     PRIMARY.get(usize::try_from(device).ok()?)
 }
 
-/// Forgets where parameters of functions lie, before the driver may give their handles to others:
-/// a launch with the parameters of another function would read what is not there.
+/// Forgets the parameter layouts of functions, before the driver may reuse their handles: a launch
+/// that is read by another function's layout would read invalid memory.
 fn forget() {
     if let Some(recorder) = recorder::existing() {
         recorder.parameters.forget();
     }
 }
 
-/// Ends something: behind the part of a command at work, which may use it.
+/// Ends a context, after the part of a command in progress, which may use it.
 fn ends(
     before: impl FnOnce(&'static Recorder),
     end: impl FnOnce() -> CuResult,
@@ -44,24 +45,24 @@ fn ends(
     result
 }
 
-/// The primary context of a device has ended.
+/// Handles the end of a device's primary context.
 fn primary_ends(recorder: &'static Recorder, device: i32) {
-    recorder.stream.forget_of_device(device);
-    recorder.plan.forget_of_device(device);
+    recorder.stream.forget_device(device);
+    recorder.plan.forget_device(device);
     let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
-    // Unknown if it was never retained by this name.
+    // Unknown if it was never retained by `cuDevicePrimaryCtxRetain`.
     if context != 0 {
         recorder.context_ends(context);
     }
 }
 
 fn destroys(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
-    ends(|recorder| recorder.plan.context_ends(context), destroy, |recorder| recorder.context_ends(context))
+    ends(|recorder| recorder.plan.on_context_end(context), destroy, |recorder| recorder.context_ends(context))
 }
 
 fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
     ends(
-        |recorder| recorder.plan.device_ends(device),
+        |recorder| recorder.plan.on_device_end(device),
         release,
         |recorder| {
             if !driver::primary_is_active(device) {
@@ -72,7 +73,7 @@ fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
 }
 
 fn resets(reset: impl FnOnce() -> CuResult, device: i32) -> CuResult {
-    ends(|recorder| recorder.plan.device_ends(device), reset, |recorder| primary_ends(recorder, device))
+    ends(|recorder| recorder.plan.on_device_end(device), reset, |recorder| primary_ends(recorder, device))
 }
 
 fn unloads(unload: impl FnOnce() -> CuResult) -> CuResult {
@@ -81,10 +82,10 @@ fn unloads(unload: impl FnOnce() -> CuResult) -> CuResult {
 }
 
 hooks! {
-    // Of programs that have loaded a library that is linked to the driver, the helper starts here, where the
-    // driver itself opens files: later on, the program may have forbidden that.
+    // In programs that are linked to the driver through a loaded library, the helper starts here,
+    // where the driver itself opens files: the program may forbid that later.
     cuInit = fn(flags: u32) |real, per_thread| {
-        // Before the driver is opened: uvmd looks for the ring from then on.
+        // Before the driver opens its device files: uvmd looks for the ring from then on.
         recorder::start_in_child();
         real()
     }

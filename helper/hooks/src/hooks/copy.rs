@@ -11,7 +11,7 @@ use crate::{
     recorder::{Recorder, after},
 };
 
-/// Bytes copied, from where to where.
+/// Copy: source, destination and size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copy {
     to: u64,
@@ -56,12 +56,12 @@ fn copies(
     })
 }
 
-/// Copies that the program waits for, in the default stream.
+/// Records a synchronous copy, in the default stream.
 fn now(result: CuResult, copy: impl FnOnce() -> Option<Copy>, is_per_thread: bool) -> CuResult {
     copies(result, copy, 0, 0, is_per_thread)
 }
 
-/// Copies that are submitted to a stream.
+/// Records a copy that was submitted to a stream.
 fn later(result: CuResult, copy: impl FnOnce() -> Option<Copy>, stream: Handle, is_per_thread: bool) -> CuResult {
     copies(result, copy, ASYNCHRONOUS, stream, is_per_thread)
 }

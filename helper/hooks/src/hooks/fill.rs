@@ -10,7 +10,7 @@ use crate::{
     recorder::{Recorder, after},
 };
 
-/// Bytes written, and the rows that they make up.
+/// Fill: address, bytes and rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fill {
     address: u64,
@@ -33,12 +33,12 @@ fn fills(result: CuResult, fill: Fill, flags: u8, stream: Handle, is_per_thread:
     after(result, |recorder| fill.record(recorder, recorder.target(stream, is_per_thread), flags))
 }
 
-/// Fills whose program waits for them, but for device memory, in the default stream.
+/// Records a fill in the default stream, which the program waits for unless it is of device memory.
 fn now(result: CuResult, fill: Fill, is_per_thread: bool) -> CuResult {
     fills(result, fill, 0, 0, is_per_thread)
 }
 
-/// Fills that are submitted to a stream.
+/// Records a fill that was submitted to a stream.
 fn later(result: CuResult, fill: Fill, stream: Handle, is_per_thread: bool) -> CuResult {
     fills(result, fill, ASYNCHRONOUS, stream, is_per_thread)
 }

@@ -1,4 +1,4 @@
-//! Graphs: their nodes as they are made and changed, and their launches.
+//! Graphs: creation and changes of their nodes, and launches.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
@@ -12,14 +12,14 @@ use crate::{
     recorder::{Recorder, after, named_stream, recording},
 };
 
-/// Node of a graph whose handle the driver writes with the call, if that succeeds.
+/// New node of a graph, whose handle the driver writes if the call succeeds.
 #[derive(Clone, Copy)]
 struct Added {
     graph: Handle,
     node: *const Handle,
 }
 
-/// Where a node is, once the call has succeeded.
+/// Location of a node, read after the call has succeeded.
 trait Place {
     fn target(self) -> Target;
 }
@@ -75,7 +75,7 @@ fn fill(result: CuResult, place: impl Place, fill: *const FillNode) -> CuResult 
     after(result, |recorder| record_fill(recorder, place, fill))
 }
 
-/// A node of any kind.
+/// Records a node of any kind.
 fn any(result: CuResult, place: impl Place, params: *const NodeParams) -> CuResult {
     after(result, |recorder| {
         let Some(params) = read(params) else { return };
@@ -92,7 +92,7 @@ fn changes(result: CuResult, kind: Kind, [stream, first, second]: [u64; 3]) -> C
     after(result, |recorder| recorder.record(kind, 0, [stream, first, second, 0, 0]))
 }
 
-/// Something is made of a graph, whose handle was written.
+/// Records an object made of a graph, whose handle was written.
 fn makes(result: CuResult, kind: Kind, graph: Handle, made: *const Handle) -> CuResult {
     after(result, |recorder| recorder.record(kind, 0, [0, graph, read(made).unwrap_or(0), 0, 0]))
 }
@@ -110,7 +110,7 @@ hooks! {
         kernel_2(real(), Added { graph: of, node }, params)
     }
 
-    // Without the graph: a node's handle is the node's alone.
+    // Graph 0: a node's handle identifies the node by itself.
     cuGraphKernelNodeSetParams = fn(node: Handle, params: *const KernelNode) |real, per_thread| {
         kernel(real(), Target::Graph { graph: 0, node }, params)
     }

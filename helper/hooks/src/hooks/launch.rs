@@ -16,7 +16,7 @@ use crate::{
     recorder::{Recorder, after, recording},
 };
 
-/// Words of 8 bytes in a parameter that are aligned among the arguments, by their place.
+/// 8-byte words of a parameter that are aligned within the arguments, with their offsets.
 fn words(parameter: Parameter, value: *const u8) -> impl Iterator<Item = (u16, u64)> {
     let begin = usize::from(parameter.offset_bytes);
     let end = begin + usize::from(parameter.bytes);
@@ -42,33 +42,33 @@ fn buffer(extra: *const usize) -> Option<(*const u8, usize)> {
     (address != 0).then_some((address as *const u8, bytes.min(PARAMETER_BYTES_MAX)))
 }
 
-/// Most parameters of a function: those that its arguments have room for, of a byte each.
+/// Limit of a function's parameters: one per byte of arguments.
 const PARAMETERS_MAX: usize = PARAMETER_BYTES_MAX;
 
-/// Parameters of a function, as the driver reports them.
-fn asked(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
+/// Parameters of a function, as reported by the driver.
+fn query(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
     (0..PARAMETERS_MAX).map_while(move |at| driver::parameter(function, at))
 }
 
-/// Parameters of a function, which is named and asked for them if it is new.
-fn known(recorder: &Recorder, function: Handle) -> Known {
+/// Known parameters of a function. Those of a new function are queried, and its name is recorded.
+fn look_up(recorder: &Recorder, function: Handle) -> Known {
     let known = recorder.parameters.find(function);
     if known == Known::New {
         recorder.record_function(function);
-        recorder.parameters.remember(function, driver::reports_parameters().then(|| asked(function)));
+        recorder.parameters.remember(function, driver::reports_parameters().then(|| query(function)));
     }
     known
 }
 
-/// Prepares for a launch: asks what is to be known of the function, as the driver answers nothing more
-/// if the launch fails on the GPU, and has the stream wait for what a plan has it wait for.
+/// Prepares a launch: queries what has to be known of the function, as the driver reports nothing
+/// after a launch that fails on the GPU, and makes the stream wait for moves of a plan.
 fn prepare(
     recorder: &'static Recorder,
     function: Handle,
     is_per_thread: bool,
     launch: impl FnOnce() -> Option<(KernelNode, Handle)>,
 ) -> Launch<'static> {
-    known(recorder, function);
+    look_up(recorder, function);
     recorder.before_launch(is_per_thread, || launch().map(|(launch, stream)| (signature(&launch), stream)))
 }
 
@@ -80,12 +80,12 @@ const fn signature(&KernelNode { function, grid, block, shared_bytes, .. }: &Ker
     Signature::of_kernel(function, size(grid), size(block), shared_bytes)
 }
 
-/// Records a launch, or a node of a graph that launches.
+/// Records a launch, or a kernel node of a graph.
 pub(super) fn record(recorder: &Recorder, target: Target, launch: &KernelNode) {
     record_with(recorder, target, launch, None);
 }
 
-/// Records a launch as it was prepared; the hash of its pointers, if a plan asks for it and they are
+/// Records a prepared launch. Returns the hash of its pointers, if a plan needs it and they are
 /// known.
 fn record_with(
     recorder: &Recorder,
@@ -93,7 +93,7 @@ fn record_with(
     launch: &KernelNode,
     prepared: Option<&Launch<'static>>,
 ) -> Option<NonZeroU32> {
-    let known = known(recorder, launch.function);
+    let known = look_up(recorder, launch.function);
     let (grid, block) = (size(launch.grid).to_word(), size(launch.block).to_word());
     let number = prepared.map_or(0, Launch::number);
     let words = [launch.function, grid, block, u64::from(launch.shared_bytes) | u64::from(number) << 32];
@@ -123,13 +123,13 @@ fn add_arguments(recorder: &Recorder, launch: &KernelNode, known: Known, group: 
     match known {
         Known::At(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
         Known::New if driver::reports_parameters() => {
-            asked(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
+            query(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
         }
-        Known::New | Known::NotTold => group.set_arguments_unknown(),
+        Known::New | Known::NotReported => group.set_arguments_unknown(),
     }
 }
 
-/// Records a launch that was made, and has a plan's moves begin behind it.
+/// Records a launch after it was made, and begins the plan's moves that follow it.
 fn launched(
     result: CuResult,
     launch: &KernelNode,
@@ -161,7 +161,8 @@ hooks! {
     cuLaunchKernelEx / cuLaunchKernelEx_ptsz = fn(
         config: *const LaunchConfig, function: Handle, each: *const *const u8, extra: *const usize,
     ) |real, per_thread| {
-        // Read before the launch beside a plan alone: then it is one of a program that has launched.
+        // Read before the launch only while a plan is followed: then it is the launch of a program
+        // that launches successfully.
         let of_config = || read(config).map(|LaunchConfig { grid, block, shared_bytes, stream }| {
             (KernelNode { function, grid, block, shared_bytes, each, extra }, stream)
         });
@@ -191,7 +192,7 @@ hooks! {
             for at in 0..count as usize {
                 if let Some(LaunchParams { function, grid, block, shared_bytes, stream, each }) = read_at(list, at) {
                     let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
-                    // None of a plan's, as it was made before anything could wait.
+                    // Not an op of a plan, as the launch was made before its waits could be added.
                     let prepared = prepare(recorder, function, per_thread, || None);
                     launched(result, &launch, stream, per_thread, prepared);
                 }

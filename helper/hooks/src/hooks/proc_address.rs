@@ -1,5 +1,5 @@
-//! Functions by name: what the driver answers, with hooks in place of what is hooked. By its
-//! address: that holds for each version and form of a name.
+//! Functions by name: the driver's answer, with hooks in place of hooked functions. They are
+//! matched by address, which covers all versions and forms of a name.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 

@@ -1,4 +1,4 @@
-//! Waits of the program: boundaries of its iterations.
+//! Synchronisation calls of the program: boundaries of its iterations.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 

@@ -1,7 +1,7 @@
-//! Events of a plan: made when it is adopted, and none at a launch. Two for each move: its anchor,
-//! which a launch records and the move waits for, and its end, which a launch waits for.
+//! Events of a plan, created when it is adopted and never at a launch. Two for each move: its
+//! anchor, which a launch records and the move waits for, and its end, which a launch waits for.
 //!
-//! They are destroyed and made within the gate alone, and only while no launch is at a plan.
+//! They are created and destroyed only within the gate, and only while no launch visits a plan.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ use crate::{
 /// Events of a context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Events {
-    /// Events that there are: anchors and ends in turn.
+    /// Count of events: anchors and ends alternate.
     count: &'static AtomicU64,
     context: &'static AtomicU64,
     device: &'static AtomicU64,
@@ -24,10 +24,10 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Words of the handles.
+    /// Words for the handles.
     pub(super) const WORDS: usize = 2 * MOVES_MAX;
 
-    /// No events.
+    /// Creates an empty set.
     pub(super) fn new(words: &mut Words, handles: &'static [AtomicU64]) -> Option<Self> {
         Some(Self { count: words.next()?, context: words.next()?, device: words.next()?, handles })
     }
@@ -36,12 +36,12 @@ impl Events {
         self.handles.get(at).map_or(0, |handle| handle.load(Ordering::Acquire))
     }
 
-    /// Event behind the launch that begins a move.
+    /// Event recorded after the launch that begins a move.
     pub(super) fn anchor(&self, one: usize) -> Handle {
         self.get(2 * one)
     }
 
-    /// Event behind a move.
+    /// Event recorded after a move.
     pub(super) fn end(&self, one: usize) -> Handle {
         self.get(2 * one + 1)
     }
@@ -50,28 +50,28 @@ impl Events {
         usize::try_from(self.count.load(Ordering::Acquire)).unwrap_or(0).min(Self::WORDS)
     }
 
-    /// Whether there are events.
-    pub(super) fn are_there(&self) -> bool {
+    /// Whether any events exist.
+    pub(super) fn exist(&self) -> bool {
         self.len() > 0
     }
 
-    /// Whether there are events for so many moves.
-    pub(super) fn are_for(&self, moves: usize) -> bool {
+    /// Whether the events suffice for this number of moves.
+    pub(super) fn covers(&self, moves: usize) -> bool {
         self.len() >= 2 * moves
     }
 
-    /// Whether there are events of another context than this one.
-    pub(super) fn are_of_another(&self, context: Handle) -> bool {
-        self.are_there() && self.context.load(Ordering::Relaxed) != context
+    /// Whether events exist and belong to another context.
+    pub(super) fn belong_to_other_context(&self, context: Handle) -> bool {
+        self.exist() && self.context.load(Ordering::Relaxed) != context
     }
 
-    /// Makes some of the events for so many moves, in their context, which is current; true once all
-    /// are there.
+    /// Creates a batch of the events for `moves` moves in their context, which is current; true
+    /// once all exist.
     ///
     /// # Errors
-    /// Of the driver; `None` if it lacks a function.
+    /// The driver's error; `None` if it lacks a function.
     pub(super) fn make_some(&self, moves: usize, context: Handle, device: i32) -> Result<bool, Option<CuResult>> {
-        /// Events that are made at a time, behind which the program's calls have their turn.
+        /// Size of a batch, after which calls of the program may pass the gate.
         const SOME: usize = 128;
         self.context.store(context, Ordering::Relaxed);
         self.device.store(device.cast_unsigned().into(), Ordering::Relaxed);
@@ -83,12 +83,12 @@ impl Events {
             }
             self.count.store(at as u64 + 1, Ordering::Release);
         }
-        Ok(self.are_for(moves))
+        Ok(self.covers(moves))
     }
 
-    /// Destroys all of them, as their context is there. The thread has no context then.
+    /// Destroys all events, if their context still exists. Leaves the thread without a context.
     pub(super) fn destroy(&self) {
-        if self.are_there() && driver::enter_context(self.context.load(Ordering::Relaxed)).is_some() {
+        if self.exist() && driver::enter_context(self.context.load(Ordering::Relaxed)).is_some() {
             (0..self.len()).for_each(|at| driver::destroy_event(self.get(at)));
             driver::leave_context();
         }
@@ -99,15 +99,15 @@ impl Events {
         self.count.store(0, Ordering::Release);
     }
 
-    /// Forgets them if they are of a context that ends.
-    pub(super) fn forget_of(&self, context: Handle) {
+    /// Forgets the events if their context is being destroyed.
+    pub(super) fn forget_context(&self, context: Handle) {
         if self.context.load(Ordering::Relaxed) == context {
             self.forget();
         }
     }
 
-    /// Forgets them if they are of a device whose primary context ends.
-    pub(super) fn forget_of_device(&self, device: i32) {
+    /// Forgets the events if their device's primary context is being destroyed.
+    pub(super) fn forget_device(&self, device: i32) {
         if self.device.load(Ordering::Relaxed) == u64::from(device.cast_unsigned()) {
             self.forget();
         }

@@ -1,4 +1,4 @@
-//! A launch at the plan: what it waits for, and what begins behind it.
+//! A launch of a plan: its waits for moves, and the moves that begin after it.
 
 use core::{
     num::NonZeroU32,
@@ -11,19 +11,19 @@ use call_ring::{
     token::Signature,
 };
 
-use super::{AT_EXPIRY, Places, Plan, get, stage};
+use super::{AT_EXPIRY, OpIndex, Plan, get, stage};
 use crate::{
     clock,
     cuda::{CuResult, Handle, PER_THREAD_STREAM},
     driver, system, thread,
 };
 
-/// Interval of looks at a move whose hand-over a launch waits for.
-const HANDOVER_LOOK_NS: u64 = 20_000;
-/// Time without such waits behind one in vain: so they take 1 % of a program's time at most.
-pub(super) const WAIT_PAUSE_NS: u64 = 1_000_000_000;
+/// Poll interval of a launch that waits for a move's hand-over.
+const HANDOVER_POLL_NS: u64 = 20_000;
+/// Back-off after a wait that timed out: waits take at most 1 % of a program's time.
+pub(super) const WAIT_BACKOFF_NS: u64 = 1_000_000_000;
 
-/// Launch or free at the plan of a generation, until this is dropped: so long the tables stay.
+/// Launch or free that visits a plan: pins the plan's tables while alive.
 #[derive(Debug)]
 pub(super) struct Visit<'a> {
     plan: &'a Plan,
@@ -32,11 +32,11 @@ pub(super) struct Visit<'a> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        self.plan.within.fetch_sub(1, Ordering::SeqCst);
+        self.plan.visitors.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Op of the plan.
+/// Launch that is an op of the plan.
 #[derive(Debug)]
 struct Op<'a> {
     visit: Visit<'a>,
@@ -47,7 +47,7 @@ struct Op<'a> {
     stream: Handle,
 }
 
-/// Launch that is being made.
+/// Launch in progress.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     number: u64,
@@ -55,16 +55,17 @@ pub(crate) struct Launch<'a> {
 }
 
 impl Plan {
-    /// Begins to use the tables, if a plan is followed.
+    /// Pins the tables, if a plan is followed.
     pub(super) fn visit(&self) -> Option<Visit<'_>> {
-        self.within.fetch_add(1, Ordering::SeqCst);
+        self.visitors.fetch_add(1, Ordering::SeqCst);
         let visit = Visit { plan: self, generation: self.followed() };
         (visit.generation != 0).then_some(visit)
     }
 
-    /// Numbers a launch that is about to be made, and has its stream wait for the moves that the plan
-    /// has it wait for. `launch` has what is launched, and the stream as the driver names it; it is
-    /// called beside a plan alone, and without either the launch is none of a plan.
+    /// Numbers a launch that is about to be made, and makes its stream wait for the moves that its
+    /// op waits for. `launch` returns the signature and the stream, under the driver's name for it.
+    /// It is called only while a plan is followed; if it returns `None`, the launch does not match
+    /// the plan.
     pub(crate) fn before(&self, launch: impl FnOnce() -> Option<(Signature, Handle)>) -> Launch<'_> {
         let number = self.launches.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let op = if self.is_followed() { self.op(number, launch) } else { None };
@@ -74,14 +75,15 @@ impl Plan {
         Launch { number, op }
     }
 
-    /// Time until which a launch waits for moves to be handed over, if its plan has launches do so.
+    /// Deadline of a launch's waits for hand-overs; `None` if its plan has no such waits, or they
+    /// are backing off.
     pub(super) fn handover_deadline_ns(&self) -> Option<u64> {
         let most_ns = self.handover_wait_ns.load(Ordering::Relaxed);
         if most_ns == 0 {
             return None;
         }
         let now_ns = clock::monotonic_ns();
-        (now_ns >= self.wait_pause_end_ns.load(Ordering::Relaxed)).then(|| now_ns.saturating_add(most_ns))
+        (now_ns >= self.wait_backoff_end_ns.load(Ordering::Relaxed)).then(|| now_ns.saturating_add(most_ns))
     }
 
     /// Waits until a move of the plan of this generation is handed over to the driver.
@@ -90,11 +92,11 @@ impl Plan {
         while is_pending() && self.followed() == generation && self.is_acting() {
             let now_ns = clock::monotonic_ns();
             if now_ns >= deadline_ns {
-                // The thread does not come to it.
-                self.wait_pause_end_ns.store(now_ns.saturating_add(WAIT_PAUSE_NS), Ordering::Relaxed);
+                // The helper's thread is too slow.
+                self.wait_backoff_end_ns.store(now_ns.saturating_add(WAIT_BACKOFF_NS), Ordering::Relaxed);
                 return;
             }
-            system::sleep(HANDOVER_LOOK_NS);
+            system::sleep(HANDOVER_POLL_NS);
         }
     }
 
@@ -104,7 +106,7 @@ impl Plan {
             self.end(visit.generation, State::Stopped(Reason::Mode));
             return None;
         }
-        // Another one is there, or none: the thread ends this one.
+        // Superseded or withdrawn: the helper's thread ends this plan.
         if self.shared.generation() != visit.generation {
             return None;
         }
@@ -124,11 +126,11 @@ impl Op<'_> {
         self.visit.plan
     }
 
-    fn places(&self) -> Places {
-        Places::of_word(get(self.plan().ops, self.place as usize))
+    fn index(&self) -> OpIndex {
+        OpIndex::from_word(get(self.plan().ops, self.place as usize))
     }
 
-    /// Whether its plan is followed still.
+    /// Whether its plan is still followed.
     fn is_followed(&self) -> bool {
         self.plan().followed() == self.visit.generation
     }
@@ -137,21 +139,20 @@ impl Op<'_> {
         self.plan().end(self.visit.generation, state);
     }
 
-    /// Counts moves that are not begun, or not waited for.
-    fn skips(&self, count: usize) {
+    /// Counts moves that are not begun or not waited for.
+    fn count_skipped(&self, count: usize) {
         if self.is_followed() {
             self.plan().shared.count(Counter::Skipped, count as u64);
         }
     }
 
-    fn fails(&self, result: Option<CuResult>) {
+    fn stop_failed(&self, result: Option<CuResult>) {
         let reason = result.map_or(Reason::Unsupported, |CuResult(result)| Reason::Failed(result.cast_unsigned()));
         self.end(State::Stopped(reason));
     }
 
-    /// Whether the launch is in the stream of the plan's first op with moves, which this one is if none
-    /// was before.
-    fn is_in_stream(&self) -> bool {
+    /// Whether the launch is in the plan's stream. The first op with moves binds its own.
+    fn is_in_plan_stream(&self) -> bool {
         let own = match self.stream {
             PER_THREAD_STREAM => PER_THREAD_STREAM | u64::from(thread::own_id().unwrap_or(0)) << 32,
             stream => stream,
@@ -160,8 +161,8 @@ impl Op<'_> {
         bound.map_or_else(|first| first == own, |_| true)
     }
 
-    /// Whether something may be added to the launch's stream. Its context is not one that ends now: no
-    /// program ends a context in which it launches.
+    /// Whether events and waits may be added to the launch's stream. Its context is not being
+    /// destroyed: no program destroys a context that it launches in.
     fn may_act(&self) -> bool {
         let plan = self.plan();
         if !plan.is_live() {
@@ -170,23 +171,23 @@ impl Op<'_> {
         self.is_followed()
             && driver::context() == plan.context.load(Ordering::Relaxed)
             && driver::is_not_captured(self.stream)
-            && self.is_in_stream()
+            && self.is_in_plan_stream()
     }
 
-    /// Has the stream wait for moves that are handed over; others are late. They are made all the same,
-    /// until they expire: the GPU is behind the launches as a rule. At its expiry, too, a move is waited
-    /// for that was late: what begins behind this launch is behind the move.
+    /// Makes the stream wait for moves that are handed over; others are late. Late moves are still
+    /// made until they expire, as the GPU usually lags behind the launches. At its expiry, a late
+    /// move is waited for as well: work after this launch then runs after the move.
     fn wait(&self) {
-        let (plan, places) = (self.plan(), self.places());
-        if places.wait_count == 0 {
+        let (plan, index) = (self.plan(), self.index());
+        if index.wait_count == 0 {
             return;
         }
         if !self.may_act() {
-            self.skips(places.waits().filter(|at| get(plan.waits, *at) & AT_EXPIRY == 0).count());
+            self.count_skipped(index.waits().filter(|at| get(plan.waits, *at) & AT_EXPIRY == 0).count());
             return;
         }
         let deadline_ns = plan.handover_deadline_ns();
-        for at in places.waits() {
+        for at in index.waits() {
             let wait = get(plan.waits, at);
             let one = usize::try_from(wait & !AT_EXPIRY).unwrap_or(usize::MAX);
             let Some(word) = plan.stages.get(one) else { continue };
@@ -197,7 +198,7 @@ impl Op<'_> {
                 Ok(_) => {
                     let result = driver::wait_for_event(self.stream, plan.events.end(one));
                     if !result.is_some_and(CuResult::is_ok) {
-                        self.fails(result);
+                        self.stop_failed(result);
                         return;
                     }
                 }
@@ -207,26 +208,26 @@ impl Op<'_> {
         }
     }
 
-    /// Begins the moves behind the launch.
+    /// Begins the moves of the op, after its launch.
     fn begin(&self) {
-        let (plan, places) = (self.plan(), self.places());
+        let (plan, index) = (self.plan(), self.index());
         if u64::from(self.place) + 1 == plan.period.load(Ordering::Relaxed) {
             plan.shared.count(Counter::Iterations, 1);
         }
-        if places.begin_count == 0 {
+        if index.begin_count == 0 {
             return;
         }
         if !self.may_act() {
-            self.skips(places.begin_count.into());
+            self.count_skipped(index.begin_count.into());
             return;
         }
-        let result = driver::record_event(plan.events.anchor(places.begins.into()), self.stream);
+        let result = driver::record_event(plan.events.anchor(index.begins.into()), self.stream);
         if !result.is_some_and(CuResult::is_ok) {
-            self.fails(result);
+            self.stop_failed(result);
             return;
         }
-        for one in places.begins() {
-            if !self.queue(one) {
+        for one in index.begins() {
+            if !self.enqueue(one) {
                 plan.shared.count(Counter::Skipped, 1);
             }
         }
@@ -235,9 +236,10 @@ impl Op<'_> {
 }
 
 impl Op<'_> {
-    /// Has a move made. False if one of the iteration before is left out: it waits in the queue still, and
-    /// this one takes its place; or if this one is, as that is being handed over.
-    fn queue(&self, one: usize) -> bool {
+    /// Queues a move. False if a move is skipped: that of the previous iteration, which is still in
+    /// the queue and which this one replaces, or this one, as the previous one is being handed
+    /// over.
+    fn enqueue(&self, one: usize) -> bool {
         let Some(word) = self.plan().stages.get(one) else { return false };
         let mut from = stage::IDLE;
         loop {
@@ -247,7 +249,7 @@ impl Op<'_> {
                     self.plan().queue.add(one);
                     return true;
                 }
-                Ok(_) | Err(stage::AT_WORK) => return false,
+                Ok(_) | Err(stage::IN_PROGRESS) => return false,
                 Err(there) => from = there,
             }
         }
@@ -255,19 +257,19 @@ impl Op<'_> {
 }
 
 impl Launch<'_> {
-    /// Number of the launch, as its record has it.
+    /// Number of the launch, as in its record.
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
     pub(crate) const fn number(&self) -> u32 {
         self.number as u32
     }
 
-    /// Whether it is one of a plan.
+    /// Whether the launch is an op of a plan.
     pub(crate) const fn is_planned(&self) -> bool {
         self.op.is_some()
     }
 
-    /// Begins the moves behind the launch, which succeeded, with these pointers as far as they are
-    /// known.
+    /// Begins the op's moves after the launch has succeeded, if its pointers, as far as known,
+    /// match the plan.
     pub(crate) fn after(self, pointers: Option<NonZeroU32>) {
         let Some(op) = self.op.filter(Op::is_followed) else { return };
         if op.token.matches_pointers(pointers) {

@@ -1,15 +1,15 @@
-//! The helper's thread at a plan: it adopts plans, and hands moves over to the driver.
+//! Adoption of plans and hand-over of moves to the driver, by the helper's thread.
 //!
-//! All calls of the driver are made within the [gate](crate::gate), as those of commands, and each
-//! begins with the same look: the program may have freed the memory, given advice, or ended the
-//! context since. No call waits for work of the GPU. A move is made in parts, as a command is: a free
-//! of the program's waits for one of them.
+//! All calls of the driver are made within the [gate](crate::gate), as those of commands are, and
+//! after the same checks: the program may have freed the memory, given advice, or destroyed the
+//! context since. No call waits for work of the GPU. A move is made in parts, as a command is: a
+//! free by the program waits for at most one part.
 
 use core::sync::atomic::Ordering;
 
 use call_ring::plan::{Counter, Destination, Head, Move, PERIOD_MAX, Reason, State};
 
-use super::{AT_EXPIRY, Places, Plan, get, set, stage};
+use super::{AT_EXPIRY, OpIndex, Plan, get, set, stage};
 use crate::{
     advised::{Advised, Subject},
     blocks::{Blocks, Unknown},
@@ -17,7 +17,7 @@ use crate::{
     contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
-    gate::{Gate, TURN_NS},
+    gate::{Gate, RETRY_NS},
     parts::{Gaps, NotManaged, Parts, Range},
     system,
     watch::Watch,
@@ -25,7 +25,7 @@ use crate::{
 
 const NOT_READY: Reason = Reason::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
-/// Moves that are made before commands have their turn.
+/// Moves made in a row before commands are served.
 const TURN_MOVES: usize = 64;
 
 impl From<NotManaged> for Reason {
@@ -40,7 +40,7 @@ impl From<Unknown> for Reason {
     }
 }
 
-/// Success of the driver, or the reason otherwise.
+/// Converts a driver result to a reason to stop.
 fn done(result: Option<CuResult>) -> Result<(), Reason> {
     match result {
         Some(result) if result.is_ok() => Ok(()),
@@ -50,8 +50,8 @@ fn done(result: Option<CuResult>) -> Result<(), Reason> {
 }
 
 impl Plan {
-    /// Whether the plan of this generation is still to be followed; ends it otherwise.
-    fn goes_on(&self, generation: u64) -> bool {
+    /// Whether the plan of this generation may still be followed; ends it otherwise.
+    fn may_continue(&self, generation: u64) -> bool {
         if !self.is_acting() {
             self.stop(Reason::Mode);
         } else if !self.is_live() {
@@ -62,13 +62,13 @@ impl Plan {
         self.followed() == generation
     }
 
-    /// Sets the tables of launches: what begins and what waits at each op.
+    /// Fills the tables of launches: moves that begin at each op, and waits.
     pub(super) fn index(&self, head: &Head) {
         let moves = || (0..head.moves).filter_map(|at| self.table.move_at(at).map(|one| (at, one)));
-        let change = |op: u32, change: &dyn Fn(&mut Places)| {
-            let mut places = Places::of_word(get(self.ops, op as usize));
-            change(&mut places);
-            set(self.ops, op as usize, places.to_word());
+        let change = |op: u32, change: &dyn Fn(&mut OpIndex)| {
+            let mut index = OpIndex::from_word(get(self.ops, op as usize));
+            change(&mut index);
+            set(self.ops, op as usize, index.to_word());
         };
         (0..head.period.min(PERIOD_MAX)).for_each(|op| set(self.ops, op, 0));
         // Ops at which a move is waited for.
@@ -78,93 +78,93 @@ impl Plan {
         };
         for (at, one) in moves() {
             let at = u16::try_from(at).unwrap_or(u16::MAX);
-            change(one.begin_op, &|places| {
-                if places.begin_count == 0 {
-                    places.begins = at;
+            change(one.begin_op, &|index| {
+                if index.begin_count == 0 {
+                    index.begins = at;
                 }
-                places.begin_count = places.begin_count.saturating_add(1);
+                index.begin_count = index.begin_count.saturating_add(1);
             });
             for (op, _) in waits(&one) {
-                change(op, &|places| places.wait_count = places.wait_count.saturating_add(1));
+                change(op, &|index| index.wait_count = index.wait_count.saturating_add(1));
             }
         }
         let mut first = 0_u16;
         for op in 0..head.period.min(PERIOD_MAX) {
-            let mut places = Places::of_word(get(self.ops, op));
-            (places.waits, first) = (first, first.saturating_add(places.wait_count));
-            places.wait_count = 0;
-            set(self.ops, op, places.to_word());
+            let mut index = OpIndex::from_word(get(self.ops, op));
+            (index.waits, first) = (first, first.saturating_add(index.wait_count));
+            index.wait_count = 0;
+            set(self.ops, op, index.to_word());
         }
         for (at, one) in moves() {
             set(self.stages, at, stage::IDLE);
             for (op, expiry) in waits(&one) {
-                change(op, &|places| {
-                    set(self.waits, usize::from(places.waits) + usize::from(places.wait_count), at as u64 | expiry);
-                    places.wait_count = places.wait_count.saturating_add(1);
+                change(op, &|index| {
+                    set(self.waits, usize::from(index.waits) + usize::from(index.wait_count), at as u64 | expiry);
+                    index.wait_count = index.wait_count.saturating_add(1);
                 });
             }
         }
     }
 
-    /// Whether the launch has come at which a move expires that has begun behind this one.
+    /// Whether a move that began after `launch` has expired.
     pub(super) fn has_expired(&self, planned: &Move, launch: u64) -> bool {
-        self.is_behind_expiry(planned, launch, 0)
+        self.is_past_expiry(planned, launch, 0)
     }
 
-    /// Whether the same move may not be begun any more. Where the launch at which it expires is the one
-    /// that waits for it to be handed over, that is so from the launch behind on.
+    /// Whether it is too late to hand the move over. If the op at which it expires is also the one
+    /// that waits for its hand-over, the move has one launch of grace.
     pub(super) fn is_too_late(&self, planned: &Move, launch: u64) -> bool {
         let is_waited_for = planned.wait_op == planned.expiry_op && self.handover_wait_ns.load(Ordering::Relaxed) > 0;
-        self.is_behind_expiry(planned, launch, is_waited_for.into())
+        self.is_past_expiry(planned, launch, is_waited_for.into())
     }
 
-    /// Whether so many launches have come behind the one at which a move expires that has begun behind this one.
-    fn is_behind_expiry(&self, planned: &Move, launch: u64, behind: u64) -> bool {
+    /// Whether a move that began after `launch` expired at least `grace_launches` launches ago.
+    fn is_past_expiry(&self, planned: &Move, launch: u64, grace_launches: u64) -> bool {
         let (period, begin) = (self.period.load(Ordering::Relaxed), u64::from(planned.begin_op));
-        // The next of its place: a whole iteration behind the begin at most.
+        // Launches until the next launch of this op: at most a whole iteration after the begin.
         let ahead = |op: u32| (u64::from(op) + period).checked_sub(begin + 1)?.checked_rem(period).map(|ops| ops + 1);
         let launches = self.launches.load(Ordering::Relaxed).saturating_sub(launch);
-        planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead + behind)
+        planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead + grace_launches)
     }
 
-    /// Number of the next launch at which an iteration begins.
+    /// Number of the next launch that begins an iteration.
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
     pub(super) fn next_begin(&self, head: &Head) -> u64 {
         let next = self.launches.load(Ordering::Relaxed).wrapping_add(1);
         let period = i64::try_from(head.period).unwrap_or(i64::MAX).max(1);
-        // The nearest launch of this number.
+        // Distance from the first launch, modulo 2^32.
         let since = i64::from((next as u32).wrapping_sub(head.first_launch).cast_signed());
         next.wrapping_add((-since).rem_euclid(period).cast_unsigned())
     }
 }
 
-/// What following a plan takes, of the helper's thread.
+/// Follower of plans, in the helper's thread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moving {
+pub(crate) struct Mover {
     pub(crate) plan: Plan,
     pub(crate) blocks: Blocks,
     /// Advice of the program's own.
     pub(crate) advised: Advised,
-    /// Between the program and the helper's thread.
+    /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
 }
 
-impl Moving {
-    /// Adopts the plan that is there, and hands over moves that have begun. Returns whether the thread
-    /// is to look at both soon.
+impl Mover {
+    /// Adopts a published plan, and hands over moves that have begun. Returns whether the thread
+    /// should call this again soon.
     pub(crate) fn follow(&self, watch: &mut Watch) -> bool {
         let plan = &self.plan;
         let generation = plan.shared.generation();
         let followed = plan.followed();
-        if followed != 0 && !plan.goes_on(followed) {
-            // What has begun is not made.
+        if followed != 0 && !plan.may_continue(followed) {
+            // Moves in the queue are dropped.
             self.drain();
         }
         let mut is_pending = false;
         if plan.followed() == 0 && generation != plan.seen.load(Ordering::Relaxed) && generation & 1 == 0 {
             let may_adopt = plan.is_acting() && plan.is_live();
-            // A launch is at the tables: it leaves them soon.
-            is_pending = may_adopt && plan.within.load(Ordering::SeqCst) != 0;
+            // A launch still uses the tables, which it soon stops doing.
+            is_pending = may_adopt && plan.visitors.load(Ordering::SeqCst) != 0;
             if may_adopt && !is_pending {
                 self.adopt(generation, watch);
             }
@@ -186,7 +186,7 @@ impl Moving {
         let plan = &self.plan;
         self.drain();
         if !plan.shared.copy_to(generation, plan.table) {
-            // Another one is there, or being written.
+            // Superseded, or being rewritten.
             return;
         }
         plan.seen.store(generation, Ordering::Relaxed);
@@ -197,12 +197,12 @@ impl Moving {
         }
     }
 
-    /// Versions of what ranges are checked against.
+    /// Versions of the blocks and of the advice that ranges are checked against.
     fn versions(&self) -> (u64, u64) {
         (self.blocks.version(), self.advised.version())
     }
 
-    /// Follows a plan from now on.
+    /// Puts a plan into force.
     fn begin_plan(&self, head: &Head, generation: u64, watch: &mut Watch) -> Result<(), Reason> {
         let plan = &self.plan;
         let checked = self.versions();
@@ -210,15 +210,15 @@ impl Moving {
         plan.index(head);
         plan.moves.store(head.moves as u64, Ordering::Relaxed);
         plan.handover_wait_ns.store(head.handover_wait_ns, Ordering::Relaxed);
-        plan.wait_pause_end_ns.store(0, Ordering::Relaxed);
+        plan.wait_backoff_end_ns.store(0, Ordering::Relaxed);
         plan.period.store(head.period as u64, Ordering::Relaxed);
-        // Whoever frees memory or ends the context from here on finds the plan.
+        // Frees and context destructions from here on see the plan.
         let _part = watch.begin_part().ok_or(NOT_READY)?;
-        // Not as a rule: the program's calls wait for it.
+        // Checked again only after a change: calls of the program wait for this part.
         if self.versions() != checked {
             self.check_ranges(head)?;
         }
-        if !plan.events.are_for(head.moves) {
+        if !plan.events.covers(head.moves) {
             return Err(Reason::ContextEnded);
         }
         plan.first.store(plan.next_begin(head), Ordering::Relaxed);
@@ -228,7 +228,7 @@ impl Moving {
         Ok(())
     }
 
-    /// Checks what a plan moves, and makes what that takes.
+    /// Checks a plan's ranges and device, and creates its streams and events.
     fn prepare(&self, head: &Head, watch: &mut Watch) -> Result<(), Reason> {
         let plan = &self.plan;
         self.check_ranges(head)?;
@@ -237,8 +237,8 @@ impl Moving {
         }
         let (context, device) = {
             let _part = watch.begin_part().ok_or(NOT_READY)?;
-            // For this thread: none of its calls ends a capture of the program's.
-            driver::leave_captures_alone();
+            // Per thread: its calls must not invalidate captures of the program.
+            driver::relax_capture_mode();
             let device = driver::device_of(head.gpu).ok_or(Reason::NoDevice)?;
             if !driver::prefetches(device) {
                 return Err(Reason::Unsupported);
@@ -256,7 +256,7 @@ impl Moving {
         plan.device.store(device.cast_unsigned().into(), Ordering::Relaxed);
         loop {
             let _part = watch.begin_part().ok_or(NOT_READY)?;
-            if plan.events.are_of_another(context) {
+            if plan.events.belong_to_other_context(context) {
                 plan.events.destroy();
             }
             if driver::enter_context(context) != Some(device) {
@@ -270,12 +270,12 @@ impl Moving {
         }
     }
 
-    /// Makes streams and some of the events, in their context; true once all are there.
+    /// Creates the streams and a batch of events in their context; true once all exist.
     fn make_some(&self, head: &Head, context: Handle, device: i32) -> Result<bool, Reason> {
         let plan = &self.plan;
         let failed = |result| done(result).err().unwrap_or(Reason::Unsupported);
-        plan.to_gpu.of(context, device).map_err(failed)?;
-        plan.to_host.of(context, device).map_err(failed)?;
+        plan.to_gpu.get_or_create(context, device).map_err(failed)?;
+        plan.to_host.get_or_create(context, device).map_err(failed)?;
         plan.events.make_some(head.moves, context, device).map_err(failed)
     }
 
@@ -285,10 +285,10 @@ impl Moving {
             .try_for_each(|planned| self.check_range(range(&planned)))
     }
 
-    /// Whether a move may be made: all of it is managed memory of the program's, without advice of its
-    /// own on the place.
+    /// Checks that a move is permitted: all of it is managed memory of the program's, without
+    /// advice of its own on the preferred location.
     fn check_range(&self, range: Range) -> Result<(), Reason> {
-        // Bytes of a part without a bound: it ends with its block.
+        // Parts of unlimited size: each ends with its block.
         let mut parts = Parts::new(range, 1 << 63, Gaps::Refused);
         while self.next(&mut parts, range)?.is_some() {}
         self.check_advice(range)
@@ -298,11 +298,11 @@ impl Moving {
         if self.advised.has(range, Some(Subject::LOCATION)) { Err(Reason::ProgramAdvice) } else { Ok(()) }
     }
 
-    /// Next part of a range; `None` behind the last.
+    /// Next part of a range; `None` after the last.
     fn next(&self, parts: &mut Parts, range: Range) -> Result<Option<Range>, Reason> {
         parts.next(|address| {
             let block = self.blocks.managed_from(address)?;
-            // Others begin behind the range, if it has no other part.
+            // After the last part, the block found begins after the range.
             let is_pooled = block.is_some_and(|block| block.is_pooled && block.begin < range.end);
             if is_pooled { Err(Reason::NotAllocated) } else { Ok(block) }
         })
@@ -318,16 +318,16 @@ impl Moving {
         };
         let range = range(&planned);
         let mut parts = Parts::new(range, PREFETCH_BYTES_MAX, Gaps::Refused);
-        // The launch behind which it has begun, once it is at work.
+        // Launch that began the move, once the hand-over is in progress.
         let mut begun = None;
         let is_made = loop {
-            if generation == 0 || plan.followed() != generation || watch.is_over() {
+            if generation == 0 || plan.followed() != generation || watch.must_end() {
                 return set(plan.stages, number, stage::IDLE);
             }
             let from = word.load(Ordering::Acquire);
             let moved = |to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
-            let Some(launch) = begun.or_else(|| stage::queued_behind(from)) else { return };
-            // A launch may have it begin anew at any time until it is at work.
+            let Some(launch) = begun.or_else(|| stage::queued_after(from)) else { return };
+            // Until the hand-over is in progress, a launch may begin the move anew at any time.
             if begun.is_none() && plan.is_too_late(&planned, launch) {
                 if moved(stage::IDLE) {
                     plan.shared.count(Counter::Expired, 1);
@@ -336,15 +336,15 @@ impl Moving {
                 continue;
             }
             let Ok(_part) = self.gate.begin() else {
-                system::sleep(TURN_NS);
+                system::sleep(RETRY_NS);
                 continue;
             };
             let is_first = begun.is_none();
-            if !plan.goes_on(generation) || is_first && !moved(stage::AT_WORK) {
+            if !plan.may_continue(generation) || is_first && !moved(stage::IN_PROGRESS) {
                 continue;
             }
             begun = Some(launch);
-            // All or nothing, as far as that is known before.
+            // All or nothing, as far as is known in advance.
             let permitted = if is_first { self.check_range(range) } else { Ok(()) };
             match permitted.and_then(|()| self.hand_over(number, &planned, &mut parts, launch, is_first)) {
                 Ok(false) => {}
@@ -357,13 +357,14 @@ impl Moving {
         set(plan.stages, number, if is_made { stage::ENQUEUED } else { stage::IDLE });
     }
 
-    /// Result of a call for a move. If it failed, further ones would, too: the plan stops.
-    fn called(&self, result: Option<CuResult>) -> Result<(), Reason> {
+    /// Checks the result of a call for a move. A failure stops the plan, as further calls would
+    /// fail too.
+    fn check_call(&self, result: Option<CuResult>) -> Result<(), Reason> {
         done(result).inspect_err(|reason| self.plan.stop(*reason))
     }
 
-    /// Hands the next part of a move over to the driver, on a stream that waits for the move's begin;
-    /// returns whether that was the last one.
+    /// Hands the next part of a move over to the driver, on a stream that waits for the move's
+    /// anchor; returns whether that was the last part.
     fn hand_over(
         &self,
         number: usize,
@@ -383,8 +384,10 @@ impl Moving {
         let result = self.hand_over_within(number, planned, parts, is_first, (context, device));
         let leaves = planned.destination == Destination::Host;
         let result = match result {
-            // It has expired meanwhile: the return begins behind it.
-            Ok(true) if leaves && plan.has_expired(planned, launch) => self.return_behind(number, (context, device)),
+            // Expired meanwhile: moves to the GPU must run after it.
+            Ok(true) if leaves && plan.has_expired(planned, launch) => {
+                self.order_returns_after(number, (context, device))
+            }
             result => result,
         };
         driver::leave_context();
@@ -404,39 +407,40 @@ impl Moving {
             Destination::Gpu => (&plan.to_gpu, device, Counter::BytesToGpu),
             Destination::Host => (&plan.to_host, HOST, Counter::BytesToHost),
         };
-        let stream = stream.of(context, device).or_else(|result| self.called(result).map(|()| 0))?;
+        let stream = stream.get_or_create(context, device).or_else(|result| self.check_call(result).map(|()| 0))?;
         if is_first {
-            let places = Places::of_word(get(plan.ops, begin_op as usize));
-            self.called(driver::wait_for_event(stream, plan.events.anchor(places.begins.into())))?;
+            let index = OpIndex::from_word(get(plan.ops, begin_op as usize));
+            self.check_call(driver::wait_for_event(stream, plan.events.anchor(index.begins.into())))?;
         }
         let range = Range::new(begin, bytes);
         let part = self.next(parts, range)?;
         if let Some(part) = part {
             self.check_advice(part)?;
             let bytes = usize::try_from(part.bytes()).map_err(|_| Reason::Range)?;
-            self.called(driver::prefetch(part.begin, bytes, to, stream))?;
+            self.check_call(driver::prefetch(part.begin, bytes, to, stream))?;
         }
-        let is_last = part.is_none() || parts.is_over();
+        let is_last = part.is_none() || parts.is_exhausted();
         if is_last {
-            self.called(driver::record_event(plan.events.end(number), stream))?;
+            self.check_call(driver::record_event(plan.events.end(number), stream))?;
             plan.shared.count(Counter::Moves, 1);
             plan.shared.count(counter, bytes);
         }
         Ok(is_last)
     }
 
-    /// Has moves to the GPU that are handed over from now on wait for one to the host.
-    fn return_behind(&self, number: usize, (context, device): (Handle, i32)) -> Result<bool, Reason> {
-        let stream = self.plan.to_gpu.of(context, device).or_else(|result| self.called(result).map(|()| 0))?;
-        self.called(driver::wait_for_event(stream, self.plan.events.end(number)))?;
+    /// Makes moves to the GPU that are handed over from now on wait for a move to the host.
+    fn order_returns_after(&self, number: usize, (context, device): (Handle, i32)) -> Result<bool, Reason> {
+        let stream =
+            self.plan.to_gpu.get_or_create(context, device).or_else(|result| self.check_call(result).map(|()| 0))?;
+        self.check_call(driver::wait_for_event(stream, self.plan.events.end(number)))?;
         Ok(true)
     }
 
-    /// Gives streams and events back, if no plan is followed, no launch is at one, and no call of the
-    /// program is within the gate.
-    pub(crate) fn rest(&self) {
+    /// Destroys streams and events, if no plan is followed, no launch visits one, and no call of
+    /// the program is within the gate.
+    pub(crate) fn release_idle(&self) {
         let plan = &self.plan;
-        let is_idle = !plan.is_followed() && plan.within.load(Ordering::SeqCst) == 0;
+        let is_idle = !plan.is_followed() && plan.visitors.load(Ordering::SeqCst) == 0;
         if is_idle
             && self.has_streams()
             && let Ok(_part) = self.gate.begin()
@@ -447,28 +451,28 @@ impl Moving {
         }
     }
 
-    /// Whether there are streams or events.
+    /// Whether any streams or events exist.
     fn has_streams(&self) -> bool {
         let plan = &self.plan;
-        plan.events.are_there() || plan.to_gpu.is_there() || plan.to_host.is_there()
+        plan.events.exist() || plan.to_gpu.exists() || plan.to_host.exists()
     }
 
-    /// Gives them back for good: no plan is followed any more.
-    pub(crate) fn end(&self) {
+    /// Stops the plan, and destroys streams and events, with retries for a second.
+    pub(crate) fn shut_down(&self) {
         self.plan.stop(Reason::Exit);
         self.gate.try_for_a_second(|| {
-            self.rest();
+            self.release_idle();
             !self.has_streams()
         });
     }
 }
 
-/// Range that a move is about.
+/// Range of a move.
 const fn range(&Move { begin, bytes, .. }: &Move) -> Range {
     Range::new(begin, bytes)
 }
 
-/// Device of a word.
+/// Device stored in a word.
 #[expect(clippy::cast_possible_truncation, reason = "an int that was widened")]
 const fn low_device(word: u64) -> i32 {
     (word as u32).cast_signed()

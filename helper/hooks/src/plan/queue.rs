@@ -1,7 +1,6 @@
-//! Moves that have begun, from launches to the helper's thread: bounded, and without a lock.
+//! Queue of moves that have begun, from launches to the helper's thread: bounded and lock-free.
 //!
-//! A move is in the queue once at most, and the queue has room for all of them: whoever adds one
-//! never finds it full.
+//! A move is in the queue at most once, and the queue has a slot for every move: it is never full.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,52 +8,52 @@ use call_ring::plan::MOVES_MAX;
 
 use crate::zeroed::Words;
 
-/// Places: a power of two.
-const PLACES: usize = 2 * MOVES_MAX;
-const _: () = assert!(PLACES.is_power_of_two(), "positions are masked");
+/// Slots, a power of two.
+const SLOTS: usize = 2 * MOVES_MAX;
+const _: () = assert!(SLOTS.is_power_of_two(), "positions are masked");
 
-/// Queue of moves, by their place in the plan.
+/// Queue of moves, by their index in the plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
     added: &'static AtomicU64,
     taken: &'static AtomicU64,
-    /// A move plus 1; 0 where there is none, or none yet.
-    places: &'static [AtomicU64],
+    /// Index of a move plus 1; 0 in an empty slot.
+    slots: &'static [AtomicU64],
 }
 
 impl Queue {
-    /// Words of the places.
-    pub(super) const WORDS: usize = PLACES;
+    /// Words for the slots.
+    pub(super) const WORDS: usize = SLOTS;
 
-    /// Empty queue.
-    pub(super) fn new(words: &mut Words, places: &'static [AtomicU64]) -> Option<Self> {
-        Some(Self { added: words.next()?, taken: words.next()?, places })
+    /// Creates an empty queue.
+    pub(super) fn new(words: &mut Words, slots: &'static [AtomicU64]) -> Option<Self> {
+        Some(Self { added: words.next()?, taken: words.next()?, slots })
     }
 
-    fn place(&self, position: u64) -> Option<&'static AtomicU64> {
-        self.places.get(usize::try_from(position).unwrap_or(0) & (PLACES - 1))
+    fn slot(&self, position: u64) -> Option<&'static AtomicU64> {
+        self.slots.get(usize::try_from(position).unwrap_or(0) & (SLOTS - 1))
     }
 
     /// Adds a move that is not in the queue.
     pub(super) fn add(&self, one: usize) {
         let position = self.added.fetch_add(1, Ordering::AcqRel);
-        if let Some(place) = self.place(position) {
-            place.store(one as u64 + 1, Ordering::SeqCst);
+        if let Some(slot) = self.slot(position) {
+            slot.store(one as u64 + 1, Ordering::SeqCst);
         }
     }
 
-    /// Takes the first move, of the one thread that takes them.
+    /// Takes the first move. Only one thread may call this.
     pub(super) fn take(&self) -> Option<usize> {
         let position = self.taken.load(Ordering::Relaxed);
-        let one = self.place(position)?.swap(0, Ordering::SeqCst).checked_sub(1)?;
+        let one = self.slot(position)?.swap(0, Ordering::SeqCst).checked_sub(1)?;
         self.taken.store(position.wrapping_add(1), Ordering::Relaxed);
         usize::try_from(one).ok()
     }
 
-    /// Whether there is no move to take.
+    /// Whether the queue has no move to take.
     pub(super) fn is_empty(&self) -> bool {
-        let place = self.place(self.taken.load(Ordering::Relaxed));
-        place.is_none_or(|place| place.load(Ordering::SeqCst) == 0)
+        let slot = self.slot(self.taken.load(Ordering::Relaxed));
+        slot.is_none_or(|slot| slot.load(Ordering::SeqCst) == 0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tables of launches.
+//! Tests of the tables of launches.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn none() -> Plan {
         .unwrap()
 }
 
-/// A plan that was published, copied and checked.
+/// Plan that was published, copied, checked and indexed.
 fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Head) {
     let plan = none();
     let size = Size::new(1, 1, 1);
@@ -33,7 +33,7 @@ fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Head) {
 }
 
 #[test]
-fn each_op_has_the_moves_that_begin_behind_it_and_those_that_it_waits_for() {
+fn each_op_has_the_moves_that_begin_after_it_and_those_that_it_waits_for() {
     let mut state = 1_u64;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -62,13 +62,13 @@ fn each_op_has_the_moves_that_begin_behind_it_and_those_that_it_waits_for() {
                 }
             }
         }
-        // A plan before does not show.
+        // Indexing again leaves no trace of the former index.
         let (plan, head) = adopted(0, period, &moves);
         plan.index(&head);
         for op in 0..period {
-            let places = Places::of_word(get(plan.ops, op));
-            assert_eq!(places.begins().collect::<Vec<_>>(), begins.remove(&op).unwrap_or_default());
-            let waiting = places.waits().map(|at| get(plan.waits, at));
+            let index = OpIndex::from_word(get(plan.ops, op));
+            assert_eq!(index.begins().collect::<Vec<_>>(), begins.remove(&op).unwrap_or_default());
+            let waiting = index.waits().map(|at| get(plan.waits, at));
             assert_eq!(waiting.collect::<Vec<_>>(), waits.remove(&op).unwrap_or_default());
         }
     }
@@ -83,7 +83,7 @@ fn a_plan_begins_at_the_next_begin_of_an_iteration() {
                 plan.launches.store(launches, Ordering::Relaxed);
                 let begin = plan.next_begin(&head);
                 let period = period as u64;
-                assert!((launches + 1..=launches + period).contains(&begin), "{begin} behind {launches}");
+                assert!((launches + 1..=launches + period).contains(&begin), "{begin} after {launches}");
                 let since =
                     u32::try_from(begin & u64::from(u32::MAX)).unwrap().wrapping_sub(first_launch).cast_signed();
                 assert_eq!(i64::from(since) % i64::try_from(period).unwrap(), 0);
@@ -102,7 +102,7 @@ fn a_move_expires_with_the_next_launch_of_its_op() {
         wait_op: expiry_op,
         expiry_op,
     };
-    // Whether it has expired when so many launches have come since its own.
+    // Whether the move has expired, and is too late, `since` launches after the one that began it.
     let expired = |begin_op: u32, expiry_op: Option<u32>, since: u64, handover_wait_ns: u64| {
         let (plan, _) = adopted(1, 8, &[one(begin_op, expiry_op)]);
         plan.period.store(8, Ordering::Relaxed);
@@ -112,12 +112,12 @@ fn a_move_expires_with_the_next_launch_of_its_op() {
         let one = plan.table.move_at(0).unwrap();
         (plan.has_expired(&one, launch), plan.is_too_late(&one, launch))
     };
-    for (begin_op, expiry_op, behind) in [(0, 1, 1), (2, 5, 3), (6, 1, 3), (7, 6, 7), (3, 3, 8)] {
+    for (begin_op, expiry_op, ahead) in [(0, 1, 1), (2, 5, 3), (6, 1, 3), (7, 6, 7), (3, 3, 8)] {
         for since in 0..30 {
-            let (has_expired, case) = (since >= behind, (begin_op, expiry_op, since));
+            let (has_expired, case) = (since >= ahead, (begin_op, expiry_op, since));
             assert_eq!(expired(begin_op, Some(expiry_op), since, 0), (has_expired, has_expired), "{case:?}");
-            // That launch waits for it.
-            let is_too_late = since > behind;
+            // The launch at the expiry waits for the move.
+            let is_too_late = since > ahead;
             assert_eq!(expired(begin_op, Some(expiry_op), since, 1), (has_expired, is_too_late), "{case:?}");
         }
     }
@@ -136,20 +136,20 @@ fn a_plan_ends_once() {
     plan.stop(Reason::Exit);
     let report = plan.shared.report();
     assert_eq!((report.generation, report.state, report.counters.mismatched), (4, Some(State::Drifted(3)), 1));
-    assert!(plan.visit().is_none() && plan.within.load(Ordering::SeqCst) == 0);
+    assert!(plan.visit().is_none() && plan.visitors.load(Ordering::SeqCst) == 0);
 }
 
 #[test]
-fn launch_waits_for_a_hand_over_once_a_second_in_vain_and_not_at_all_without_the_plan() {
+fn launch_backs_off_for_a_second_after_a_handover_timeout_and_never_waits_without_the_plan() {
     let plan = none();
     plan.followed.store(2, Ordering::SeqCst);
     let (queued, enqueued) = (AtomicU64::new(stage::queued(1)), AtomicU64::new(stage::ENQUEUED));
     let waits = || plan.handover_deadline_ns().is_some();
-    // No time to wait.
+    // The plan has no waits.
     assert_eq!(plan.handover_deadline_ns(), None);
     plan.handover_wait_ns.store(u64::MAX, Ordering::Relaxed);
     let never = plan.handover_deadline_ns().unwrap();
-    // Each of these would wait for ever.
+    // Each of these would wait for ever if its move counted as pending.
     plan.wait_for_handover(&enqueued, 2, never);
     plan.wait_for_handover(&AtomicU64::new(stage::IDLE), 2, never);
     plan.wait_for_handover(&queued, 4, never);
@@ -168,11 +168,11 @@ fn launch_waits_for_a_hand_over_once_a_second_in_vain_and_not_at_all_without_the
         plan.wait_for_handover(word, 2, never);
     });
     assert_eq!((queued.load(Ordering::Relaxed), waits()), (stage::ENQUEUED, true));
-    plan.wait_for_handover(&AtomicU64::new(stage::AT_WORK), 2, 0);
-    let pause_end_ns = plan.wait_pause_end_ns.load(Ordering::Relaxed);
-    assert!(pause_end_ns > clock::monotonic_ns() - launch::WAIT_PAUSE_NS);
-    plan.wait_pause_end_ns.store(u64::MAX, Ordering::Relaxed);
+    plan.wait_for_handover(&AtomicU64::new(stage::IN_PROGRESS), 2, 0);
+    let backoff_end_ns = plan.wait_backoff_end_ns.load(Ordering::Relaxed);
+    assert!(backoff_end_ns > clock::monotonic_ns() - launch::WAIT_BACKOFF_NS);
+    plan.wait_backoff_end_ns.store(u64::MAX, Ordering::Relaxed);
     assert!(!waits());
-    plan.wait_pause_end_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    plan.wait_backoff_end_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
     assert!(waits(), "the pause is over");
 }
