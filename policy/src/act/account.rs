@@ -12,18 +12,18 @@ pub(super) struct Account {
     /// Total bytes of ordered migrations.
     pub(super) moved_bytes: u64,
     /// Bytes ordered to the host without an outcome yet.
-    pub(super) on_its_way_to_host_bytes: u64,
+    pub(super) pending_to_host_bytes: u64,
     /// Memory with preferred location host, which migrates there at its next eviction or host
     /// access.
     pub(super) bound_for_host: Intervals,
     /// Orders without an outcome.
-    pub(super) awaited: u64,
+    pub(super) pending_orders: u64,
     /// Advice calls of uvmd.
     own_advice_calls: AdviceCalls,
     /// Whether the helper in it has had an order.
     is_acted_on_by_helper: bool,
     /// Reason of a failed withdrawal.
-    pub(super) spoiled: Option<String>,
+    pub(super) withdrawal_error: Option<String>,
     /// Blocks that the open decision retains, by GPU, with the time of the last renewal, however
     /// rarely it is due.
     pub(super) reserved_blocks: BTreeMap<GpuUuid, BTreeMap<u64, SystemTime>>,
@@ -36,12 +36,12 @@ impl Account {
         Self {
             bucket: Bucket::full(bytes_per_second, now),
             moved_bytes: 0,
-            on_its_way_to_host_bytes: 0,
+            pending_to_host_bytes: 0,
             bound_for_host: Intervals::default(),
-            awaited: 0,
+            pending_orders: 0,
             own_advice_calls: AdviceCalls::default(),
             is_acted_on_by_helper: false,
-            spoiled: None,
+            withdrawal_error: None,
             reserved_blocks: BTreeMap::new(),
             seen: now,
         }
@@ -49,7 +49,7 @@ impl Account {
 
     /// Books the outcome of an order.
     pub(super) fn carried_out(&mut self, outcome: &Outcome) {
-        self.awaited = self.awaited.saturating_sub(1);
+        self.pending_orders = self.pending_orders.saturating_sub(1);
         let AdviceCalls { by_ioctl, by_helper } = &mut self.own_advice_calls;
         *by_ioctl = by_ioctl.saturating_add(outcome.advice_calls.by_ioctl);
         *by_helper = by_helper.saturating_add(outcome.advice_calls.by_helper);
@@ -59,7 +59,7 @@ impl Account {
         for Call { step, result: answer, .. } in &outcome.calls {
             match step.action {
                 Action::Migrate(Place::Host) => {
-                    self.on_its_way_to_host_bytes = self.on_its_way_to_host_bytes.saturating_sub(step.bytes());
+                    self.pending_to_host_bytes = self.pending_to_host_bytes.saturating_sub(step.bytes());
                 }
                 Action::Migrate(_) | Action::Touch(_) => {}
                 Action::Advise(_) | Action::Withdraw(_) => {
@@ -75,7 +75,7 @@ impl Account {
     /// outcome.
     pub(super) fn own_calls(&self) -> OwnCalls {
         let AdviceCalls { by_ioctl, by_helper } = self.own_advice_calls;
-        let is_idle = self.awaited == 0;
+        let is_idle = self.pending_orders == 0;
         OwnCalls {
             by_tool: is_idle.then_some(by_ioctl),
             by_program: (is_idle || !self.is_acted_on_by_helper).then_some(by_helper),

@@ -54,7 +54,7 @@ impl Learned {
         let rank = |proposal: &Proposal| match proposal.admission {
             Admission::Act => 0,
             Admission::Shadow(_) => 1,
-            Admission::Refused(_) => 2,
+            Admission::Denied(_) => 2,
         };
         let left = |proposal: &Proposal| self.left(&proposal.plan, before, |share| share.at_least).time;
         proposals.min_by(|one, other| rank(one).cmp(&rank(other)).then(left(one).total_cmp(&left(other))))
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn permitted_proposal_precedes_a_denied_one_with_higher_savings() {
         let proposals = [
-            proposal("refused", 0.9, Admission::Refused(String::new())),
+            proposal("refused", 0.9, Admission::Denied(String::new())),
             proposal("shadow", 0.8, Admission::Shadow(String::new())),
             proposal("less", 0.2, Admission::Act),
             proposal("more", 0.3, Admission::Act),

@@ -55,14 +55,14 @@ struct Rest {
 
 /// Form of a cool-down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resting {
+pub(crate) enum Remaining {
     /// This long, in any circumstances.
     For(Duration),
     /// Until circumstances differ from those at its rollback.
     UntilChanged,
 }
 
-impl fmt::Display for Resting {
+impl fmt::Display for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::For(left) => {
@@ -80,10 +80,10 @@ const FAILED_MAX: usize = 16;
 
 impl Cooldown {
     /// Reason why this policy is in cool-down; `None` if it may be tried.
-    pub(crate) fn rests(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Resting> {
+    pub(crate) fn remaining(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Remaining> {
         let rest = self.0.get(policy)?;
         let left = rest.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
-        left.map(Resting::For).or_else(|| rest.failed_in.contains(circumstances).then_some(Resting::UntilChanged))
+        left.map(Remaining::For).or_else(|| rest.failed_in.contains(circumstances).then_some(Remaining::UntilChanged))
     }
 
     /// Whether it was rolled back without a benefit, and has had none since.

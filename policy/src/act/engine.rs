@@ -106,21 +106,21 @@ impl Acting {
     /// GPU.
     pub fn observe(&mut self, scene: &Scene<'_>) -> Vec<Order> {
         self.taken = scene.snapshot.taken;
-        let mut orders = self.rollbacks.again();
+        let mut orders = self.rollbacks.due_orders();
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
         self.drop_unseen_plans(scene, &seen);
         self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
         for (process, gpu, directive) in seen {
             let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
-            let rests = self.rollbacks.concerns(process.id, gpu);
+            let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
-            let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, rests);
+            let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, is_withdrawing);
             self.take(turn, &mut orders);
-            self.follow(&sight, rests);
+            self.follow(&sight, is_withdrawing);
         }
         for order in orders.iter().filter(|order| order.is_rollback) {
-            self.guard.undoes(order.process);
+            self.guard.count_withdrawal(order.process);
         }
         orders
     }
@@ -200,24 +200,24 @@ impl Acting {
                 count(decision, &outcome.calls);
             }
             match &withdrawn {
-                Some(Withdrawn::All { was_refused }) => {
+                Some(Withdrawn::All { after_failure }) => {
                     decision.done.advised_bytes = 0;
-                    if *was_refused {
+                    if *after_failure {
                         decision.last_error = None;
                         self.events.push(Event::Updated(decision.clone()));
                     }
                 }
-                Some(Withdrawn::Refused(answer)) => {
+                Some(Withdrawn::Failed(answer)) => {
                     decision.last_error = Some(answer.clone());
                     self.events.push(Event::Updated(decision.clone()));
                 }
-                Some(Withdrawn::NotYet) | None => {}
+                Some(Withdrawn::Pending) | None => {}
             }
         }
         if withdrawn.is_some() {
-            let is_refused = self.rollbacks.is_refused(outcome.process);
-            let why = is_refused.then(|| "earlier advice could not be withdrawn".to_owned());
-            self.guard.spoil(outcome.process, why);
+            let has_failed = self.rollbacks.has_failed(outcome.process);
+            let why = has_failed.then(|| "earlier advice could not be withdrawn".to_owned());
+            self.guard.set_withdrawal_error(outcome.process, why);
         }
         self.events.push(Event::Applied(outcome));
     }
@@ -253,7 +253,7 @@ impl Acting {
 
     /// Whether advice is being withdrawn.
     #[must_use]
-    pub fn is_taking_back(&self) -> bool {
+    pub fn is_withdrawing(&self) -> bool {
         !self.rollbacks.is_empty()
     }
 
@@ -266,7 +266,7 @@ impl Acting {
     /// Repeats failed withdrawals without a pause; none while an earlier attempt has no outcome. An
     /// order that gives way to the others of its GPU comes last at some time.
     pub fn withdraw_again(&mut self) -> Vec<Order> {
-        self.rollbacks.once_answered()
+        self.rollbacks.orders_if_idle()
     }
 
     /// Withdraws all advice and all plans, for the end of the service.
@@ -275,7 +275,7 @@ impl Acting {
         for process in processes {
             self.close_plan(process, Stage::RolledBack(why.to_owned()));
         }
-        let mut orders = self.rollbacks.at_once();
+        let mut orders = self.rollbacks.all_orders();
         let closed: Vec<_> = self
             .tracks
             .values_mut()
@@ -286,7 +286,7 @@ impl Acting {
             orders.extend(self.close(closed));
         }
         for order in &orders {
-            self.guard.undoes(order.process);
+            self.guard.count_withdrawal(order.process);
         }
         orders
     }

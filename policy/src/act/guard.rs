@@ -34,7 +34,7 @@ pub(crate) enum Admission {
     /// It may be reported as a shadow decision.
     Shadow(String),
     /// Denied, for this reason.
-    Refused(String),
+    Denied(String),
 }
 
 /// Guard, with the accounts of all processes.
@@ -58,7 +58,7 @@ struct Bounds {
 #[derive(Clone, Copy)]
 struct Moves {
     /// No GPU memory may be filled: other processes would lose it.
-    presses: bool,
+    evicts_others: bool,
     /// Reason why none of it may be migrated: it may be read-duplicated.
     may_be_duplicated: Option<&'static str>,
 }
@@ -78,11 +78,11 @@ impl Guard {
     /// Whether a plan of this policy with these steps may be tried.
     pub(crate) fn admits(&self, policy: &str, steps: &[Step], sight: &Sight<'_>) -> Admission {
         if let Some(denied) = steps.iter().find_map(|step| not_permitted(policy, step.action)) {
-            return Admission::Refused(denied);
+            return Admission::Denied(denied);
         }
         let moves = self.moves(sight);
-        if let Some(why) = steps.iter().find_map(|step| self.forbids(step.action, moves, sight)) {
-            return Admission::Refused(why);
+        if let Some(why) = steps.iter().find_map(|step| self.denial(step.action, moves, sight)) {
+            return Admission::Denied(why);
         }
         if steps.iter().any(|step| step.action.maps_remotely()) && !sight.scene.links.contains_key(&sight.gpu) {
             return Admission::Shadow(NO_LINK.to_owned());
@@ -114,7 +114,7 @@ impl Guard {
             }
         }
         if !passed.is_empty() {
-            self.account(sight, limits).awaited += 1;
+            self.account(sight, limits).pending_orders += 1;
         }
         (passed, held)
     }
@@ -132,7 +132,7 @@ impl Guard {
         if !is_meant(&step, sight) {
             return vec![(step, Err("it is outside the memory of the override".to_owned()))];
         }
-        if let Some(why) = self.forbids(step.action, bounds.moves, sight) {
+        if let Some(why) = self.denial(step.action, bounds.moves, sight) {
             return vec![(step, Err(why))];
         }
         if step.action.maps_remotely() && !sight.scene.links.contains_key(&sight.gpu) {
@@ -223,7 +223,7 @@ impl Guard {
     }
 
     /// Reason why the process may not get this action, for any step.
-    fn forbids(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
+    fn denial(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
         }
@@ -231,20 +231,20 @@ impl Guard {
             Action::Advise(_) => self.unknown_advice(sight),
             Action::Withdraw(_) => None,
             Action::Migrate(_) | Action::Touch(_) => {
-                let presses = moves.presses && action != Action::Migrate(Place::Host);
+                let evicts_others = moves.evicts_others && action != Action::Migrate(Place::Host);
                 let why = "it exceeds the GPU's capacity, at the cost of processes that fit";
-                moves.may_be_duplicated.or(presses.then_some(why)).map(str::to_owned)
+                moves.may_be_duplicated.or(evicts_others.then_some(why)).map(str::to_owned)
             }
         }
     }
 
     fn moves(&self, sight: &Sight<'_>) -> Moves {
-        Moves { presses: self.presses(sight), may_be_duplicated: may_be_duplicated(sight) }
+        Moves { evicts_others: self.evicts_others(sight), may_be_duplicated: may_be_duplicated(sight) }
     }
 
     /// Whether the process uses more than the GPU has while another that would fit loses memory to
     /// it, or is protected from losing it.
-    fn presses(&self, sight: &Sight<'_>) -> bool {
+    fn evicts_others(&self, sight: &Sight<'_>) -> bool {
         let has_reserved =
             |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
         exceeds_gpu(sight) && fitting_others(sight).any(|other| has_reserved(other) || takes_from(sight, other))
@@ -253,7 +253,7 @@ impl Guard {
     /// Reason why the process may get no advice, and retain none.
     pub(crate) fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
         let account = self.processes.get(&sight.process.id);
-        if let Some(why) = account.and_then(|account| account.spoiled.clone()) {
+        if let Some(why) = account.and_then(|account| account.withdrawal_error.clone()) {
             return Some(why);
         }
         let own = account.map_or(OwnCalls::NONE, Account::own_calls);
@@ -289,7 +289,7 @@ impl Guard {
         self.spend(step.bytes(), sight, limits);
         if place == Place::Host {
             let account = self.account(sight, limits);
-            account.on_its_way_to_host_bytes = account.on_its_way_to_host_bytes.saturating_add(step.bytes());
+            account.pending_to_host_bytes = account.pending_to_host_bytes.saturating_add(step.bytes());
         } else {
             bounds.filling_bytes = bounds.filling_bytes.saturating_add(step.bytes());
         }
@@ -315,7 +315,7 @@ impl Guard {
         let me = sight.process;
         let promised = |process: ProcessId, blocks: &[Block]| {
             self.processes.get(&process).map_or(0, |account| {
-                account.on_its_way_to_host_bytes.saturating_add(resident_within(&account.bound_for_host, blocks))
+                account.pending_to_host_bytes.saturating_add(resident_within(&account.bound_for_host, blocks))
             })
         };
         let mine = promised(me.id, &sight.blocks);
@@ -371,16 +371,16 @@ impl Guard {
     }
 
     /// Counts a withdrawal of uvmd in progress.
-    pub(crate) fn undoes(&mut self, process: ProcessId) {
+    pub(crate) fn count_withdrawal(&mut self, process: ProcessId) {
         if let Some(account) = self.processes.get_mut(&process) {
-            account.awaited = account.awaited.saturating_add(1);
+            account.pending_orders = account.pending_orders.saturating_add(1);
         }
     }
 
     /// Sets the reason of a failed withdrawal, or clears it.
-    pub(crate) fn spoil(&mut self, process: ProcessId, why: Option<String>) {
+    pub(crate) fn set_withdrawal_error(&mut self, process: ProcessId, why: Option<String>) {
         if let Some(account) = self.processes.get_mut(&process) {
-            account.spoiled = why;
+            account.withdrawal_error = why;
         }
     }
 

@@ -195,7 +195,7 @@ impl RetainedSet {
     }
 
     /// Sets the minimum left to other memory.
-    pub(crate) const fn leave(&mut self, left_bytes: u64) {
+    pub(crate) const fn set_left_bytes(&mut self, left_bytes: u64) {
         self.left_bytes = left_bytes;
     }
 

@@ -69,7 +69,7 @@ pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
 /// Minimum arrivals in memory outside a plan to measure the program's pace: two blocks.
 pub(crate) const PACE_BYTES: u64 = 4 << 20;
 /// Failed withdrawals after which an operator is informed.
-pub(crate) const WITHDRAWALS_TOLD: u32 = 5;
+pub(crate) const WITHDRAWALS_REPORTED: u32 = 5;
 /// Maximum pause between two attempts, in intervals: it doubles after each, up to a minute at the
 /// default interval.
 pub(crate) const WITHDRAWALS_REST_MAX: u32 = 600;

@@ -168,7 +168,7 @@ impl Span {
     }
 
     /// Bytes per second that arrived in blocks outside a plan; `None` if they are too few.
-    pub(crate) fn arrived_beside(&self, touched: &Intervals) -> Option<f64> {
+    pub(crate) fn arrivals_outside(&self, touched: &Intervals) -> Option<f64> {
         let (from, to) = (self.from.as_ref()?, self.to.as_ref()?);
         let beside = to
             .arrived

@@ -34,17 +34,17 @@ pub(crate) struct Pace {
     ahead_max: u64,
     lead: u64,
     /// Tripwires reached since the walk was last faster.
-    met: u32,
+    tripwires: u32,
 }
 
 impl Pace {
     pub(crate) fn new(frames: u64, ahead_max: u64) -> Self {
-        let pace = Self { frames, ahead_max, lead: LEAD_MIN_BLOCKS, met: 0 };
+        let pace = Self { frames, ahead_max, lead: LEAD_MIN_BLOCKS, tripwires: 0 };
         Self { lead: pace.step().max(LEAD_MIN_BLOCKS), ..pace }
     }
 
     /// Sets the number of blocks that the process has.
-    pub(crate) const fn fits(&mut self, frames: u64) {
+    pub(crate) const fn set_frames(&mut self, frames: u64) {
         self.frames = frames;
     }
 
@@ -70,17 +70,17 @@ impl Pace {
     }
 
     /// Records that the walk reached a tripwire.
-    pub(crate) fn met(&mut self) {
-        self.met = self.met.saturating_add(1);
-        if self.met >= STEADY {
-            self.met = 0;
+    pub(crate) fn record_tripwire(&mut self) {
+        self.tripwires = self.tripwires.saturating_add(1);
+        if self.tripwires >= STEADY {
+            self.tripwires = 0;
             self.lead = self.lead.saturating_sub(self.step()).max(LEAD_MIN_BLOCKS);
         }
     }
 
     /// Records that the walk was faster than the prefetches.
     pub(crate) fn overtaken(&mut self) {
-        self.met = 0;
+        self.tripwires = 0;
         self.lead = self.lead.saturating_add(self.step()).min(self.frames);
     }
 
@@ -107,9 +107,9 @@ mod tests {
     fn prefetch_distance_shrinks_when_never_overtaken() {
         let mut pace = Pace::new(15, u64::MAX);
         (0..3).for_each(|_| pace.overtaken());
-        (0..STEADY).for_each(|_| pace.met());
+        (0..STEADY).for_each(|_| pace.record_tripwire());
         assert_eq!(pace.ahead(), 11);
-        (0..1000).for_each(|_| pace.met());
+        (0..1000).for_each(|_| pace.record_tripwire());
         assert_eq!(pace.ahead(), 9, "no less than what is used next");
     }
 

@@ -17,7 +17,7 @@ use model::{
 use open::{CooldownKind, Open};
 
 use super::{
-    arms::{Look, Trial},
+    arms::{Assessment, Trial},
     cooldown::{Circumstances, Cooldown},
     guard::Guard,
     limits::Limits,
@@ -118,14 +118,14 @@ impl PlanTrack {
             FollowingState::Planned(planned) if !is_withdrawing => planned,
             _ => return PlanTurn { command, ..PlanTurn::default() },
         };
-        let Some(policy) = of_plans(&sight.directive.policy).filter(|policy| !self.rests(policy.name, sight)) else {
+        let Some(policy) = of_plans(&sight.directive.policy).filter(|policy| !self.is_cooling_down(policy.name, sight)) else {
             return PlanTurn { command, ..PlanTurn::default() };
         };
         PlanTurn { command, ..self.propose(policy, planned, counts, sight, guard, limits, next) }
     }
 
-    fn rests(&self, policy: &str, sight: &Sight<'_>) -> bool {
-        self.cooldown.rests(policy, sight.scene.now, &Circumstances::of(sight)).is_some()
+    fn is_cooling_down(&self, policy: &str, sight: &Sight<'_>) -> bool {
+        self.cooldown.remaining(policy, sight.scene.now, &Circumstances::of(sight)).is_some()
     }
 
     /// Table of a probe that is to be followed now, if any. What was moved is charged as a plan's is.
@@ -165,8 +165,8 @@ impl PlanTrack {
         limits: &Limits,
     ) -> Result<(), String> {
         sight.permits_acting()?;
-        if let Some(resting) = self.cooldown.rests(policy, sight.scene.now, &Circumstances::of(sight)) {
-            return Err(resting.to_string());
+        if let Some(remaining) = self.cooldown.remaining(policy, sight.scene.now, &Circumstances::of(sight)) {
+            return Err(remaining.to_string());
         }
         guard.admits_moves(policy, probed, sight, limits)
     }
@@ -209,21 +209,21 @@ impl PlanTrack {
         turn
     }
 
-    fn go_on(&mut self, look: &Look, sight: &Sight<'_>) -> PlanTurn {
+    fn go_on(&mut self, look: &Assessment, sight: &Sight<'_>) -> PlanTurn {
         let mut turn = PlanTurn::default();
         let Some(open) = &mut self.open else { return turn };
         turn.has_changed = open.has_changed;
         match look {
-            Look::Confirmed => {
+            Assessment::Confirmed => {
                 open.changes_to(Stage::Confirmed, sight.scene.snapshot.taken);
                 self.cooldown.forget(open.decision.policy);
                 turn.events.push(Event::Updated(open.decision.clone()));
             }
             // A confirmed plan may stay for days.
-            Look::Measured if open.is_worth_an_event() => {
+            Assessment::Measured if open.is_worth_an_event() => {
                 turn.events.push(Event::Updated(open.decision.clone()));
             }
-            Look::Measured | Look::Open | Look::Fails(_) | Look::Unmeasurable => {}
+            Assessment::Measured | Assessment::Open | Assessment::Fails(_) | Assessment::Unmeasurable => {}
         }
         let wanted = open.wanted();
         turn.command = self.carry_out(wanted, sight);
@@ -253,9 +253,9 @@ impl PlanTrack {
         let why = match &following.state {
             _ if self.open.is_some() => None,
             FollowingState::Planned(planned) => {
-                let resting = self.cooldown.rests(policy.name, sight.scene.now, &Circumstances::of(sight));
+                let remaining = self.cooldown.remaining(policy.name, sight.scene.now, &Circumstances::of(sight));
                 let denied = || guard.admits_moves(policy.name, planned, sight, limits).err();
-                resting.map(|resting| resting.to_string()).or_else(denied)
+                remaining.map(|remaining| remaining.to_string()).or_else(denied)
             }
             FollowingState::Probing(probed) => {
                 let denied = self.may_probe(policy.name, probed, sight, guard, limits).err();

@@ -10,7 +10,7 @@ use model::{CallResult, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 
 use super::{
     ledger::Ledger,
-    limits::{WITHDRAWALS_REST_MAX, WITHDRAWALS_TOLD},
+    limits::{WITHDRAWALS_REST_MAX, WITHDRAWALS_REPORTED},
 };
 
 /// Advice that may be in force because of a decision, by a former run's journal.
@@ -37,7 +37,7 @@ struct Left {
     ledger: Ledger,
     tries: u32,
     /// Intervals until the next attempt.
-    rests: u32,
+    remaining: u32,
     /// Whether an outcome is pending.
     waits: bool,
 }
@@ -45,13 +45,13 @@ struct Left {
 /// Result of an order of withdrawals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
-    /// No advice is in force any more; `was_refused`: after [`Withdrawn::Refused`].
-    All { was_refused: bool },
+    /// No advice is in force any more; `after_failure`: after [`Withdrawn::Failed`].
+    All { after_failure: bool },
     /// Some advice is in force, and is withdrawn again.
-    NotYet,
+    Pending,
     /// Some advice is in force after so many failures that an operator is informed; the attempts
     /// continue less often.
-    Refused(CallResult),
+    Failed(CallResult),
 }
 
 impl Rollback {
@@ -70,7 +70,7 @@ impl Rollback {
         if ledger.is_empty() {
             return None;
         }
-        let left = Left { process, gpu, ledger, tries: 0, rests: 0, waits: false };
+        let left = Left { process, gpu, ledger, tries: 0, remaining: 0, waits: false };
         Some(self.0.entry(decision).or_insert(left).order(decision))
     }
 
@@ -80,30 +80,30 @@ impl Rollback {
     }
 
     /// Whether any withdrawal for this process has failed too often.
-    pub(crate) fn is_refused(&self, process: ProcessId) -> bool {
+    pub(crate) fn has_failed(&self, process: ProcessId) -> bool {
         self.0.values().any(|left| left.process == process && !left.may_soon_be())
     }
 
     /// Orders for failed withdrawals whose pause is over. To be called at each interval.
-    pub(crate) fn again(&mut self) -> Vec<Order> {
+    pub(crate) fn due_orders(&mut self) -> Vec<Order> {
         let idle = self.0.iter_mut().filter(|(_, left)| !left.waits);
         let due = idle.filter_map(|(decision, left)| {
-            let is_due = left.rests == 0;
-            left.rests = left.rests.saturating_sub(1);
+            let is_due = left.remaining == 0;
+            left.remaining = left.remaining.saturating_sub(1);
             is_due.then(|| left.order(*decision))
         });
         due.collect()
     }
 
     /// Orders for all of them, whatever their pauses: for the end.
-    pub(crate) fn at_once(&mut self) -> Vec<Order> {
-        self.0.values_mut().for_each(|left| left.rests = 0);
-        self.again()
+    pub(crate) fn all_orders(&mut self) -> Vec<Order> {
+        self.0.values_mut().for_each(|left| left.remaining = 0);
+        self.due_orders()
     }
 
     /// Orders for all of them, once the last attempts have outcomes; none before.
-    pub(crate) fn once_answered(&mut self) -> Vec<Order> {
-        if self.0.values().any(|left| left.waits) { Vec::new() } else { self.at_once() }
+    pub(crate) fn orders_if_idle(&mut self) -> Vec<Order> {
+        if self.0.values().any(|left| left.waits) { Vec::new() } else { self.all_orders() }
     }
 
     /// Processes of all withdrawals.
@@ -121,26 +121,26 @@ impl Rollback {
             left.waits = false;
         }
         if left.ledger.is_empty() {
-            let was_refused = left.tries > WITHDRAWALS_TOLD;
+            let after_failure = left.tries > WITHDRAWALS_REPORTED;
             self.0.remove(&outcome.decision);
-            return Some(Withdrawn::All { was_refused });
+            return Some(Withdrawn::All { after_failure });
         }
         if !outcome.is_rollback {
-            return Some(Withdrawn::NotYet);
+            return Some(Withdrawn::Pending);
         }
-        left.rests = 1_u32.checked_shl(left.tries).unwrap_or(u32::MAX).min(WITHDRAWALS_REST_MAX);
-        if left.tries != WITHDRAWALS_TOLD {
-            return Some(Withdrawn::NotYet);
+        left.remaining = 1_u32.checked_shl(left.tries).unwrap_or(u32::MAX).min(WITHDRAWALS_REST_MAX);
+        if left.tries != WITHDRAWALS_REPORTED {
+            return Some(Withdrawn::Pending);
         }
         let answer = outcome.calls.iter().rev().find(|call| call.result != CallResult::Done);
-        Some(Withdrawn::Refused(answer.map_or(CallResult::Cancelled, |call| call.result.clone())))
+        Some(Withdrawn::Failed(answer.map_or(CallResult::Cancelled, |call| call.result.clone())))
     }
 }
 
 impl Left {
     /// The last of the first attempts counts until its outcome.
     const fn may_soon_be(&self) -> bool {
-        self.tries < WITHDRAWALS_TOLD || self.waits && self.tries == WITHDRAWALS_TOLD
+        self.tries < WITHDRAWALS_REPORTED || self.waits && self.tries == WITHDRAWALS_REPORTED
     }
 
     fn order(&mut self, decision: DecisionId) -> Order {

@@ -24,7 +24,7 @@ use super::{
     live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
     pace::Pace,
     scene::block_at,
-    walk::{Direction, Progress, Walk, is_there, share_lately},
+    walk::{Direction, Progress, Walk, is_there, recent_share},
 };
 
 /// Bytes left out of a block for a tripwire: the driver brings no less for a fault.
@@ -66,7 +66,7 @@ impl LivePolicy for Stream {
             is_walked(range)
                 && is_large(range)
                 && is_most(range)
-                && share_lately(range, view.blocks, view.key(), lately) >= SHARE
+                && recent_share(range, view.blocks, view.key(), lately) >= SHARE
         };
         let range = view.ranges.iter().find(|range| is_walk(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;
@@ -172,7 +172,7 @@ impl Running for Streaming {
         if has_passed(STOPPED, self.seen, view.now) {
             return Next::Over("the walk has not advanced for 10 s".to_owned());
         }
-        self.pace.fits(view.resident().bytes / BLOCK_BYTES);
+        self.pace.set_frames(view.resident().bytes / BLOCK_BYTES);
         let brought = self.bring(view);
         let copies = brought.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
         let coming_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
@@ -237,7 +237,7 @@ impl Streaming {
         };
         let left_bytes = self.pace.needs().saturating_mul(BLOCK_BYTES);
         if let Some(retained) = &mut self.retained {
-            retained.leave(left_bytes);
+            retained.set_left_bytes(left_bytes);
             return retained.look(view, coming_bytes, || behind(&self.walk));
         }
         let mut retained = RetainedSet::new(view, behind(&self.walk), 0, left_bytes, Claim::BesideOthers);
@@ -289,7 +289,7 @@ impl Streaming {
     /// another fault.
     fn meet(&mut self, was_late: bool) {
         if self.tripwires.contains(&self.walk.position()) {
-            self.pace.met();
+            self.pace.record_tripwire();
         } else if was_late {
             self.pace.overtaken();
         }

@@ -19,7 +19,7 @@ use super::{
     open::Open,
     proposal::Proposal,
     scene::Sight,
-    trial::{Look, Trial},
+    trial::{Assessment, Trial},
     verify::is_at_work,
 };
 
@@ -94,14 +94,14 @@ impl Track {
         Some((Closed { decision, ledger, waits }, event))
     }
 
-    /// Processes an interval. `rests` while advice of a former decision is being withdrawn.
+    /// Processes an interval. `is_withdrawing` while advice of a former decision is being withdrawn.
     pub(crate) fn turn(
         &mut self,
         sight: &Sight<'_>,
         guard: &mut Guard,
         limits: &Limits,
         next: DecisionId,
-        rests: bool,
+        is_withdrawing: bool,
     ) -> Turn {
         if let Some(open) = &mut self.open {
             open.running.see(&sight.view(self.meter.accessed(limits.window), limits));
@@ -116,7 +116,7 @@ impl Track {
         }
         if self.open.is_some() {
             self.steer(sight, guard, limits, &mut turn);
-        } else if !rests && turn.closed.is_empty() {
+        } else if !is_withdrawing && turn.closed.is_empty() {
             self.propose(sight, guard, limits, next, &mut turn);
         }
         turn
@@ -171,8 +171,8 @@ impl Track {
         }
         let Some(trial) = &mut open.trial else { return None };
         match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
-            Look::Open => None,
-            Look::Keeps { again, after, left } => {
+            Assessment::Open => None,
+            Assessment::Keeps { again, after, left } => {
                 open.judged_by(after);
                 self.learned.note(name, left);
                 if !again {
@@ -182,7 +182,7 @@ impl Track {
                 self.cooldown.forget(name);
                 self.makes_way(sight, guard, limits)
             }
-            Look::Fails { why, after, unless_changed } => {
+            Assessment::Fails { why, after, unless_changed } => {
                 open.judged_by(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
                 self.cooldown.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
@@ -203,13 +203,13 @@ impl Track {
         let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
         // A rolled-back policy may be retried when nothing is in force, but not in the place of one
         // with a benefit.
-        let rests = |policy: &str| {
+        let is_cooling_down = |policy: &str| {
             policy == own
                 || self.cooldown.has_failed(policy)
-                || self.cooldown.rests(policy, now, &circumstances).is_some()
+                || self.cooldown.remaining(policy, now, &circumstances).is_some()
         };
         let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
-        let proposals = catalogue::proposals(model::policy::CHOOSER, &view, rests, admits);
+        let proposals = catalogue::proposals(model::policy::CHOOSER, &view, is_cooling_down, admits);
         let better = self.learned.better(proposals, (&before, left_before), left)?;
         self.follows = Some((better, left, now));
         Some(Stage::Ended(format!("{better} is tried instead: its expected effect is larger")))
@@ -243,7 +243,7 @@ impl Track {
             return;
         }
         let circumstances = Circumstances::of(sight);
-        let rests = |policy: &str| self.cooldown.rests(policy, now, &circumstances).is_some();
+        let is_cooling_down = |policy: &str| self.cooldown.remaining(policy, now, &circumstances).is_some();
         let admits = |plan: &Plan| {
             sight.permits_acting().map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
         };
@@ -254,7 +254,7 @@ impl Track {
         let (policy, left_before) =
             follows.map_or((&*sight.directive.policy, Left::ALL), |(policy, left, _)| (policy, left));
         let view = sight.view(self.meter.accessed(window), limits);
-        let proposals = catalogue::proposals(policy, &view, rests, admits);
+        let proposals = catalogue::proposals(policy, &view, is_cooling_down, admits);
         let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))
         else {
             return;
@@ -262,7 +262,7 @@ impl Track {
         let stage = match &admission {
             Admission::Act => Stage::Trial,
             Admission::Shadow(why) => Stage::Shadow(why.clone()),
-            Admission::Refused(why) => Stage::Denied(why.clone()),
+            Admission::Denied(why) => Stage::Denied(why.clone()),
         };
         let noise = self.meter.noise(window);
         let decision = decision(next, &plan, sight, stage, &before);

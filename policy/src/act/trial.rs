@@ -49,7 +49,7 @@ enum Doubt {
 
 /// Result of a verification.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Look {
+pub(crate) enum Assessment {
     /// Too early.
     Open,
     /// Benefit.
@@ -97,7 +97,7 @@ impl Trial {
         touched: &Intervals,
         expected: &Expected,
         has_settled: bool,
-    ) -> Look {
+    ) -> Assessment {
         let latest = self.made + self.window.mul_f64(if has_settled { 2.0 * SETTLING } else { SETTLING_MAX });
         match self.phase {
             Phase::Beginning if now >= latest => self.watch(now, None),
@@ -106,7 +106,7 @@ impl Trial {
             Phase::Beginning | Phase::Settling { .. } | Phase::Resting { .. } => {}
             Phase::Watching { from, doubts } => return self.judge(meter, from, doubts, now, touched, expected),
         }
-        Look::Open
+        Assessment::Open
     }
 
     fn judge(
@@ -117,14 +117,14 @@ impl Trial {
         now: SystemTime,
         touched: &Intervals,
         expected: &Expected,
-    ) -> Look {
+    ) -> Assessment {
         let Some(after) = meter.since(from) else {
             // Counts were reset.
             self.watch(now, doubts);
-            return Look::Open;
+            return Assessment::Open;
         };
         if after.measured.window < self.window.mul_f64(1.0 - EARLY) {
-            return Look::Open;
+            return Assessment::Open;
         }
         let pace = Pace::of(&self.before, &after, touched);
         // Compared with the plan before it, and never with none.
@@ -133,7 +133,7 @@ impl Trial {
         self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
     }
 
-    fn conclude(&mut self, finding: Finding, doubts: Option<Doubt>, after: Seen, left: Left, now: SystemTime) -> Look {
+    fn conclude(&mut self, finding: Finding, doubts: Option<Doubt>, after: Seen, left: Left, now: SystemTime) -> Assessment {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_confirmed, true);
@@ -143,32 +143,32 @@ impl Trial {
                 } else {
                     self.watch(now, None);
                 }
-                Look::Keeps { again, after, left: left.of(self.left_before) }
+                Assessment::Keeps { again, after, left: left.of(self.left_before) }
             }
             // A pause does not clear an earlier doubt.
             (Finding::Idle, Some(Doubt::Worse)) => {
                 self.watch(now, doubts);
-                Look::Open
+                Assessment::Open
             }
             // Pause of a program that benefited.
             (Finding::Idle, _) if self.is_confirmed => {
                 self.rest(now);
-                Look::Open
+                Assessment::Open
             }
             (Finding::Idle, doubts) => {
                 let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
                 if windows >= IDLE_WINDOWS {
                     let why = format!("the program did too little in {windows} windows to verify the effect");
-                    return Look::Fails { why, after, unless_changed: false };
+                    return Assessment::Fails { why, after, unless_changed: false };
                 }
                 self.watch(now, Some(Doubt::Idle(windows)));
-                Look::Open
+                Assessment::Open
             }
             (Finding::NotBetter(_), None) if self.is_confirmed => {
                 self.watch(now, Some(Doubt::Worse));
-                Look::Open
+                Assessment::Open
             }
-            (Finding::NotBetter(why), _) => Look::Fails { why, after, unless_changed: true },
+            (Finding::NotBetter(why), _) => Assessment::Fails { why, after, unless_changed: true },
         }
     }
 
@@ -192,7 +192,7 @@ mod tests {
         Trial { is_confirmed: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
     }
 
-    fn conclude(trial: &mut Trial, finding: Finding) -> Look {
+    fn conclude(trial: &mut Trial, finding: Finding) -> Assessment {
         let Phase::Watching { doubts, .. } = trial.phase else { panic!("it is not looked at: {trial:?}") };
         trial.conclude(finding, doubts, (Measured::default(), 1.0), Left { time: 0.5, link_bytes: 0.5 }, NOW)
     }
@@ -205,12 +205,12 @@ mod tests {
     fn pause_does_not_clear_an_earlier_bad_finding() {
         let mut trial = confirmed();
         trial.watch(NOW, None);
-        assert_eq!(conclude(&mut trial, worse()), Look::Open);
+        assert_eq!(conclude(&mut trial, worse()), Assessment::Open);
         for _ in 0..3 {
-            assert_eq!(conclude(&mut trial, Finding::Idle), Look::Open);
+            assert_eq!(conclude(&mut trial, Finding::Idle), Assessment::Open);
         }
-        assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Fails { .. }), "it is worse still");
-        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { .. }));
+        assert!(matches!(conclude(&mut trial.clone(), worse()), Assessment::Fails { .. }), "it is worse still");
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { .. }));
         assert!(matches!(trial.phase, Phase::Resting { .. }));
     }
 
@@ -218,9 +218,9 @@ mod tests {
     fn good_finding_is_verified_a_second_time() {
         let mut trial = Trial { is_confirmed: false, ..confirmed() };
         trial.watch(NOW, None);
-        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: false, .. }));
-        assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Open), "one of two may be chance");
-        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: true, .. }));
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { again: false, .. }));
+        assert!(matches!(conclude(&mut trial.clone(), worse()), Assessment::Open), "one of two may be chance");
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { again: true, .. }));
         assert!(matches!(trial.phase, Phase::Resting { .. }));
     }
 
@@ -228,7 +228,7 @@ mod tests {
     fn pause_of_a_confirmed_plans_program_changes_nothing() {
         let mut trial = confirmed();
         trial.watch(NOW, None);
-        assert_eq!(conclude(&mut trial, Finding::Idle), Look::Open);
+        assert_eq!(conclude(&mut trial, Finding::Idle), Assessment::Open);
         assert!(matches!(trial.phase, Phase::Resting { .. }));
     }
 }

@@ -122,7 +122,7 @@ impl Pace {
                 return Self { factor: passed / was.arrived, by: "per passed byte" };
             }
         }
-        match (before.arrived_beside(touched), after.arrived_beside(touched)) {
+        match (before.arrivals_outside(touched), after.arrivals_outside(touched)) {
             (Some(was), Some(is)) if was > 0.0 && is > 0.0 => {
                 Self { factor: is / was, by: "per byte that arrived in untouched memory" }
             }

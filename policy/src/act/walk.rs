@@ -52,7 +52,7 @@ const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
 }
 
 /// The range's share of the recently active blocks at the GPU.
-pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
+pub(crate) fn recent_share(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
     let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
     // By the latest event: the calendar may have been set since.
     let Some(latest) = here().map(|block| block.last_seen_at).max() else { return 0.0 };
@@ -223,7 +223,7 @@ mod tests {
             resident: Residency::exactly(resident_bytes),
             ..Block::new(at * BLOCK_BYTES, seconds(came))
         };
-        let share = |blocks: &[Block]| share_lately(&range, blocks, GPU, Duration::from_secs(8));
+        let share = |blocks: &[Block]| recent_share(&range, blocks, GPU, Duration::from_secs(8));
         let walked: Vec<Block> = (8..12).map(|at| block(at, 100, BLOCK_BYTES)).collect();
         assert!((share(&walked) - 1.0).abs() < 1e-9, "nothing else");
         let beside = |came, bytes| [walked.clone(), (0..4).map(|at| block(at, came, bytes)).collect()].concat();

@@ -17,8 +17,8 @@ impl Acting {
         for (process, gpu, directive) in seen(scene) {
             let Some(track) = self.tracks.get(&(process.id, gpu)) else { continue };
             let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
-            let rests = self.rollbacks.concerns(process.id, gpu);
-            let mut restrictions = track.restrictions(&sight, &self.guard, &self.limits, rests);
+            let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
+            let mut restrictions = track.restrictions(&sight, &self.guard, &self.limits, is_withdrawing);
             restrictions.extend(self.plan_restrictions(&sight));
             all.extend(restrictions.into_iter().map(|(scope, reason)| Restriction {
                 process: process.id,

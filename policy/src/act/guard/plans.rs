@@ -51,7 +51,7 @@ impl Guard {
         let moves = self.moves(sight);
         let places = [(Place::Gpu(sight.gpu), planned.to_gpu_bytes), (Place::Host, planned.to_host_bytes)];
         for action in places.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(place, _)| Action::Migrate(place)) {
-            let denied = not_permitted(policy, action).or_else(|| self.forbids(action, moves, sight));
+            let denied = not_permitted(policy, action).or_else(|| self.denial(action, moves, sight));
             denied.map_or(Ok(()), Err)?;
         }
         self.affords(&planned, sight, limits)?;

@@ -12,7 +12,7 @@ use super::{
     evidence::measured,
 };
 use crate::act::{
-    arms::{Look, Trial},
+    arms::{Assessment, Trial},
     guard::Guard,
     limits::Limits,
     scene::Sight,
@@ -98,10 +98,10 @@ impl Open {
     }
 
     /// Begins the trial anew, with launches that wait for moves to be handed over.
-    fn begin_anew(&mut self, planned: &PlannedIteration) -> Look {
+    fn begin_anew(&mut self, planned: &PlannedIteration) -> Assessment {
         let promise = self.decision.plan.as_ref().map(|plan| plan.promise).unwrap_or_default();
-        (self.trial, self.launches_wait) = (Some(Trial::new(promise, planned.duration_ns).of_waiting_launches()), true);
-        Look::Measured
+        (self.trial, self.launches_wait) = (Some(Trial::new(promise, planned.duration_ns).with_waiting_launches()), true);
+        Assessment::Measured
     }
 
     pub(super) fn is_worth_an_event(&self) -> bool {
@@ -122,7 +122,7 @@ impl Open {
         sight: &Sight<'_>,
         guard: &mut Guard,
         limits: &Limits,
-    ) -> Result<Look, (Stage, CooldownKind)> {
+    ) -> Result<Assessment, (Stage, CooldownKind)> {
         let ended = |why: &str| Err((Stage::Ended(why.to_owned()), CooldownKind::None));
         if self.directive != *sight.directive {
             return ended("the directive for the process has changed");
@@ -138,7 +138,7 @@ impl Open {
         let admitted = guard.admits_moves(self.decision.policy, planned, sight, limits);
         let Some(trial) = &mut self.trial else {
             let may = sight.permits_acting().is_ok() && admitted.is_ok();
-            return if may { ended("it is permitted now: a trial begins") } else { Ok(Look::Open) };
+            return if may { ended("it is permitted now: a trial begins") } else { Ok(Assessment::Open) };
         };
         if let Err(why) = sight.permits_acting() {
             return Err((Stage::RolledBack(why), CooldownKind::None));
@@ -150,11 +150,11 @@ impl Open {
         self.moved = self.moved.plus(moved);
         guard.charge_plan(moved.bytes(), sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
-        let mut look = reading.map_or(Look::Open, |reading| trial.read(reading));
+        let mut look = reading.map_or(Assessment::Open, |reading| trial.read(reading));
         let iterations_min = match look {
-            Look::Confirmed => u64::MAX,
-            Look::Fails(_) => 0,
-            Look::Open | Look::Measured | Look::Unmeasurable => EXPIRY_ITERATIONS_MIN,
+            Assessment::Confirmed => u64::MAX,
+            Assessment::Fails(_) => 0,
+            Assessment::Open | Assessment::Measured | Assessment::Unmeasurable => EXPIRY_ITERATIONS_MIN,
         };
         if self.decision.stage == Stage::Trial && self.is_to_wait(planned, following.actuator, iterations_min) {
             // What was measured is of another plan.
@@ -163,12 +163,12 @@ impl Open {
         let wants_plan = self.trial.as_ref().is_some_and(Trial::wants_plan);
         self.note(following.actuator);
         match look {
-            Look::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
-            Look::Unmeasurable => {
+            Assessment::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
+            Assessment::Unmeasurable => {
                 let why = "the duration of iterations changes too much for blocks of them to be compared";
                 return Err((Stage::RolledBack(why.to_owned()), CooldownKind::Later));
             }
-            Look::Open | Look::Measured | Look::Confirmed => {}
+            Assessment::Open | Assessment::Measured | Assessment::Confirmed => {}
         }
         if let Some(why) = following.report.ended.as_ref().filter(|_| wants_plan) {
             self.decision.last_error = Some(CallResult::Failed(why.clone()));
