@@ -448,7 +448,9 @@ impl Trial {
             let is_slower = p_value(&self.with.values(duration_ns), &self.without.values(duration_ns)) < LEVEL;
             if is_slower && after > before * (1.0 + SLOWER_MAX) {
                 let [after, before] = [after, before].map(milliseconds);
-                return Assessment::Fails(format!("iterations with the plan took {after}, and those without it {before}"));
+                return Assessment::Fails(format!(
+                    "iterations with the plan took {after}, and those without it {before}"
+                ));
             }
         }
         Assessment::Confirmed

@@ -1,4 +1,4 @@
-//! Guard: permitted actions, their amount, and the memory they may affect.
+//! Guard: permitted actions, their budgets, and the memory that they may affect.
 
 mod plans;
 mod restrictions;
@@ -29,9 +29,9 @@ const PAGE_BYTES: u64 = 4096;
 /// Admission of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may be executed.
+    /// May be executed.
     Act,
-    /// It may be reported as a shadow decision.
+    /// May be reported as a shadow decision, for this reason.
     Shadow(String),
     /// Denied, for this reason.
     Denied(String),
@@ -44,7 +44,7 @@ pub(crate) struct Guard {
     processes: BTreeMap<ProcessId, Account>,
 }
 
-/// Bounds of all steps of a plan, and sums of those that passed. Computed once: with tens of
+/// Bounds of a plan's steps, and sums of the steps that passed. Computed once per plan: with tens of
 /// gigabytes of GPU memory, a plan has thousands of steps, and the GPU tens of thousands of blocks.
 struct Bounds {
     moves: Moves,
@@ -54,18 +54,18 @@ struct Bounds {
     filling_bytes: u64,
 }
 
-/// Restrictions of migrations of the process's memory, for all steps.
+/// Restrictions that apply to all migrations of the process's memory.
 #[derive(Clone, Copy)]
 struct Moves {
-    /// No GPU memory may be filled: other processes would lose it.
+    /// Whether filling GPU memory evicts other processes that fit, and is denied therefore.
     evicts_others: bool,
-    /// Reason why none of it may be migrated: it may be read-duplicated.
+    /// Reason why the memory may be read-duplicated, and must not be migrated.
     may_be_duplicated: Option<&'static str>,
 }
 
 impl Guard {
-    /// Forgets processes that were not seen for a while. A process missing once may return, and its
-    /// budget stays spent.
+    /// Drops the accounts of processes unseen for [`UNSEEN_MAX`]. A process may be missing from one
+    /// snapshot; its budget stays spent.
     pub(crate) fn forget_unseen(&mut self, there: &BTreeSet<ProcessId>, now: SystemTime) {
         self.processes.retain(|process, account| {
             if there.contains(process) {
@@ -75,7 +75,7 @@ impl Guard {
         });
     }
 
-    /// Whether a plan of this policy with these steps may be tried.
+    /// Admission of a plan of this policy with these steps.
     pub(crate) fn admits(&self, policy: &str, steps: &[Step], sight: &Sight<'_>) -> Admission {
         if let Some(denied) = steps.iter().find_map(|step| not_permitted(policy, step.action)) {
             return Admission::Denied(denied);
@@ -90,8 +90,8 @@ impl Guard {
         Admission::Act
     }
 
-    /// Steps of a policy's plan that may be ordered now, which are then charged, and the denied
-    /// ones with the reason.
+    /// Splits the steps of a policy's plan into those that may be ordered now, which are charged, and
+    /// denied ones with the reason.
     pub(crate) fn pass(
         &mut self,
         policy: &str,
@@ -177,7 +177,7 @@ impl Guard {
             self.charge(&step, place, bounds, sight, limits);
             return vec![(step, Ok(()))];
         }
-        // Whole blocks, which the driver migrates best.
+        // Whole blocks: the driver migrates them best.
         let end = step.begin.saturating_add(most) / BLOCK_BYTES * BLOCK_BYTES;
         if end <= step.begin {
             return vec![(step, Err(why))];
@@ -222,7 +222,7 @@ impl Guard {
         parts
     }
 
-    /// Reason why the process may not get this action, for any step.
+    /// Reason why this action is denied for the process, whatever the step.
     fn denial(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
@@ -242,15 +242,15 @@ impl Guard {
         Moves { evicts_others: self.evicts_others(sight), may_be_duplicated: may_be_duplicated(sight) }
     }
 
-    /// Whether the process uses more than the GPU has while another that would fit loses memory to
-    /// it, or is protected from losing it.
+    /// Whether the process exceeds the GPU, and evicts another process that fits or is protected from
+    /// eviction by reserved blocks.
     fn evicts_others(&self, sight: &Sight<'_>) -> bool {
         let has_reserved =
             |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
         exceeds_gpu(sight) && fitting_others(sight).any(|other| has_reserved(other) || takes_from(sight, other))
     }
 
-    /// Reason why the process may get no advice, and retain none.
+    /// Reason why the process may neither get nor keep advice.
     pub(crate) fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
         let account = self.processes.get(&sight.process.id);
         if let Some(why) = account.and_then(|account| account.withdrawal_error.clone()) {
@@ -260,7 +260,7 @@ impl Guard {
         unknown_advice(sight, own).map(str::to_owned)
     }
 
-    /// Bytes that may be migrated now, and the budget that limits them.
+    /// Bytes that may be migrated now, and the description of the limiting budget.
     fn budget_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let now = sight.scene.now;
         let budget = sight.directive.budget;
@@ -302,15 +302,15 @@ impl Guard {
         self.charge_process(bytes, sight, limits);
     }
 
-    /// Charges bytes to a process alone, and not to the node.
+    /// Charges bytes to the process, but not to the node.
     pub(crate) fn charge_process(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) {
         let account = self.account(sight, limits);
         account.bucket.take(bytes);
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);
     }
 
-    /// Host memory that may be filled for the process. Migrations to the host in progress reduce
-    /// the node's headroom, and those of its cgroup reduce that of the cgroup.
+    /// Host memory in bytes that may be filled for the process. Pending migrations to the host reduce
+    /// the headroom of the node, and those of the same cgroup the headroom of the cgroup.
     fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
         let me = sight.process;
         let promised = |process: ProcessId, blocks: &[Block]| {
@@ -331,7 +331,8 @@ impl Guard {
         left(sight.scene.node_headroom_bytes, of_node).min(left(headroom(sight).unwrap_or(0), of_cgroup))
     }
 
-    /// GPU memory that may be filled or retained for the process, beside its reserved blocks.
+    /// GPU memory in bytes that may be filled or retained for the process, without its reserved blocks,
+    /// and the reason of the limit.
     fn gpu_left(&mut self, bounds: &Bounds, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let Some(room) = bounds.room_bytes else {
             return (0, NO_GPU_MEMORY.to_owned());
@@ -344,8 +345,8 @@ impl Guard {
         )
     }
 
-    /// Removes reservations of blocks that have left the GPU. A block reserved just now may not be
-    /// visible there yet.
+    /// Removes the reservations of blocks that have left the GPU. Recent ones are kept, because a new
+    /// block may not be visible yet.
     pub(crate) fn release_reservations(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.now;
         let reserved_blocks =
@@ -356,28 +357,28 @@ impl Guard {
         }
     }
 
-    /// Removes all reservations, without an open decision.
+    /// Removes all reservations, after the end of a decision.
     pub(crate) fn release_all(&mut self, process: ProcessId, gpu: GpuUuid) {
         if let Some(account) = self.processes.get_mut(&process) {
             account.reserved_blocks.remove(&gpu);
         }
     }
 
-    /// Books the outcome of an order.
+    /// Records the outcome of an order.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
         if let Some(account) = self.processes.get_mut(&outcome.process) {
             account.carried_out(outcome);
         }
     }
 
-    /// Counts a withdrawal of uvmd in progress.
+    /// Counts a pending withdrawal by uvmd.
     pub(crate) fn count_withdrawal(&mut self, process: ProcessId) {
         if let Some(account) = self.processes.get_mut(&process) {
             account.pending_orders = account.pending_orders.saturating_add(1);
         }
     }
 
-    /// Sets the reason of a failed withdrawal, or clears it.
+    /// Sets the error of a failed withdrawal, or clears it.
     pub(crate) fn set_withdrawal_error(&mut self, process: ProcessId, why: Option<String>) {
         if let Some(account) = self.processes.get_mut(&process) {
             account.withdrawal_error = why;
@@ -405,8 +406,8 @@ fn headroom(sight: &Sight<'_>) -> Option<u64> {
 fn too_little_host(left: u64) -> String {
     format!("{left} bytes of host memory are available for it")
 }
-/// Reason why a policy may not order an action: its row in the registry lacks it. Withdrawals need
-/// no permission.
+/// Reason why a policy may not order an action: its row in the registry does not list it.
+/// Withdrawals need no permission.
 fn not_permitted(policy: &str, action: Action) -> Option<String> {
     let is_permitted = || policy::named(policy).is_some_and(|row| row.actions.contains(&action.name()));
     let needs_none = matches!(action, Action::Withdraw(_));

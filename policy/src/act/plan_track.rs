@@ -118,7 +118,8 @@ impl PlanTrack {
             FollowingState::Planned(planned) if !is_withdrawing => planned,
             _ => return PlanTurn { command, ..PlanTurn::default() },
         };
-        let Some(policy) = of_plans(&sight.directive.policy).filter(|policy| !self.is_cooling_down(policy.name, sight)) else {
+        let Some(policy) = of_plans(&sight.directive.policy).filter(|policy| !self.is_cooling_down(policy.name, sight))
+        else {
             return PlanTurn { command, ..PlanTurn::default() };
         };
         PlanTurn { command, ..self.propose(policy, planned, counts, sight, guard, limits, next) }

@@ -10,7 +10,7 @@ use model::{CallResult, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 
 use super::{
     ledger::Ledger,
-    limits::{WITHDRAWALS_REST_MAX, WITHDRAWALS_REPORTED},
+    limits::{WITHDRAWALS_REPORTED, WITHDRAWALS_REST_MAX},
 };
 
 /// Advice that may be in force because of a decision, by a former run's journal.

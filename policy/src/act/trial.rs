@@ -133,7 +133,14 @@ impl Trial {
         self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
     }
 
-    fn conclude(&mut self, finding: Finding, doubts: Option<Doubt>, after: Seen, left: Left, now: SystemTime) -> Assessment {
+    fn conclude(
+        &mut self,
+        finding: Finding,
+        doubts: Option<Doubt>,
+        after: Seen,
+        left: Left,
+        now: SystemTime,
+    ) -> Assessment {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_confirmed, true);

@@ -31,11 +31,11 @@ impl Guard {
         all.into_iter().filter_map(|(scope, reason)| Some((scope, reason?))).collect()
     }
 
-    /// Reason why the budget of the process is spent; `None` while some is left.
+    /// Reason why the byte budget of the process is spent; `None` while some of it is left.
     fn is_used_up(&self, sight: &Sight<'_>) -> Option<String> {
         let all = sight.directive.budget.bytes?;
         let account = self.processes.get(&sight.process.id)?;
-        // Another block would exceed it.
+        // One more block would exceed it.
         (all.saturating_sub(account.moved_bytes) < BLOCK_BYTES).then(|| used_up(all))
     }
 }

@@ -100,7 +100,8 @@ impl Open {
     /// Begins the trial anew, with launches that wait for moves to be handed over.
     fn begin_anew(&mut self, planned: &PlannedIteration) -> Assessment {
         let promise = self.decision.plan.as_ref().map(|plan| plan.promise).unwrap_or_default();
-        (self.trial, self.launches_wait) = (Some(Trial::new(promise, planned.duration_ns).with_waiting_launches()), true);
+        (self.trial, self.launches_wait) =
+            (Some(Trial::new(promise, planned.duration_ns).with_waiting_launches()), true);
         Assessment::Measured
     }
 
