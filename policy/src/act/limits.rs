@@ -92,8 +92,8 @@ pub(crate) const BETTER_UNTRIED: f64 = 0.7;
 /// Maximum relative additional time of a policy that counts as equally fast. Between such policies,
 /// the bytes over the link decide.
 pub(crate) const AS_FAST: f64 = 0.1;
-/// Maximum share of bytes over the link that remains by the promise of an untried policy, for it to be
-/// tried because of them. Its promise has to be equally fast.
+/// Maximum promised bytes over the link of an untried policy, relative to the confirmed one, for it to
+/// be tried at an equal promised time.
 pub(crate) const FEWER_UNTRIED: f64 = 0.5;
 /// Model for the comparison of proposals, from offline/machines/a100.toml: bandwidth of the link...
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
