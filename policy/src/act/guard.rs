@@ -19,7 +19,7 @@ use super::{
     limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
     permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice},
     room::{
-        exceeds_gpu, fitting_others, is_meant, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
+        exceeds_gpu, fitting_others, is_covered, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
     },
     scene::Sight,
 };
@@ -129,7 +129,7 @@ impl Guard {
         if step.begin >= step.end || !step.begin.is_multiple_of(PAGE_BYTES) || !step.end.is_multiple_of(PAGE_BYTES) {
             return vec![(step, Err("it is not page-aligned".to_owned()))];
         }
-        if !is_meant(&step, sight) {
+        if !is_covered(&step, sight) {
             return vec![(step, Err("it is outside the memory of the override".to_owned()))];
         }
         if let Some(why) = self.denial(step.action, bounds.moves, sight) {

@@ -127,7 +127,7 @@ pub(crate) struct RetainedSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// GPU memory that other processes do not hold.
-    BesideOthers,
+    ExceptOthers,
     /// All GPU memory, including what other processes took.
     All,
 }

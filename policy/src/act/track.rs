@@ -1,4 +1,4 @@
-//! State of one process at one GPU: its counts, the open decision, and cooldowns.
+//! State of one process at one GPU: counts, open decision and cool-downs.
 
 mod restrictions;
 
@@ -29,7 +29,7 @@ pub(crate) struct Track {
     open: Option<Open>,
     cooldown: Cooldown,
     learned: Learned,
-    /// Policy to try next, the cost under the one it follows, and the time that one ended.
+    /// Policy to try next, the cost under its predecessor, and the end of the predecessor.
     follows: Option<(&'static str, Left, SystemTime)>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Track {
 pub(crate) struct Closed {
     pub(crate) decision: Decision,
     pub(crate) ledger: Ledger,
-    /// Whether an order of it has no outcome.
+    /// Whether the outcome of an order is pending.
     pub(crate) waits: bool,
 }
 
@@ -69,12 +69,12 @@ impl Track {
         self.open.is_some()
     }
 
-    /// Whether an order of it has no outcome.
+    /// Whether the outcome of an order is pending.
     pub(crate) fn waits(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.waits)
     }
 
-    /// Whether any advice is in force, or there were recent arrivals.
+    /// Whether a decision is open, or counts have changed recently.
     pub(crate) fn is_busy(&self) -> bool {
         self.open.is_some() || self.meter.is_busy()
     }
@@ -94,7 +94,7 @@ impl Track {
         Some((Closed { decision, ledger, waits }, event))
     }
 
-    /// Processes an interval. `is_withdrawing` while advice of a former decision is being withdrawn.
+    /// Processes an interval. `is_withdrawing`: whether advice of a former decision is being withdrawn.
     pub(crate) fn turn(
         &mut self,
         sight: &Sight<'_>,
@@ -106,7 +106,7 @@ impl Track {
         if let Some(open) = &mut self.open {
             open.running.see(&sight.view(self.meter.accessed(limits.window), limits));
         }
-        // Of the same moment as the counts: half of a burst would indicate another pace.
+        // At the same moment as the counts: half of a burst would show a wrong pace.
         let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
         self.meter.read(sight, limits.window, passed);
         guard.release_reservations(sight, limits);
@@ -129,8 +129,7 @@ impl Track {
         }
     }
 
-    /// Stage in which the open decision ends, by the directive or by verification; `None` if it
-    /// continues.
+    /// Last stage of the open decision, if its directive, the guard or verification ends it.
     fn ends(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self.open.as_mut()?;
         let now = sight.scene.now;
@@ -178,9 +177,9 @@ impl Track {
                 if !again {
                     return None;
                 }
-                // Twice: a first window may be chance.
+                // After a second window: the first may be chance.
                 self.cooldown.forget(name);
-                self.makes_way(sight, guard, limits)
+                self.superseded(sight, guard, limits)
             }
             Assessment::Fails { why, after, unless_changed } => {
                 open.judged_by(after);
@@ -191,8 +190,8 @@ impl Track {
         }
     }
 
-    /// Whether another policy is worth trying instead of a confirmed one.
-    fn makes_way(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
+    /// Last stage of a confirmed plan, if another policy is worth trying instead.
+    fn superseded(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self
             .open
             .as_ref()
@@ -201,8 +200,8 @@ impl Track {
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
-        // A rolled-back policy may be retried when nothing is in force, but not in the place of one
-        // with a benefit.
+        // A rolled-back policy may be retried while nothing is in force, but not instead of one with a
+        // benefit.
         let is_cooling_down = |policy: &str| {
             policy == own
                 || self.cooldown.has_failed(policy)
@@ -247,7 +246,7 @@ impl Track {
         let admits = |plan: &Plan| {
             sight.permits_acting().map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
         };
-        // Later windows show the driver alone.
+        // In later windows, the driver acts alone.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
         let follows =
             self.follows.take().filter(|(.., at)| sight.directive.policy == model::policy::CHOOSER && is_fresh(*at));
@@ -297,7 +296,7 @@ fn detail(answer: &CallResult) -> &str {
     }
 }
 
-/// Length of a measurement: that of the verdict's window.
+/// Length of a measurement: the window of the verdict.
 fn window(sight: &Sight<'_>, limits: &Limits) -> std::time::Duration {
     let longest = sight.verdicts.iter().map(|verdict| verdict.window).max().unwrap_or_default();
     longest.clamp(limits.window, limits.window.saturating_mul(3))

@@ -1,4 +1,4 @@
-//! Times and results of the verification of a plan in force.
+//! Schedule and results of the verification of a plan in force.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,14 +13,15 @@ use super::{
 };
 use crate::thresholds::EARLY;
 
-/// Plan, compared with the window before it.
+/// Trial of a plan, compared with the window before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     before: Span,
     noise: f64,
     window: Duration,
     made: SystemTime,
-    /// Cost in the window before, if another plan was in force.
+    /// Cost in the window before the plan, relative to the driver alone: another plan may have been in
+    /// force.
     left_before: Left,
     phase: Phase,
     is_confirmed: bool,
@@ -30,41 +31,41 @@ pub(crate) struct Trial {
 enum Phase {
     /// The first steps are being executed.
     Beginning,
-    /// Counts are ignored until then.
+    /// Counts are ignored until this time.
     Settling { until: SystemTime },
-    /// A window is open.
+    /// A window is measured.
     Watching { from: SystemTime, doubts: Option<Doubt> },
-    /// Confirmed, and verified again then.
+    /// Confirmed, and verified again at this time.
     Resting { until: SystemTime },
 }
 
-/// Doubt that the previous window left.
+/// Doubt left by the previous window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
-    /// The program was idle, in this many windows in a row.
+    /// The program was idle in this number of consecutive windows.
     Idle(u32),
-    /// There was no benefit any more.
+    /// There was no benefit.
     Worse,
 }
 
 /// Result of a verification.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Assessment {
-    /// Too early.
+    /// No result yet.
     Open,
-    /// Benefit.
+    /// The plan has a benefit and stays.
     Keeps {
-        /// Whether it was confirmed before.
+        /// Whether the plan was confirmed before.
         again: bool,
         after: Seen,
         /// Cost relative to the driver alone.
         left: Left,
     },
-    /// Rollback, and whether circumstances have to change before a retry.
+    /// The plan is rolled back. `unless_changed`: not to be retried in the same circumstances.
     Fails { why: String, after: Seen, unless_changed: bool },
 }
 
-/// Verified window, and the program's pace as a multiple of that before the plan.
+/// Verified window, and the pace of the program relative to that before the plan.
 pub(crate) type Seen = (Measured, f64);
 
 impl Trial {
@@ -72,7 +73,7 @@ impl Trial {
         Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_confirmed: false }
     }
 
-    /// Window before the plan, and the cost in it.
+    /// Window before the plan, and the relative cost in it.
     pub(crate) const fn before(&self) -> (Measured, Left) {
         (self.before.measured, self.left_before)
     }
@@ -88,8 +89,8 @@ impl Trial {
         }
     }
 
-    /// Verifies the counts. The plan is judged within two windows after its start, however long its
-    /// first steps take; within five at most if its policy has not settled.
+    /// Verifies the counts. The plan is judged within two windows after its start, even if its first
+    /// steps take longer, or within five windows if its policy has not settled.
     pub(crate) fn look(
         &mut self,
         meter: &Meter,
@@ -127,7 +128,7 @@ impl Trial {
             return Assessment::Open;
         }
         let pace = Pace::of(&self.before, &after, touched);
-        // Compared with the plan before it, and never with none.
+        // A plan may be slower than the plan before it, but never slower than the driver alone.
         let slower = (1.0 / self.left_before.time - 1.0).clamp(0.0, AS_FAST);
         let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
         self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
@@ -144,7 +145,7 @@ impl Trial {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_confirmed, true);
-                // One window may show only a part of the program's alternating work.
+                // A single window may show only one phase of the program's work.
                 if again {
                     self.rest(now);
                 } else {
@@ -157,7 +158,7 @@ impl Trial {
                 self.watch(now, doubts);
                 Assessment::Open
             }
-            // Pause of a program that benefited.
+            // Pause of a program with a confirmed plan.
             (Finding::Idle, _) if self.is_confirmed => {
                 self.rest(now);
                 Assessment::Open

@@ -15,8 +15,8 @@ use crate::act::{
 };
 
 impl Track {
-    /// Restrictions apart from the directive's mode. `is_withdrawing` while advice of a former decision is
-    /// being withdrawn.
+    /// Restrictions apart from the directive's mode. `is_withdrawing`: whether advice of a former
+    /// decision is being withdrawn.
     pub(crate) fn restrictions(
         &self,
         sight: &Sight<'_>,
@@ -32,11 +32,17 @@ impl Track {
             all.push((RestrictionScope::Everything, "earlier advice is being withdrawn".to_owned()));
             return all;
         }
-        all.extend(self.keeps_from_trying(sight, guard, limits));
+        all.extend(self.proposal_restrictions(sight, guard, limits));
         all
     }
 
-    fn keeps_from_trying(&self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Vec<(RestrictionScope, String)> {
+    /// Restrictions that currently prevent a proposal.
+    fn proposal_restrictions(
+        &self,
+        sight: &Sight<'_>,
+        guard: &Guard,
+        limits: &Limits,
+    ) -> Vec<(RestrictionScope, String)> {
         let window = window(sight, limits);
         let everything = |why: String| vec![(RestrictionScope::Everything, why)];
         let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else {
