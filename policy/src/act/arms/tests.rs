@@ -103,7 +103,7 @@ fn trial_of(estimate_ns: u64, iteration_ns: u64, read_each: u64, bytes: impl Fn(
 }
 
 #[test]
-fn blocks_last_as_long_as_they_should_whatever_the_first_estimate_of_an_iteration_was() {
+fn block_duration_is_independent_of_the_first_estimate() {
     const MS: u64 = 1_000_000;
     let helpful = |is_with| if is_with { 52 * MIB } else { 84 * MIB };
     for (estimate_ns, iteration_ns, read_each) in [
@@ -126,7 +126,7 @@ fn blocks_last_as_long_as_they_should_whatever_the_first_estimate_of_an_iteratio
 }
 
 #[test]
-fn trial_of_iterations_that_nobody_can_measure_is_given_up() {
+fn trial_with_unmeasurable_iterations_is_abandoned() {
     let mut program = Program::new(ITERATION_NS);
     for _ in 0..200 {
         for (iterations, iteration_ns) in [(1, ITERATION_NS), (5_000, ITERATION_NS / 5_000)] {
@@ -164,7 +164,7 @@ fn confirmed_plan_stays_until_it_harms() {
 }
 
 #[test]
-fn harmful_plan_is_found_out_within_its_first_block() {
+fn harmful_plan_is_detected_within_its_first_block() {
     let mut program = Program::new(ITERATION_NS);
     let end = program.run(|is_with, _| if is_with { 100 * MIB } else { 84 * MIB }, 40);
     assert!(matches!(end, Assessment::Fails(_)));
@@ -172,7 +172,7 @@ fn harmful_plan_is_found_out_within_its_first_block() {
 }
 
 #[test]
-fn plan_that_changes_nothing_is_no_benefit() {
+fn plan_without_effect_is_not_confirmed() {
     let mut program = Program::new(ITERATION_NS);
     let noise = |_, iteration: u64| (84 + iteration * 7 % 5) * MIB;
     let Assessment::Fails(why) = program.run(noise, 40) else { panic!("there is no difference") };
@@ -180,13 +180,13 @@ fn plan_that_changes_nothing_is_no_benefit() {
 }
 
 #[test]
-fn benefit_below_three_percent_is_none_however_sure() {
+fn benefit_below_three_percent_is_not_confirmed() {
     let mut program = Program::new(ITERATION_NS);
     assert!(matches!(program.run(|is_with, _| if is_with { 980 } else { 1000 }, 40), Assessment::Fails(_)));
 }
 
 #[test]
-fn plan_that_promises_fewer_faults_is_confirmed_by_them_with_as_many_bytes_over_the_link() {
+fn plan_that_promises_fewer_faults_is_confirmed_at_equal_link_bytes() {
     let mut program = Program::with_faults(FAULTS_WITHOUT / 2);
     assert_eq!(program.run(|_, _| 84 * MIB, 40), Assessment::Confirmed);
     let (without, with) = program.trial.figures();
@@ -200,7 +200,7 @@ fn plan_that_promises_fewer_faults_is_confirmed_by_them_with_as_many_bytes_over_
 }
 
 #[test]
-fn plan_that_promises_fewer_faults_is_no_benefit_for_fewer_bytes_or_less_than_a_tenth_of_the_faults() {
+fn plan_that_promises_fewer_faults_is_not_confirmed_by_fewer_bytes_or_too_small_savings() {
     for faults_with in [FAULTS_WITHOUT, FAULTS_WITHOUT * 92 / 100] {
         let mut program = Program::with_faults(faults_with);
         let end = program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40);
@@ -222,7 +222,7 @@ fn plan_that_has_fewer_faults_and_more_bytes_harms() {
 }
 
 #[test]
-fn confirmed_plan_whose_faults_come_back_is_rolled_back() {
+fn confirmed_plan_with_more_faults_than_without_it_is_rolled_back() {
     let mut program = Program::with_faults(FAULTS_WITHOUT / 2);
     assert_eq!(program.run(|_, _| 84 * MIB, 40), Assessment::Confirmed);
     // The number of faults without the plan is no harm yet.
@@ -243,7 +243,7 @@ fn plan_on_trial_may_have_more_faults_until_it_is_judged() {
 }
 
 #[test]
-fn plan_with_longer_iterations_is_no_benefit() {
+fn plan_with_longer_iterations_is_not_confirmed() {
     let mut program = Program::new(ITERATION_NS);
     let end = loop {
         let is_with = program.is_followed;
@@ -287,7 +287,7 @@ fn blocks_of_short_iterations_last_long_enough_for_readings() {
 }
 
 #[test]
-fn block_whose_end_was_not_seen_in_time_is_measured_again() {
+fn block_read_too_late_is_repeated() {
     let mut program = Program::new(ITERATION_NS);
     let bytes = |is_with, _| if is_with { 52 * MIB } else { 84 * MIB };
     for _ in 0..4 {
@@ -303,7 +303,7 @@ fn block_whose_end_was_not_seen_in_time_is_measured_again() {
 }
 
 #[test]
-fn counts_that_start_anew_are_no_measurement() {
+fn reset_counts_restart_the_block() {
     let mut program = Program::new(ITERATION_NS);
     let bytes = |is_with, _| if is_with { 52 * MIB } else { 84 * MIB };
     for _ in 0..4 {
@@ -341,7 +341,7 @@ proptest! {
 
     /// A benefit beyond the spread is detected at any level.
     #[test]
-    fn clear_benefit_is_found_whatever_the_level(
+    fn clear_benefit_is_confirmed_at_any_level(
         without in 1_u64..1 << 20,
         saved in 0.1_f64..0.9,
         spread in prop::array::uniform32(0.0_f64..0.02),
