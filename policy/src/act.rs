@@ -5,8 +5,8 @@
 //! verification -> confirmed, or rolled back
 //!
 //! * [`engine`]: [`Acting`], for all processes
-//! * [`track`], [`open`], [`rollback`]: one process at one GPU, its open decision, and withdrawals of
-//!   advice
+//! * [`track`], [`open`], [`rollback`]: one process at one GPU, its open decision, and withdrawals
+//!   of advice
 //! * [`scene`]: input of an interval
 //! * [`live_policy`]: interface of a policy
 //! * [`catalogue`]: implementations of the policies, and the choice among them; [`proposal`]: their
@@ -16,8 +16,8 @@
 //! * [`meter`], [`trial`], [`verify`]: verification of the benefit; [`cost`]: its measure
 //! * [`cooldown`]: cool-downs of policies after a rollback
 //! * [`ledger`], [`intervals`]: advice in force
-//! * [`plan_track`]: plans that the helper of a process follows; [`arms`], [`permutation`]: their trial
-//!   by iterations with and without the plan
+//! * [`plan_track`]: plans that the helper of a process follows; [`arms`], [`permutation`]: their
+//!   trial by iterations with and without the plan
 //! * [`limits`]: every limit, with its reason
 //!
 //! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`] and

@@ -70,8 +70,8 @@ impl Account {
         }
     }
 
-    /// Advice calls of uvmd so far; `None` where they are unknown. The probes count a call before its
-    /// outcome arrives.
+    /// Advice calls of uvmd so far; `None` where they are unknown. The probes count a call before
+    /// its outcome arrives.
     pub(super) fn own_calls(&self) -> OwnCalls {
         let AdviceCalls { by_ioctl, by_helper } = self.own_advice_calls;
         let is_idle = self.pending_orders == 0;

@@ -9,12 +9,12 @@
 //! lower value of the promised figure. For a confirmed plan, a higher value of that figure is harm,
 //! too.
 //!
-//! A published plan takes effect at the next iteration. It is published in the last iteration before
-//! a block with the plan, and withdrawn at the start of a block without it.
+//! A published plan takes effect at the next iteration. It is published in the last iteration
+//! before a block with the plan, and withdrawn at the start of a block without it.
 //!
-//! The number of iterations in a block is estimated from the last block, and for the first block from
-//! the iteration that the plan was derived from. A block that takes twice its intended time ends with
-//! the next iteration. A block that is over before it was read is repeated.
+//! The number of iterations in a block is estimated from the last block, and for the first block
+//! from the iteration that the plan was derived from. A block that takes twice its intended time
+//! ends with the next iteration. A block that is over before it was read is repeated.
 
 use std::collections::VecDeque;
 
@@ -250,8 +250,8 @@ impl Trial {
         Self { launches_wait: true, ..self }
     }
 
-    /// Whether the plan is to be published: in a block with the plan, and in the last iteration before
-    /// one.
+    /// Whether the plan is to be published: in a block with the plan, and in the last iteration
+    /// before one.
     pub(crate) fn wants_plan(&self) -> bool {
         let is_with = |block: usize| arm_of(block) == Arm::With;
         let (Some(begin), Some(last)) = (self.begin, self.last) else { return false };
@@ -380,8 +380,8 @@ impl Trial {
         }
     }
 
-    /// Harm that is certain before the end of the block: it already has more bytes than a whole block
-    /// may have.
+    /// Harm that is certain before the end of the block: it already has more bytes than a whole
+    /// block may have.
     fn exceeds(&self, reading: &Reading) -> Option<String> {
         let is_judged = self.block < ORDER.len() && arm_of(self.block) == Arm::With;
         let from = self.counted_from.filter(|_| is_judged)?;
@@ -390,8 +390,8 @@ impl Trial {
         self.excess(LINK_BYTES, copied / counted)
     }
 
-    /// Reason why a block with the plan is harmful. A block with more bytes is always harmful. For a
-    /// confirmed plan, so is more of the promised figure, or more time if launches wait.
+    /// Reason why a block with the plan is harmful. A block with more bytes is always harmful. For
+    /// a confirmed plan, so is more of the promised figure, or more time if launches wait.
     fn harm(&self, block: &Sample) -> Option<String> {
         let is_confirmed = self.block > ORDER.len();
         let promised = is_confirmed.then(|| Benefit::of(self.promise).figure);
@@ -414,8 +414,8 @@ impl Trial {
         })
     }
 
-    /// Noise of a figure: the relative spread of the blocks without the plan, or of their iterations
-    /// until there are two blocks. A smaller difference is no harm.
+    /// Noise of a figure: the relative spread of the blocks without the plan, or of their
+    /// iterations until there are two blocks. A smaller difference is no harm.
     fn margin(&self, of: fn(&Sample) -> f64) -> f64 {
         let ArmSamples { blocks, samples, .. } = &self.without;
         let values: Vec<f64> = match blocks.len() {

@@ -1,8 +1,8 @@
 //! `auto-live`: selects the admissible plan with the lowest expected cost. A rolled-back policy
-//! cools down under its own name, so the next best is tried. A confirmed plan is replaced by a policy
-//! with a higher expected benefit. If the measured benefit of that policy is lower, it is rolled back
-//! or replaced in turn. Of two policies with similar times, the one with fewer bytes over the link is
-//! better, because the link is shared.
+//! cools down under its own name, so the next best is tried. A confirmed plan is replaced by a
+//! policy with a higher expected benefit. If the measured benefit of that policy is lower, it is
+//! rolled back or replaced in turn. Of two policies with similar times, the one with fewer bytes
+//! over the link is better, because the link is shared.
 
 use std::collections::BTreeMap;
 

@@ -19,8 +19,8 @@ pub(crate) struct PinHost;
 #[derive(Debug)]
 pub(crate) struct PrefetchAll;
 
-/// Harmful policy: repeatedly migrates the most used GPU memory to the host, and promises a benefit.
-/// Verification must roll it back.
+/// Harmful policy: repeatedly migrates the most used GPU memory to the host, and promises a
+/// benefit. Verification must roll it back.
 #[derive(Debug)]
 pub(crate) struct Harmful;
 

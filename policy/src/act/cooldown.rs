@@ -93,8 +93,8 @@ impl Cooldown {
         self.0.get(policy).is_some_and(|entry| !entry.failed_in.is_empty())
     }
 
-    /// Starts a cool-down of twice the last duration. `failed_in`: circumstances at the start of the
-    /// plan, and the current ones, which the plan may have caused.
+    /// Starts a cool-down of twice the last duration. `failed_in`: circumstances at the start of
+    /// the plan, and the current ones, which the plan may have caused.
     pub(crate) fn begin(
         &mut self,
         policy: &'static str,

@@ -1,5 +1,5 @@
-//! Cost of the same work with and without a plan: bytes over the link, and the modelled time of these
-//! bytes and of fault batches.
+//! Cost of the same work with and without a plan: bytes over the link, and the modelled time of
+//! these bytes and of fault batches.
 
 use super::limits::{AS_FAST, BATCH_SECONDS, LINK_BYTES_PER_SECOND};
 

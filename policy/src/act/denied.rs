@@ -7,7 +7,7 @@ pub struct Denied {
     pub driver_from: &'static str,
     /// Last affected driver version; `None` if current versions are affected.
     pub driver_until: Option<&'static str>,
-    /// Substrings of the GPU's name, case-insensitive. One of them has to match.
+    /// Parts of the GPU's name, case-insensitive. One of them has to match.
     pub gpus: &'static [&'static str],
     /// Denied actions.
     pub what: What,

@@ -70,8 +70,8 @@ impl Acting {
         self.limits.process_bytes_per_second = process_bytes_per_second;
     }
 
-    /// Withdraws the advice that a former run may have left in force. Ids of new decisions are higher
-    /// than the ids of that advice and than `last`.
+    /// Withdraws the advice that a former run may have left in force. Ids of new decisions are
+    /// higher than the ids of that advice and than `last`.
     pub fn adopt(&mut self, in_force: Vec<InForce>, last: DecisionId) -> Vec<Order> {
         self.next = self.next.max(DecisionId(last.0.saturating_add(1)));
         let mut orders = Vec::new();
@@ -184,7 +184,8 @@ impl Acting {
         orders
     }
 
-    /// Processes the outcome of an order. `now`: time of the outcome, by the clock of [`Scene::now`].
+    /// Processes the outcome of an order. `now`: time of the outcome, by the clock of
+    /// [`Scene::now`].
     pub fn carried_out(&mut self, outcome: Outcome, now: SystemTime) {
         self.guard.carried_out(&outcome);
         let withdrawn = self.rollbacks.carried_out(&outcome);
@@ -242,8 +243,8 @@ impl Acting {
         has_plan || !self.rollbacks.is_empty() || self.tracks.values().any(Track::is_busy)
     }
 
-    /// Whether all open decisions wait for the outcome of their last order, so that another interval
-    /// would change nothing.
+    /// Whether all open decisions wait for the outcome of their last order, so that another
+    /// interval would change nothing.
     #[must_use]
     pub fn only_waits(&self) -> bool {
         let mut open = self.tracks.values().filter(|track| track.is_open()).peekable();
@@ -263,8 +264,8 @@ impl Acting {
         self.rollbacks.processes()
     }
 
-    /// Orders that repeat failed withdrawals at once; none while the outcome of an earlier attempt is
-    /// pending. An order that yields to the other orders of its GPU is executed last in the end.
+    /// Orders that repeat failed withdrawals at once; none while the outcome of an earlier attempt
+    /// is pending. An order that yields to the other orders of its GPU is executed last in the end.
     pub fn withdraw_again(&mut self) -> Vec<Order> {
         self.rollbacks.orders_if_idle()
     }

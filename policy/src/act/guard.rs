@@ -44,8 +44,9 @@ pub(crate) struct Guard {
     processes: BTreeMap<ProcessId, Account>,
 }
 
-/// Bounds of a plan's steps, and sums of the steps that passed. Computed once per plan: with tens of
-/// gigabytes of GPU memory, a plan has thousands of steps, and the GPU tens of thousands of blocks.
+/// Bounds of a plan's steps, and sums of the steps that passed. Computed once per plan: with tens
+/// of gigabytes of GPU memory, a plan has thousands of steps, and the GPU tens of thousands of
+/// blocks.
 struct Bounds {
     moves: Moves,
     /// GPU memory that the process may fill or retain; `None` if the total is unknown.
@@ -90,8 +91,8 @@ impl Guard {
         Admission::Act
     }
 
-    /// Splits the steps of a policy's plan into those that may be ordered now, which are charged, and
-    /// denied ones with the reason.
+    /// Splits the steps of a policy's plan into those that may be ordered now, which are charged,
+    /// and denied ones with the reason.
     pub(crate) fn pass(
         &mut self,
         policy: &str,
@@ -242,8 +243,8 @@ impl Guard {
         Moves { evicts_others: self.evicts_others(sight), may_be_duplicated: may_be_duplicated(sight) }
     }
 
-    /// Whether the process exceeds the GPU, and evicts another process that fits or is protected from
-    /// eviction by reserved blocks.
+    /// Whether the process exceeds the GPU, and evicts another process that fits or is protected
+    /// from eviction by reserved blocks.
     fn evicts_others(&self, sight: &Sight<'_>) -> bool {
         let has_reserved =
             |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
@@ -309,8 +310,8 @@ impl Guard {
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);
     }
 
-    /// Host memory in bytes that may be filled for the process. Pending migrations to the host reduce
-    /// the headroom of the node, and those of the same cgroup the headroom of the cgroup.
+    /// Host memory in bytes that may be filled for the process. Pending migrations to the host
+    /// reduce the headroom of the node, and those of the same cgroup the headroom of the cgroup.
     fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
         let me = sight.process;
         let promised = |process: ProcessId, blocks: &[Block]| {
@@ -331,8 +332,8 @@ impl Guard {
         left(sight.scene.node_headroom_bytes, of_node).min(left(headroom(sight).unwrap_or(0), of_cgroup))
     }
 
-    /// GPU memory in bytes that may be filled or retained for the process, without its reserved blocks,
-    /// and the reason of the limit.
+    /// GPU memory in bytes that may be filled or retained for the process, without its reserved
+    /// blocks, and the reason of the limit.
     fn gpu_left(&mut self, bounds: &Bounds, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let Some(room) = bounds.room_bytes else {
             return (0, NO_GPU_MEMORY.to_owned());
@@ -345,8 +346,8 @@ impl Guard {
         )
     }
 
-    /// Removes the reservations of blocks that have left the GPU. Recent ones are kept, because a new
-    /// block may not be visible yet.
+    /// Removes the reservations of blocks that have left the GPU. Recent ones are kept, because a
+    /// new block may not be visible yet.
     pub(crate) fn release_reservations(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.now;
         let reserved_blocks =

@@ -2,10 +2,10 @@
 //! policies that protect memory.
 //!
 //! The driver evicts the block that arrived first, used or not. A renewal moves a block to the end
-//! of the eviction order and copies nothing. A set of blocks therefore stays resident if each block is
-//! renewed before all frames outside the set are replaced, which takes as many arriving bytes, of any
-//! process, as these frames have. The arrivals per interval are measured and limit the size of the
-//! set.
+//! of the eviction order and copies nothing. A set of blocks therefore stays resident if each block
+//! is renewed before all frames outside the set are replaced, which takes as many arriving bytes,
+//! of any process, as these frames have. The arrivals per interval are measured and limit the size
+//! of the set.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -97,11 +97,11 @@ fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
     block_at(view.blocks, address).filter(|block| block.gpu == Some(view.key()) && is_whole(block, view.ranges))
 }
 
-/// Share of the set that is released at a time as a probe: 1 / this. A released block returns if the
-/// program still uses it.
+/// Share of the set that is released at a time as a probe: 1 / this. A released block returns if
+/// the program still uses it.
 const RELEASE_EACH: usize = 32;
-/// Arrivals after which a block that has not returned is unused, in multiples of the GPU's contents:
-/// a walk through that much memory passes it again.
+/// Arrivals after which a block that has not returned is unused, in multiples of the GPU's
+/// contents: a walk through that much memory passes it again.
 const TURNS: u64 = 4;
 /// Minimum number of released blocks that did not return for the set to count as unused. They also
 /// have to outnumber those that did.
@@ -174,9 +174,9 @@ impl Member {
 }
 
 impl RetainedSet {
-    /// Set of as many candidates as fit. `candidates`: most valuable first; `per_look_bytes`: arrivals
-    /// per [`LOOK`](super::renewal_rate::LOOK); `left_bytes`: minimum left to other memory, which is
-    /// prefetched.
+    /// Set of as many candidates as fit. `candidates`: most valuable first; `per_look_bytes`:
+    /// arrivals per [`LOOK`](super::renewal_rate::LOOK); `left_bytes`: minimum left to other
+    /// memory, which is prefetched.
     pub(crate) fn new(
         view: &View<'_>,
         candidates: impl IntoIterator<Item = u64>,
@@ -219,15 +219,15 @@ impl RetainedSet {
         self.members.iter().filter(|member| member.is_held).map(|member| member.address)
     }
 
-    /// Renews all resident members. The renewal of another one would take a whole frame for one page;
-    /// it arrives when the program needs it.
+    /// Renews all resident members. The renewal of another one would take a whole frame for one
+    /// page; it arrives when the program needs it.
     pub(crate) fn renew_all(&mut self, view: &View<'_>) -> Vec<Step> {
         self.renew(view, usize::MAX)
     }
 
     /// Processes an interval: updates the set, fits its size to the arrivals, and returns the due
-    /// renewals. `candidates`: blocks that may join, most valuable first; `coming_bytes`: prefetches
-    /// about to be ordered.
+    /// renewals. `candidates`: blocks that may join, most valuable first; `coming_bytes`:
+    /// prefetches about to be ordered.
     pub(crate) fn look(
         &mut self,
         view: &View<'_>,
@@ -281,11 +281,11 @@ impl RetainedSet {
         }
     }
 
-    /// Renews the `count` members with the oldest renewals, and among these the newest first. If the
-    /// order is late, the oldest members are already evicted, and renewing one of them fetches a page,
-    /// which evicts the oldest resident block. With the oldest first, that block would be the next to
-    /// be renewed, and the whole set would be lost one by one. With the newest first, the other members
-    /// already follow the memory outside the set in the eviction order.
+    /// Renews the `count` members with the oldest renewals, and among these the newest first. If
+    /// the order is late, the oldest members are already evicted, and renewing one of them fetches
+    /// a page, which evicts the oldest resident block. With the oldest first, that block would be
+    /// the next to be renewed, and the whole set would be lost one by one. With the newest first,
+    /// the other members already follow the memory outside the set in the eviction order.
     fn renew(&mut self, view: &View<'_>, count: usize) -> Vec<Step> {
         let now = self.looked;
         let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
@@ -301,7 +301,8 @@ impl RetainedSet {
     }
 
     /// Updates which members are resident. Drops members that are unmapped, and those that did not
-    /// return while the whole contents of the GPU were replaced, because they are not used as assumed.
+    /// return while the whole contents of the GPU were replaced, because they are not used as
+    /// assumed.
     fn note_held(&mut self, view: &View<'_>, pressure: Pressure) {
         self.members.retain_mut(|member| {
             let Some(block) = whole_block(view, member.address) else { return false };

@@ -6,8 +6,8 @@ use model::{Action, Advice, Call, CallResult, Step};
 
 use super::intervals::Intervals;
 
-/// Ledger of advice. Advice may be in force from its order until its withdrawal succeeds, or its call
-/// is known to have failed.
+/// Ledger of advice. Advice may be in force from its order until its withdrawal succeeds, or its
+/// call is known to have failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// Ordered advice whose outcome is pending.
@@ -53,8 +53,8 @@ impl Ledger {
     }
 
     /// Steps that withdraw all advice, in reverse order. In the other order, a host page with
-    /// accessed-by but no preferred location that the GPU touches would be mapped remotely again, for
-    /// good.
+    /// accessed-by but no preferred location that the GPU touches would be mapped remotely again,
+    /// for good.
     pub(crate) fn withdrawals(&self) -> Vec<Step> {
         let mut all = self.given.clone();
         for (advice, intervals) in &self.ordered {

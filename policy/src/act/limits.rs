@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Limits of the loop, for all policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Length of the measurements before and after a plan. Equal to the window of verdicts: a window
-    /// that shows a verdict also shows its end.
+    /// Length of the measurements before and after a plan. Equal to the window of verdicts: a
+    /// window that shows a verdict also shows its end.
     pub window: Duration,
     /// Maximum bytes migrated per second on the node, for all processes together. A quarter of the
     /// bandwidth of the slowest link in use: the rest is left to the programs.
@@ -18,7 +18,8 @@ pub struct Limits {
     /// Share of GPU memory that is never filled: 1 / this. It is left to contexts, kernels and the
     /// driver.
     pub gpu_reserve_part: u64,
-    /// First cool-down of a policy after its rollback, in windows. Each further rollback doubles it.
+    /// First cool-down of a policy after its rollback, in windows. Each further rollback doubles
+    /// it.
     pub cool_down_windows: u32,
     /// Maximum cool-down, in windows.
     pub cool_down_windows_max: u32,
@@ -52,8 +53,8 @@ pub(crate) const LOOK_AGAIN_WINDOWS: u32 = 4;
 pub(crate) const NOISE_MIN: f64 = 0.05;
 /// ...and its upper bound: otherwise any difference would count as noise.
 pub(crate) const NOISE_MAX: f64 = 0.25;
-/// Cool-down of a policy that ended its own plan before a benefit was known, in windows. Otherwise it
-/// would detect the same phase again at once.
+/// Cool-down of a policy that ended its own plan before a benefit was known, in windows. Otherwise
+/// it would detect the same phase again at once.
 pub(crate) const PAUSE_WINDOWS: u32 = 2;
 /// Share of its promise that a plan has to achieve. Promises are derived from a single window.
 pub(crate) const KEPT_PROMISE: f64 = 0.5;
@@ -64,19 +65,19 @@ pub(crate) const IDLE: f64 = 0.05;
 /// Consecutive idle windows before an unconfirmed plan is rolled back. A program that runs from
 /// resident memory has no faults and looks idle, and an idle one costs nothing.
 pub(crate) const IDLE_WINDOWS: u32 = 4;
-/// Exception: a program is not idle if the GPU accesses the affected memory remotely, at least a tenth
-/// of its pages once, at 32 bytes each.
+/// Exception: a program is not idle if the GPU accesses the affected memory remotely, at least a
+/// tenth of its pages once, at 32 bytes each.
 pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
 /// Minimum arrivals in memory outside a plan for a measurement of the program's pace, in bytes: two
 /// blocks.
 pub(crate) const PACE_BYTES: u64 = 4 << 20;
 /// Failed attempts at a withdrawal after which the failure is reported to an operator.
 pub(crate) const WITHDRAWALS_REPORTED: u32 = 5;
-/// Maximum pause between two attempts, in intervals. It doubles after each attempt, up to a minute at
-/// the default interval.
+/// Maximum pause between two attempts, in intervals. It doubles after each attempt, up to a minute
+/// at the default interval.
 pub(crate) const WITHDRAWALS_REST_MAX: u32 = 600;
-/// Time for which the spent budget of an unseen process and its exclusion from advice are remembered.
-/// A process may be missing from one snapshot.
+/// Time for which the spent budget of an unseen process and its exclusion from advice are
+/// remembered. A process may be missing from one snapshot.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_mins(1);
 /// Maximum number of ranges per process: the busiest are considered.
 pub(crate) const RANGES_MAX: usize = 4096;
@@ -92,8 +93,8 @@ pub(crate) const BETTER_UNTRIED: f64 = 0.7;
 /// Maximum relative additional time of a policy that counts as equally fast. Between such policies,
 /// the bytes over the link decide.
 pub(crate) const AS_FAST: f64 = 0.1;
-/// Maximum promised bytes over the link of an untried policy, relative to the confirmed one, for it to
-/// be tried at an equal promised time.
+/// Maximum promised bytes over the link of an untried policy, relative to the confirmed one, for it
+/// to be tried at an equal promised time.
 pub(crate) const FEWER_UNTRIED: f64 = 0.5;
 /// Model for the comparison of proposals, from offline/machines/a100.toml: bandwidth of the link...
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;

@@ -103,9 +103,9 @@ impl<'a> View<'a> {
 /// Live policy, without state: the state of a plan in force is in [`Running`]. Its row is in
 /// [`model::policy`].
 pub trait LivePolicy: Named + Send + Sync {
-    /// Proposes a plan; `None` if the policy's phase is not detected. The plan has the first steps, and
-    /// [`Running`] returns the next ones. Both are created at each call, and dropped if the guard
-    /// denies them.
+    /// Proposes a plan; `None` if the policy's phase is not detected. The plan has the first steps,
+    /// and [`Running`] returns the next ones. Both are created at each call, and dropped if the
+    /// guard denies them.
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)>;
 }
 
@@ -117,29 +117,29 @@ pub trait Named {
 
 /// Plan in force. Dropped at its end; the owner withdraws its advice.
 pub trait Running: Send + fmt::Debug {
-    /// Observes the view. Called at each interval before any other method, even while steps are being
-    /// executed.
+    /// Observes the view. Called at each interval before any other method, even while steps are
+    /// being executed.
     fn see(&mut self, _view: &View<'_>) {}
 
-    /// Returns the next steps. Called at each interval after [`Running::see`], except while its steps
-    /// are being executed.
+    /// Returns the next steps. Called at each interval after [`Running::see`], except while its
+    /// steps are being executed.
     fn go_on(&mut self, view: &View<'_>) -> Next;
 
-    /// Processes the outcomes of all steps of the plan, including the first ones. Steps that the guard
-    /// denied are reported at once, as [`model::CallResult::Denied`].
+    /// Processes the outcomes of all steps of the plan, including the first ones. Steps that the
+    /// guard denied are reported at once, as [`model::CallResult::Denied`].
     fn carried_out(&mut self, _outcome: &Outcome) {}
 
-    /// Whether the effect of the plan is complete. Memory that was resident before may have to leave
-    /// the GPU once, as without the plan. Until then, and for at most four windows, the plan is not
-    /// judged.
+    /// Whether the effect of the plan is complete. Memory that was resident before may have to
+    /// leave the GPU once, as without the plan. Until then, and for at most four windows, the plan
+    /// is not judged.
     fn has_settled(&self) -> bool {
         true
     }
 
-    /// Bytes of its memory that the program has passed since the plan began, if the policy can measure
-    /// them, for example by faults on tripwires. They are compared with the arrivals at the GPU before
-    /// the plan. A policy that prefetches is judged per passed byte, because a faster program migrates
-    /// more.
+    /// Bytes of its memory that the program has passed since the plan began, if the policy can
+    /// measure them, for example by faults on tripwires. They are compared with the arrivals at the
+    /// GPU before the plan. A policy that prefetches is judged per passed byte, because a faster
+    /// program migrates more.
     fn passed_bytes(&self) -> Option<u64> {
         None
     }

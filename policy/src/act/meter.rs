@@ -134,8 +134,8 @@ impl Meter {
         self.span(self.samples.iter().find(|from| from.at >= begin)?, to)
     }
 
-    /// Counts between two samples. `None` if counts were reset, or if the link was read at one end only,
-    /// because remote accesses are then unknown.
+    /// Counts between two samples. `None` if counts were reset, or if the link was read at one end
+    /// only, because remote accesses are then unknown.
     fn span(&self, from: &Sample, to: &Sample) -> Option<Span> {
         let mut span = from.until(to).filter(|_| from.link.is_some() == to.link.is_some())?;
         span.from = self.marks.iter().rev().find(|mark| mark.at <= from.at).or(self.marks.front()).cloned();

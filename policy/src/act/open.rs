@@ -184,7 +184,8 @@ impl Open {
         }
     }
 
-    /// Reason why the actuator has denied the whole order, so that nothing in force can be verified.
+    /// Reason why the actuator has denied the whole order, so that nothing in force can be
+    /// verified.
     pub(crate) fn denial(&self) -> Option<&str> {
         match &self.decision.last_error {
             Some(CallResult::Denied(why)) if self.is_denied && self.ledger.is_empty() => Some(why),

@@ -1,16 +1,16 @@
 //! Prefetch distance ahead of a walk, and the distance between tripwires, which show its position.
 //!
-//! The process has `frames` blocks at the GPU. `between` of them lie between two tripwires. When the
-//! walk reaches a tripwire, `lead` blocks are still prefetched ahead of it, enough for it not to wait
-//! for the next prefetches. The necessary lead depends on the speed of the walk and on the latency of
-//! uvmd and the driver. It therefore grows when the walk overtakes the prefetches, and otherwise
-//! shrinks slowly, because memory that the lead does not need is retained.
+//! The process has `frames` blocks at the GPU. `between` of them lie between two tripwires. When
+//! the walk reaches a tripwire, `lead` blocks are still prefetched ahead of it, enough for it not
+//! to wait for the next prefetches. The necessary lead depends on the speed of the walk and on the
+//! latency of uvmd and the driver. It therefore grows when the walk overtakes the prefetches, and
+//! otherwise shrinks slowly, because memory that the lead does not need is retained.
 
 /// Distance between tripwires, as a share of the process's blocks. A larger distance costs fewer
 /// faults and leaves less memory for retained blocks.
 const BETWEEN: (u64, u64) = (1, 2);
-/// Maximum distance between tripwires: 1 GiB. One fault per GiB is negligible, and a slow walk is still
-/// observed.
+/// Maximum distance between tripwires: 1 GiB. One fault per GiB is negligible, and a slow walk is
+/// still observed.
 const BETWEEN_MAX_BLOCKS: u64 = 512;
 /// Maximum prefetched at an interval, as a share of the process's blocks. The walk is not observed
 /// during the migration.

@@ -1,4 +1,5 @@
-//! Conditions for advice and migrations of a process, and actions denied for certain drivers or GPUs.
+//! Conditions for advice and migrations of a process, and actions denied for certain drivers or
+//! GPUs.
 
 use std::cmp::Ordering;
 
@@ -19,8 +20,8 @@ const ADVICE_CALLS: [ApiCall; 6] = [
     ApiCall::DisableReadDuplication,
 ];
 
-/// Advice calls of uvmd about a process, as the probes count them; `None` while further ones may be in
-/// progress.
+/// Advice calls of uvmd about a process, as the probes count them; `None` while further ones may be
+/// in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnCalls {
     /// Calls from outside the process.
@@ -35,8 +36,8 @@ impl OwnCalls {
 
 /// Reason why memory of the process may be read-duplicated. Such memory must not be migrated: the
 /// driver maps migrated pages that no processor has mapped for writing, even if they are copies
-/// (`block_migrate_map_unmapped_pages` in `uvm_migrate.c`). Writes of the GPU then raise no fault, and
-/// are lost when the copy is evicted.
+/// (`block_migrate_map_unmapped_pages` in `uvm_migrate.c`). Writes of the GPU then raise no fault,
+/// and are lost when the copy is evicted.
 pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
     let is_relevant = |probe: &str| probe.contains("read_duplication");
@@ -59,9 +60,9 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
         .then_some("memory of the process is read-duplicated, which must not be migrated")
 }
 
-/// Reason why the advice in force on the process's memory is unknown, apart from uvmd's `own_calls`.
-/// The driver has no query for advice, and a withdrawal by uvmd would also remove the application's
-/// advice.
+/// Reason why the advice in force on the process's memory is unknown, apart from uvmd's
+/// `own_calls`. The driver has no query for advice, and a withdrawal by uvmd would also remove the
+/// application's advice.
 pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: OwnCalls) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
     if !matches!(source.state, SourceState::Counting { .. }) {

@@ -1,8 +1,8 @@
 //! Exact permutation test of two groups of measurements.
 
-/// One-sided p-value: the share of all arrangements of the measurements into groups of these sizes in
-/// which the mean of the first group exceeds that of the second by at least the observed difference.
-/// 1 without measurements.
+/// One-sided p-value: the share of all arrangements of the measurements into groups of these sizes
+/// in which the mean of the first group exceeds that of the second by at least the observed
+/// difference. 1 without measurements.
 pub(crate) fn p_value(first: &[f64], second: &[f64]) -> f64 {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
     let is_countable = all.len() < 16 && !first.is_empty() && !second.is_empty();

@@ -1,5 +1,5 @@
-//! `ping-pong`: keeps memory that a CPU and the GPU use in turn on the host, with remote mappings of
-//! the GPU.
+//! `ping-pong`: keeps memory that a CPU and the GPU use in turn on the host, with remote mappings
+//! of the GPU.
 //!
 //! Parameters: `bounces`, the minimum bounces of a block to be included.
 

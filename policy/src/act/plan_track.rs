@@ -1,5 +1,5 @@
-//! Plan for the iterations of one process, followed by its helper or by uvmd from outside: decision and
-//! trial.
+//! Plan for the iterations of one process, followed by its helper or by uvmd from outside: decision
+//! and trial.
 
 mod counts;
 mod evidence;
@@ -130,7 +130,8 @@ impl PlanTrack {
         self.cooldown.remaining(policy, sight.scene.now, &Circumstances::of(sight)).is_some()
     }
 
-    /// Version of the probe's table to be published now, if any. Charges its moves like those of a plan.
+    /// Version of the probe's table to be published now, if any. Charges its moves like those of a
+    /// plan.
     fn probe(
         &mut self,
         following: &Following,

@@ -1,10 +1,11 @@
-//! Maximum size of the set of blocks retained at the GPU, from the arrivals and the rate of renewals.
+//! Maximum size of the set of blocks retained at the GPU, from the arrivals and the rate of
+//! renewals.
 //!
 //! If `arriving` blocks arrive per second and `left` frames are outside the set, a renewed block is
 //! evicted after `left / arriving` seconds. Each member is renewed twice in that time, because
-//! intervals may be late: `2 * members * arriving / left` renewals per second. With `frames` in total
-//! and at most `renewals` per second, the set can therefore have
-//! `frames * renewals / (renewals + 2 * arriving)` blocks.
+//! intervals may be late: `2 * members * arriving / left` renewals per second. With `frames` in
+//! total and at most `renewals` per second, the set can therefore have `frames * renewals /
+//! (renewals + 2 * arriving)` blocks.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,8 +15,8 @@ use super::live_policy::View;
 
 /// Minimum left to other memory: the arriving block, and the one before it, which is still in use.
 pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
-/// Maximum left to other memory, as a share of the GPU's contents. If more arrives in an interval, the
-/// blocks renewed first are evicted and the others stay: surplus renewals cost nothing.
+/// Maximum left to other memory, as a share of the GPU's contents. If more arrives in an interval,
+/// the blocks renewed first are evicted and the others stay: surplus renewals cost nothing.
 const RESERVE_MAX: (u64, u64) = (1, 2);
 /// Weight of an increase of the arrivals: 1 / this. Arrivals come in bursts, which have to fit...
 const MORE: u64 = 4;
@@ -60,8 +61,8 @@ impl RenewalRate {
 
     /// Records the arrivals since the last interval.
     pub(crate) fn looks(&mut self, now: SystemTime, came_bytes: u64) {
-        // An interval without arrivals, in which the program ran from retained memory, is no evidence
-        // about bursts.
+        // An interval without arrivals, in which the program ran from retained memory, is no
+        // evidence about bursts.
         if came_bytes > 0 {
             self.per_look_bytes = believed(self.per_look_bytes, came_bytes);
         }
@@ -72,8 +73,8 @@ impl RenewalRate {
         self.looked = now;
     }
 
-    /// Measures the duration of a renewal from an outcome: the lower quartile, because some calls wait
-    /// for the program's own faults.
+    /// Measures the duration of a renewal from an outcome: the lower quartile, because some calls
+    /// wait for the program's own faults.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
         let done = outcome.calls.iter().filter(|call| call.result == CallResult::Done);
         let renewals = done.filter(|call| matches!(call.step.action, Action::Touch(_)));
@@ -89,8 +90,8 @@ impl RenewalRate {
         }
     }
 
-    /// Maximum number of retained blocks. `held_bytes`: resident memory; `others_bytes`: that of other
-    /// processes; `left_bytes`: minimum left to other memory.
+    /// Maximum number of retained blocks. `held_bytes`: resident memory; `others_bytes`: that of
+    /// other processes; `left_bytes`: minimum left to other memory.
     pub(crate) fn fitting(&self, view: &View<'_>, held_bytes: u64, others_bytes: u64, left_bytes: u64) -> usize {
         let most = (held_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
         let reserve = self.per_look_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most);

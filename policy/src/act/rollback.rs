@@ -1,8 +1,8 @@
-//! Withdrawals of advice. No other action on the memory of a process at a GPU starts until they have
-//! succeeded, or failed too often.
+//! Withdrawals of advice. No other action on the memory of a process at a GPU starts until they
+//! have succeeded, or failed too often.
 //!
-//! Attempts continue for the life of the process, with growing pauses: the cause of a failure may be
-//! temporary, such as a process without a free descriptor.
+//! Attempts continue for the life of the process, with growing pauses: the cause of a failure may
+//! be temporary, such as a process without a free descriptor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,8 +50,8 @@ pub(crate) enum Withdrawn {
     All { after_failure: bool },
     /// Some advice is still in force; the attempts continue.
     Pending,
-    /// Some advice is still in force after [`WITHDRAWALS_REPORTED`] attempts. The result is reported to
-    /// an operator, and the attempts continue less often.
+    /// Some advice is still in force after [`WITHDRAWALS_REPORTED`] attempts. The result is
+    /// reported to an operator, and the attempts continue less often.
     Failed(CallResult),
 }
 

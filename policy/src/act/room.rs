@@ -30,8 +30,8 @@ pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
     Some(unused.max(free_for_managed / tenants))
 }
 
-/// GPU memory in bytes that another process reuses: what it has refetched if it streams, otherwise all
-/// of its memory.
+/// GPU memory in bytes that another process reuses: what it has refetched if it streams, otherwise
+/// all of its memory.
 fn hot_bytes(other: &Process, blocks: &[Block], sight: &Sight<'_>) -> u64 {
     let key = sight.key();
     let resident = other.residency.get(&key).map_or(0, |resident| resident.bytes);
@@ -60,9 +60,9 @@ pub(crate) fn fitting_others(sight: &Sight<'_>) -> impl Iterator<Item = ProcessI
     sight.others.iter().filter(move |(_, blocks)| fits(blocks)).map(|(other, _)| other.id)
 }
 
-/// Whether another process has lost at least two blocks to this one, in the last window, or ever if it
-/// was recently active. When a walk is first detected, the window in which others lose memory to it
-/// has not ended, and a process without losses for a moment is still affected.
+/// Whether another process has lost at least two blocks to this one, in the last window, or ever if
+/// it was recently active. When a walk is first detected, the window in which others lose memory to
+/// it has not ended, and a process without losses for a moment is still affected.
 pub(crate) fn takes_from(sight: &Sight<'_>, other: ProcessId) -> bool {
     let me = sight.process.id;
     let is_taken = |victim: &Victim| victim.evictor == me && victim.victim == other && victim.bytes >= 2 * BLOCK_BYTES;
@@ -78,8 +78,8 @@ fn taken_in_total(sight: &Sight<'_>, other: ProcessId) -> u64 {
     its.map(|pair| pair.bytes).fold(0, u64::saturating_add)
 }
 
-/// Whether memory of a process at the GPU was recently active. False if its blocks are unknown: they
-/// are read only for processes with a directive.
+/// Whether memory of a process at the GPU was recently active. False if its blocks are unknown:
+/// they are read only for processes with a directive.
 fn was_recently_active(sight: &Sight<'_>, other: ProcessId) -> bool {
     let (now, key) = (sight.scene.snapshot.taken, sight.key());
     let blocks = sight.others.iter().find(|(process, _)| process.id == other).map(|(_, blocks)| *blocks);

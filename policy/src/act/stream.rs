@@ -1,11 +1,11 @@
-//! `stream`: a walk in one direction through more memory than the GPU has. Each fault fetches a part
-//! of a block, and the next part faults again; the driver's prefetcher does not cross blocks. The
-//! policy prefetches ahead of the walk, block by block. The driver evicts the memory behind the walk
-//! first anyway.
+//! `stream`: a walk in one direction through more memory than the GPU has. Each fault fetches a
+//! part of a block, and the next part faults again; the driver's prefetcher does not cross blocks.
+//! The policy prefetches ahead of the walk, block by block. The driver evicts the memory behind the
+//! walk first anyway.
 //!
-//! Accesses to prefetched memory raise no fault, so the progress of the walk would be invisible. Every
-//! few blocks, the policy therefore omits the first part of a block, whose fault shows the position of
-//! the walk: a tripwire.
+//! Accesses to prefetched memory raise no fault, so the progress of the walk would be invisible.
+//! Every few blocks, the policy therefore omits the first part of a block, whose fault shows the
+//! position of the walk: a tripwire.
 //!
 //! Parameters: `ahead_mib`, the maximum prefetch distance.
 
@@ -33,8 +33,8 @@ const TRIPWIRE_BYTES: u64 = 64 << 10;
 const GAP_BLOCKS: u64 = 1;
 /// Minimum share of a walked range in the traffic, and in the recently active resident blocks.
 const SHARE: f64 = 0.8;
-/// Windows in which a resident block is recently active. A program may alternate between ranges, and
-/// one window may show only one of them.
+/// Windows in which a resident block is recently active. A program may alternate between ranges,
+/// and one window may show only one of them.
 const LATELY_WINDOWS: u32 = 4;
 /// Minimum worthwhile prefetch distance.
 const AHEAD_MIN_BLOCKS: u64 = 4;
@@ -78,8 +78,8 @@ impl LivePolicy for Stream {
         if ahead < AHEAD_MIN_BLOCKS {
             return None;
         }
-        // The GPU may still have been filling up in the verdict's window. From now on, each arriving
-        // byte evicts one.
+        // The GPU may still have been filling up in the verdict's window. From now on, each
+        // arriving byte evicts one.
         let inputs = &verdict.inputs;
         let copied = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh).max(1) as f64;
         let grows = 2.0 * inputs.bytes_htod as f64 / copied - 1.0;
@@ -108,8 +108,8 @@ impl LivePolicy for Stream {
             ),
             steps,
             expected: Expected {
-                // Prefetched memory would have arrived anyway, except for the part ahead of the walk
-                // at its end.
+                // Prefetched memory would have arrived anyway, except for the part ahead of the
+                // walk at its end.
                 link_bytes_saved: Share { at_least: -OVERSHOOT - grows.max(0.0), at_most: 0.0 },
                 faults_saved: Share {
                     at_least: 0.5,
@@ -186,8 +186,8 @@ impl Running for Streaming {
         if let Some(retained) = &mut self.retained {
             retained.carried_out(outcome);
         }
-        // Prefetches that were not executed, because of a budget or too little memory, are repeated,
-        // beginning with the first.
+        // Prefetches that were not executed, because of a budget or too little memory, are
+        // repeated, beginning with the first.
         let walk = &self.walk;
         let way = |block: u64| walk.distance(walk.position(), block);
         let is_left = |call: &&Call| {
@@ -218,7 +218,8 @@ impl Streaming {
         blocks.filter(|block| is_there_at(*block, view.blocks)).count() as u64
     }
 
-    /// Renews the retained part of a range that is walked repeatedly. The prefetches limit its size.
+    /// Renews the retained part of a range that is walked repeatedly. The prefetches limit its
+    /// size.
     fn keep(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
         if !self.walk.wraps() {
             return Vec::new();
@@ -284,8 +285,8 @@ impl Streaming {
         steps
     }
 
-    /// Processes progress of the walk: to a tripwire, to a block that was not prefetched in time, or to
-    /// another fault.
+    /// Processes progress of the walk: to a tripwire, to a block that was not prefetched in time,
+    /// or to another fault.
     fn record_progress(&mut self, was_late: bool) {
         if self.tripwires.contains(&self.walk.position()) {
             self.pace.record_tripwire();
@@ -297,8 +298,8 @@ impl Streaming {
         self.tripwires.retain(is_ahead);
     }
 
-    /// Whether a block becomes a tripwire. A resident block cannot, so the last block before a run of
-    /// resident ones may become one earlier.
+    /// Whether a block becomes a tripwire. A resident block cannot, so the last block before a run
+    /// of resident ones may become one earlier.
     fn is_tripwire(&self, block: u64, blocks: &[Block]) -> bool {
         let last = self.tripwires.back().copied().unwrap_or_else(|| self.walk.position());
         let way = self.walk.distance(last, block).unwrap_or(0);
@@ -311,8 +312,8 @@ fn is_there_at(address: u64, blocks: &[Block]) -> bool {
     block_at(blocks, address).is_some_and(is_there)
 }
 
-/// Appends a step, merged with the last one if it continues it upwards. Downward steps stay separate,
-/// because steps are executed from their lower end.
+/// Appends a step, merged with the last one if it continues it upwards. Downward steps stay
+/// separate, because steps are executed from their lower end.
 fn join(steps: &mut Vec<Step>, step: Step) {
     match steps.last_mut() {
         Some(last) if last.action == step.action && last.end == step.begin => last.end = step.end,

@@ -1,7 +1,7 @@
-//! `tenants`: a process whose memory would fit loses it to another process, which walks through more
-//! memory than the GPU has. Evictions of its own memory cost the walk nothing, because it needs that
-//! memory again only after it was evicted anyway. The policy retains the memory of the process that
-//! fits, so that the walk evicts its own.
+//! `tenants`: a process whose memory would fit loses it to another process, which walks through
+//! more memory than the GPU has. Evictions of its own memory cost the walk nothing, because it
+//! needs that memory again only after it was evicted anyway. The policy retains the memory of the
+//! process that fits, so that the walk evicts its own.
 
 use std::time::{Duration, SystemTime};
 
@@ -35,8 +35,8 @@ impl LivePolicy for Tenants {
         if mine.is_empty() || mine_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.held_bytes {
             return None;
         }
-        // An evictor that would fit, too, may need the memory that it would lose. uvmd does not rank
-        // such processes.
+        // An evictor that would fit, too, may need the memory that it would lose. uvmd does not
+        // rank such processes.
         let evictor = view.victims.iter().filter(lost).max_by_key(|victim| victim.bytes)?.evictor;
         let (evictor, its) = view.others.iter().find(|(other, _)| other.id == evictor)?;
         if walked_bytes(view, its) <= pressure.held_bytes {
@@ -60,8 +60,8 @@ impl LivePolicy for Tenants {
             ),
             steps,
             expected: Expected {
-                // All fetched memory was lost before. Some may be lost again until the set has found
-                // its size.
+                // All fetched memory was lost before. Some may be lost again until the set has
+                // found its size.
                 link_bytes_saved: Share { at_least: 0.5, at_most: 1.0 },
                 faults_saved: Share { at_least: 0.5, at_most: 1.0 },
             },

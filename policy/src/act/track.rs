@@ -94,7 +94,8 @@ impl Track {
         Some((Closed { decision, ledger, waits }, event))
     }
 
-    /// Processes an interval. `is_withdrawing`: whether advice of a former decision is being withdrawn.
+    /// Processes an interval. `is_withdrawing`: whether advice of a former decision is being
+    /// withdrawn.
     pub(crate) fn turn(
         &mut self,
         sight: &Sight<'_>,
@@ -200,8 +201,8 @@ impl Track {
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
-        // A rolled-back policy may be retried while nothing is in force, but not instead of one with a
-        // benefit.
+        // A rolled-back policy may be retried while nothing is in force, but not instead of one
+        // with a benefit.
         let is_cooling_down = |policy: &str| {
             policy == own
                 || self.cooldown.has_failed(policy)

@@ -20,8 +20,8 @@ pub(crate) struct Trial {
     noise: f64,
     window: Duration,
     made: SystemTime,
-    /// Cost in the window before the plan, relative to the driver alone: another plan may have been in
-    /// force.
+    /// Cost in the window before the plan, relative to the driver alone: another plan may have been
+    /// in force.
     left_before: Left,
     phase: Phase,
     is_confirmed: bool,
@@ -89,8 +89,8 @@ impl Trial {
         }
     }
 
-    /// Verifies the counts. The plan is judged within two windows after its start, even if its first
-    /// steps take longer, or within five windows if its policy has not settled.
+    /// Verifies the counts. The plan is judged within two windows after its start, even if its
+    /// first steps take longer, or within five windows if its policy has not settled.
     pub(crate) fn look(
         &mut self,
         meter: &Meter,

@@ -28,15 +28,15 @@ pub(crate) enum Finding {
     Idle,
 }
 
-/// Whether the program works in this window as much as recently. A window with a pause is no basis for
-/// a comparison.
+/// Whether the program works in this window as much as recently. A window with a pause is no basis
+/// for a comparison.
 pub(crate) fn is_at_work(window: &Span, lately: &Span) -> bool {
     let (now, mostly) = (Rates::of(window).activity(), Rates::of(lately).activity());
     now >= mostly * AT_WORK
 }
 
-/// Compares the costs of the same work. `noise`: relative spread of the cost before the plan; `slower`:
-/// relative additional time that is accepted for fewer bytes over the link.
+/// Compares the costs of the same work. `noise`: relative spread of the cost before the plan;
+/// `slower`: relative additional time that is accepted for fewer bytes over the link.
 pub(crate) fn compare(
     before: &Span,
     after: &Span,
@@ -50,7 +50,8 @@ pub(crate) fn compare(
     // Remote accesses of the GPU show that the program works.
     let reaches = after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
     if is.activity() < was.activity() * IDLE && !reaches {
-        // Inactivity is the promised benefit while memory arrives for others, and otherwise a pause.
+        // Inactivity is the promised benefit while memory arrives for others, and otherwise a
+        // pause.
         let others_before = rate(before.others_arrived_bytes, before.measured.window);
         let others_now = rate(after.others_arrived_bytes, after.measured.window);
         let is_pressed = others_before > was.arrived * IDLE && others_now > others_before / 2.0;
@@ -79,8 +80,8 @@ pub(crate) fn compare(
     let fewer_faults = is_met(was.faults, is.faults, expected.faults_saved.at_least);
     let fewer_bytes = is_met(was.cost, is.cost, expected.link_bytes_saved.at_least);
     if fewer_faults || fewer_bytes {
-        // Fewer faults in more batches, or fewer bytes with more faults, may cost more time than they
-        // save.
+        // Fewer faults in more batches, or fewer bytes with more faults, may cost more time than
+        // they save.
         let left = left(before, after, pace).time;
         let may_cost = (-expected.link_bytes_saved.at_least).max(if fewer_bytes { slower } else { 0.0 });
         return if left < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
@@ -113,7 +114,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Pace from the counts before and during the plan. `touched`: memory that the plan has affected.
+    /// Pace from the counts before and during the plan. `touched`: memory that the plan has
+    /// affected.
     pub(crate) fn of(before: &Span, after: &Span, touched: &Intervals) -> Self {
         let was = Rates::of(before);
         if let Some(passed) = after.passed_bytes.filter(|_| was.arrived > 0.0) {

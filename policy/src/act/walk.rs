@@ -64,7 +64,8 @@ pub(crate) fn recent_share(range: &Range, blocks: &[Block], gpu: GpuKey, lately:
 }
 
 impl Walk {
-    /// Walk through a range, derived from the last use of its blocks at the GPU; `None` without one.
+    /// Walk through a range, derived from the last use of its blocks at the GPU; `None` without
+    /// one.
     pub(crate) fn of(range: &Range, blocks: &[Block], gpu: GpuKey, wraps: bool) -> Option<Self> {
         let inside = |block: &&Block| is_within(block, range.begin, range.end);
         let came = |block: &&Block| block.gpu == Some(gpu) && block.resident.bytes > 0 && block.fault_entries > 0;

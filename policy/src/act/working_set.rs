@@ -22,8 +22,8 @@ use super::{
 pub(crate) const EVEN_UP_TO: f64 = 1.5;
 /// Time without arrivals at the GPU after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
-/// Blocks of the rest per control block, which is not mapped remotely. Its faults show the program's
-/// progress.
+/// Blocks of the rest per control block, which is not mapped remotely. Its faults show the
+/// program's progress.
 const WITNESS_EACH: usize = 16;
 
 /// Treatment of the blocks that do not fit.
@@ -75,8 +75,8 @@ impl<'a> Found<'a> {
         (fitting > 0).then_some(Self { verdict, blocks, fitting, per_look_bytes })
     }
 
-    /// Ratio of the fitting blocks' share of the returns to their share of the blocks: 1 if all blocks
-    /// returned equally often.
+    /// Ratio of the fitting blocks' share of the returns to their share of the blocks: 1 if all
+    /// blocks returned equally often.
     pub(crate) fn skew(&self) -> f64 {
         self.came_back() / self.part()
     }
@@ -86,8 +86,9 @@ impl<'a> Found<'a> {
         (self.fitting as f64 / self.blocks.len().max(1) as f64).min(1.0)
     }
 
-    /// Expected share of the fitting blocks in the returns. Until they have returned twice, it is taken
-    /// as their share of the blocks: in its second round, a walk has reached only some of them.
+    /// Expected share of the fitting blocks in the returns. Until they have returned twice, it is
+    /// taken as their share of the blocks: in its second round, a walk has reached only some of
+    /// them.
     fn share(&self) -> f64 {
         let typical = self.blocks.get(self.fitting / 2).map_or(0, |block| block.refetched_bytes);
         if self.skew() < EVEN_UP_TO || typical < 2 * BLOCK_BYTES { self.part() } else { self.came_back() }

@@ -16,8 +16,8 @@ use crate::{
 enum Event {
     /// This number of intervals passes.
     Pass(u8),
-    /// Number of orders that get an outcome, and its result. Withdrawals always succeed; others: 0 done,
-    /// 1 failed though done, 2 failed, 3 cancelled, 4 not mapped, 5 no host memory.
+    /// Number of orders that get an outcome, and its result. Withdrawals always succeed; others: 0
+    /// done, 1 failed though done, 2 failed, 3 cancelled, 4 not mapped, 5 no host memory.
     Complete(u8, u8),
     Add(u8, usize),
     Directive(usize, u8, usize),

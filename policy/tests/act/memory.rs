@@ -63,8 +63,8 @@ fn late_order_does_not_lose_the_whole_retained_set() {
         let mut card = Card::new(FRAMES);
         card.add(walk(0..93, true), PatternKind::Cyclic, (policy != "observe").then(|| directive(Mode::Act, policy)));
         for look in 0..1200 {
-            // One order in forty is executed after nearly twice as many bytes have arrived as are left
-            // to other memory.
+            // One order in forty is executed after nearly twice as many bytes have arrived as are
+            // left to other memory.
             card.orders_late = Duration::from_millis(if look % 40 == 39 { 90 } else { 0 });
             card.interval();
         }
@@ -141,8 +141,8 @@ fn sequential_walk_is_prefetched() {
 fn cyclic_walk_is_partly_retained_and_otherwise_prefetched() {
     let [replays, link_bytes] = left_by_stream(&walk(0..93, false), PatternKind::Cyclic);
     assert!(replays < 0.1, "{replays}");
-    // Of 62 frames, 31 are between two tripwires, and a few more ahead of the walk: some 20 of 93 blocks
-    // stay.
+    // Of 62 frames, 31 are between two tripwires, and a few more ahead of the walk: some 20 of 93
+    // blocks stay.
     assert!(link_bytes < 0.8, "{link_bytes}");
 }
 

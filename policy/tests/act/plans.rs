@@ -18,8 +18,8 @@ const INTERVALS: u64 = 20;
 /// Faults per iteration.
 const FAULTS: u64 = 2000;
 
-/// Training program with a helper. It copies given numbers of bytes per iteration without and with a
-/// plan, half of them in each direction, and has a given number of faults with one.
+/// Training program with a helper. It copies given numbers of bytes per iteration without and with
+/// a plan, half of them in each direction, and has a given number of faults with one.
 struct Training {
     world: World,
     id: ProcessId,

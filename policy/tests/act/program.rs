@@ -1,5 +1,5 @@
-//! Simulated programs under orders, as with the driver: migrated memory has to be fetched again, and
-//! advised memory is accessed remotely.
+//! Simulated programs under orders, as with the driver: migrated memory has to be fetched again,
+//! and advised memory is accessed remotely.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

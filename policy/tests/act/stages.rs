@@ -87,7 +87,8 @@ fn helpful_plan_is_confirmed_and_reported_with_before_and_after() {
 fn speedup_is_not_taken_for_a_higher_cost() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    // Nearly all migrated memory is accessed remotely as well, and the program is ten times as fast.
+    // Nearly all migrated memory is accessed remotely as well, and the program is ten times as
+    // fast.
     world.process(id).accessed_bytes = 3 << 20;
     world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)

@@ -37,8 +37,8 @@ impl Program {
         Self { trial, iteration: 7, link_bytes: 12345, faults: 678, faults_with, at_ns: 0, is_followed, followed }
     }
 
-    /// Runs an iteration and reads the counts at its end. The helper adopts a plan at the start of an
-    /// iteration.
+    /// Runs an iteration and reads the counts at its end. The helper adopts a plan at the start of
+    /// an iteration.
     fn iterate(&mut self, bytes: impl Fn(bool, u64) -> u64, iteration_ns: u64) -> Assessment {
         self.advance(bytes, iteration_ns);
         self.read()

@@ -37,8 +37,8 @@ impl Acting {
         self.take_plan(turn);
     }
 
-    /// Withdraws the plans of processes that have exited, are not followed, or have no plan policy in
-    /// their directive.
+    /// Withdraws the plans of processes that have exited, are not followed, or have no plan policy
+    /// in their directive.
     pub(super) fn drop_unseen_plans(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Directive)]) {
         let followed = seen.iter().filter(|(process, gpu, directive)| {
             let following = scene.following.get(&process.id);

@@ -8,9 +8,9 @@ use super::{
 };
 
 impl Acting {
-    /// Restrictions of the processes in a mode other than observe, apart from the mode itself. Called
-    /// after [`Self::observe`] of the same scene. Costs as much as an interval, so it is not called in
-    /// each.
+    /// Restrictions of the processes in a mode other than observe, apart from the mode itself.
+    /// Called after [`Self::observe`] of the same scene. Costs as much as an interval, so it is not
+    /// called in each.
     #[must_use]
     pub fn restrictions(&self, scene: &Scene<'_>) -> Vec<Restriction> {
         let mut all = nowhere(scene);

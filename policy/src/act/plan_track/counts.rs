@@ -15,8 +15,8 @@ pub(super) struct Counts {
     reported: PlanCounters,
 }
 
-/// Progress of the current iteration. Moves requested in an iteration are copied before its end, but
-/// not always in the same interval.
+/// Progress of the current iteration. Moves requested in an iteration are copied before its end,
+/// but not always in the same interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     iteration: Option<u64>,
@@ -37,9 +37,9 @@ impl Counts {
         Reading { iteration, link_bytes: bytes_htod.saturating_add(bytes_dtoh), faults: fault_entries }
     }
 
-    /// Moves since an earlier moment. A helper reports the bytes that it has requested; they are limited
-    /// to the bytes that the driver has copied, because a process may report anything. uvmd's own calls
-    /// are counted at their end, which may be in a later iteration.
+    /// Moves since an earlier moment. A helper reports the bytes that it has requested; they are
+    /// limited to the bytes that the driver has copied, because a process may report anything.
+    /// uvmd's own calls are counted at their end, which may be in a later iteration.
     pub(super) fn moved_since(&self, earlier: &Self) -> PlanCounters {
         let reported = self.reported.since(earlier.reported);
         if self.actuator == Some(ActuatorKind::Ioctl) {

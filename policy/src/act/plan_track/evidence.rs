@@ -79,8 +79,8 @@ pub(super) fn measured(arm: &ArmFigures) -> Option<Measured> {
 /// Lower bound of the saved share if the driver alone has a count of 0, where a ratio is undefined.
 const SAVED_OF_NOTHING: f64 = -1.0;
 
-/// Expected savings of a plan by the model of the driver: upper bounds. Bytes over the link count as
-/// saved only if the plan promises them.
+/// Expected savings of a plan by the model of the driver: upper bounds. Bytes over the link count
+/// as saved only if the plan promises them.
 fn expected(promise: Promise, planned: &PlannedIteration) -> Expected {
     let saved = |planned: u64, driver: u64| match (planned, driver) {
         (0, 0) => 0.0,

@@ -88,8 +88,8 @@ impl Open {
         trial.map(|_| Publication { version, launches_wait })
     }
 
-    /// Whether launches have to wait until moves are handed over, because too many moves expired in at
-    /// least `iterations_min` iterations.
+    /// Whether launches have to wait until moves are handed over, because too many moves expired in
+    /// at least `iterations_min` iterations.
     fn must_wait(&self, planned: &PlannedIteration, actuator: Option<ActuatorKind>, iterations_min: u64) -> bool {
         let PlanCounters { iterations, expired, .. } = self.moved;
         let may_wait = self.may_wait && !self.launches_wait && actuator == Some(ActuatorKind::Helper);
