@@ -5,19 +5,19 @@
 //! verification -> confirmed, or rolled back
 //!
 //! * [`engine`]: [`Acting`], for all processes
-//! * [`track`], [`open`], [`rollback`]: one process at one GPU, its open decision, and advice that
-//!   is being withdrawn
+//! * [`track`], [`open`], [`rollback`]: one process at one GPU, its open decision, and withdrawals
+//!   of advice
 //! * [`scene`]: input of an interval
 //! * [`live_policy`]: interface of a policy
 //! * [`catalogue`]: implementations of the policies, and the choice among them; [`proposal`]: their
 //!   proposals
 //! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: permitted actions, and their
-//!   amount
+//!   budgets
 //! * [`meter`], [`trial`], [`verify`]: verification of the benefit; [`cost`]: its measure
-//! * [`cooldown`]: policies that rest after a rollback
-//! * [`ledger`], [`intervals`]: advice in effect
+//! * [`cooldown`]: cool-downs of policies after a rollback
+//! * [`ledger`], [`intervals`]: advice in force
 //! * [`plan_track`]: plans that the helper of a process follows; [`arms`], [`permutation`]: their
-//!   verification by iterations with the plan and without it
+//!   trial by iterations with and without the plan
 //! * [`limits`]: every limit, with its reason
 //!
 //! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`] and

@@ -1,4 +1,4 @@
-//! Account of moves and advice of one process.
+//! Account of the migrations and advice of one process.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -11,21 +11,20 @@ pub(super) struct Account {
     pub(super) bucket: Bucket,
     /// Total bytes of ordered migrations.
     pub(super) moved_bytes: u64,
-    /// Bytes ordered to the host without an outcome yet.
-    pub(super) on_its_way_to_host_bytes: u64,
+    /// Bytes of migrations to the host whose outcome is pending.
+    pub(super) pending_to_host_bytes: u64,
     /// Memory with preferred location host, which migrates there at its next eviction or host
     /// access.
     pub(super) bound_for_host: Intervals,
-    /// Orders without an outcome.
-    pub(super) awaited: u64,
+    /// Number of orders whose outcome is pending.
+    pub(super) pending_orders: u64,
     /// Advice calls of uvmd.
     own_advice_calls: AdviceCalls,
-    /// Whether the helper in it has had an order.
+    /// Whether its helper has executed an order.
     is_acted_on_by_helper: bool,
-    /// Reason of a failed withdrawal.
-    pub(super) spoiled: Option<String>,
-    /// Blocks that the open decision retains, by GPU, with the time of the last renewal, however
-    /// rarely it is due.
+    /// Error of a failed withdrawal.
+    pub(super) withdrawal_error: Option<String>,
+    /// Blocks reserved by the open decision, by GPU, with the time of their last renewal.
     pub(super) reserved_blocks: BTreeMap<GpuUuid, BTreeMap<u64, SystemTime>>,
     /// Time at which the process was last seen.
     pub(super) seen: SystemTime,
@@ -36,30 +35,30 @@ impl Account {
         Self {
             bucket: Bucket::full(bytes_per_second, now),
             moved_bytes: 0,
-            on_its_way_to_host_bytes: 0,
+            pending_to_host_bytes: 0,
             bound_for_host: Intervals::default(),
-            awaited: 0,
+            pending_orders: 0,
             own_advice_calls: AdviceCalls::default(),
             is_acted_on_by_helper: false,
-            spoiled: None,
+            withdrawal_error: None,
             reserved_blocks: BTreeMap::new(),
             seen: now,
         }
     }
 
-    /// Books the outcome of an order.
+    /// Records the outcome of an order.
     pub(super) fn carried_out(&mut self, outcome: &Outcome) {
-        self.awaited = self.awaited.saturating_sub(1);
+        self.pending_orders = self.pending_orders.saturating_sub(1);
         let AdviceCalls { by_ioctl, by_helper } = &mut self.own_advice_calls;
         *by_ioctl = by_ioctl.saturating_add(outcome.advice_calls.by_ioctl);
         *by_helper = by_helper.saturating_add(outcome.advice_calls.by_helper);
-        // Its first order is denied, as its thread has not been started.
+        // The first order of a helper is denied, because its thread has not been started.
         self.is_acted_on_by_helper |=
             outcome.actuator == Some(ActuatorKind::Helper) || outcome.advice_calls.by_helper > 0;
         for Call { step, result: answer, .. } in &outcome.calls {
             match step.action {
                 Action::Migrate(Place::Host) => {
-                    self.on_its_way_to_host_bytes = self.on_its_way_to_host_bytes.saturating_sub(step.bytes());
+                    self.pending_to_host_bytes = self.pending_to_host_bytes.saturating_sub(step.bytes());
                 }
                 Action::Migrate(_) | Action::Touch(_) => {}
                 Action::Advise(_) | Action::Withdraw(_) => {
@@ -71,11 +70,11 @@ impl Account {
         }
     }
 
-    /// Advice calls of uvmd so far, those that are known: calls in progress are counted before their
-    /// outcome.
+    /// Advice calls of uvmd so far; `None` where they are unknown. The probes count a call before
+    /// its outcome arrives.
     pub(super) fn own_calls(&self) -> OwnCalls {
         let AdviceCalls { by_ioctl, by_helper } = self.own_advice_calls;
-        let is_idle = self.awaited == 0;
+        let is_idle = self.pending_orders == 0;
         OwnCalls {
             by_tool: is_idle.then_some(by_ioctl),
             by_program: (is_idle || !self.is_acted_on_by_helper).then_some(by_helper),
@@ -83,7 +82,7 @@ impl Account {
     }
 }
 
-/// Whether memory that may have been preferred at the host still may be, after this result.
+/// Whether the preferred location may still be the host after this result.
 const fn stays_bound_for_host(action: Action, answer: &CallResult) -> bool {
     match action {
         // A failed call may have taken effect in part.

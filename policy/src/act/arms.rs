@@ -1,19 +1,20 @@
-//! Trial of a plan by blocks of iterations, with it (B) and without it (A).
+//! Trial of a plan: blocks of iterations without the plan (A) and with it (B).
 //!
-//! Counts are read at intervals, and not at the begins of iterations: a block is judged by the counts
-//! between the first readings in two iterations, over the iterations between them. Blocks last so
-//! long that the interval is a small part of them, and their first part does not count: it finds the
-//! memory as the other arm has left it.
+//! Counts are read at intervals, not when iterations begin. A block is judged by the counts between
+//! the first readings in two iterations, divided by the number of iterations between them. Blocks
+//! are long compared with the interval. The first part of a block is not counted, because memory is
+//! still where the other arm left it.
 //!
-//! Harm is that a block copies more bytes, whatever a plan promises. A benefit is that less of what it
-//! promises is there. A confirmed plan also harms by a block with more of that.
+//! A block that copies more bytes over the link is harm, whatever the plan promises. A benefit is a
+//! lower value of the promised figure. For a confirmed plan, a higher value of that figure is harm,
+//! too.
 //!
-//! A plan is followed from the next iteration on. It is published in the last iteration before a
-//! block with it, and withdrawn at the begin of one without it.
+//! A published plan takes effect at the next iteration. It is published in the last iteration
+//! before a block with the plan, and withdrawn at the start of a block without it.
 //!
-//! How many iterations a block has is estimated from those of the last block, at first from the one
-//! that the plan was made of. A block that lasts twice as long as it should ends with the next
-//! iteration, and one that is over before it was read is measured again.
+//! The number of iterations in a block is estimated from the last block, and for the first block
+//! from the iteration that the plan was derived from. A block that takes twice its intended time
+//! ends with the next iteration. A block that is over before it was read is repeated.
 
 use std::collections::VecDeque;
 
@@ -24,25 +25,25 @@ use super::{
     permutation::p_value,
 };
 
-/// Order of the blocks. Neither arm is earlier on average, so that a trend favours none.
+/// Order of the blocks. Both arms have the same mean position, so a trend favours neither.
 const ORDER: [Arm; 8] =
     [Arm::Without, Arm::With, Arm::With, Arm::Without, Arm::With, Arm::Without, Arm::Without, Arm::With];
-/// Iterations of a block...
+/// Minimum iterations per block.
 const BLOCK_ITERATIONS: u64 = 4;
-/// ...or as many as last so long: 40 default intervals, of which a reading is late by one or two.
+/// Minimum duration of a block: 40 default intervals. A reading is late by one or two of them.
 const BLOCK_NS: u64 = 4_000_000_000;
-/// Part of a block that does not count: 1 / this.
+/// Uncounted first part of a block: 1 / this.
 const UNCOUNTED_PART: u64 = 4;
-/// Times that a block is measured again before the trial is given up.
+/// Maximum repetitions of a block before the trial is abandoned.
 const REPEATS_MAX: u32 = 3;
-/// Blocks in a row in which a confirmed plan harms before it is rolled back: other processes may have
-/// been the cause of one.
+/// Consecutive harmful blocks before a confirmed plan is rolled back. Other processes may cause a
+/// single one.
 const BAD_BLOCKS_MAX: u32 = 2;
-/// Share of time by which iterations may become longer.
+/// Maximum relative increase of the iteration time.
 const SLOWER_MAX: f64 = 0.03;
-/// Level of the permutation test.
+/// Significance level of the permutation test.
 const LEVEL: f64 = 0.05;
-/// Samples of which medians are made, of each arm: the last ones.
+/// Maximum samples per arm for the medians; the oldest are dropped.
 const SAMPLES_MAX: usize = 64;
 
 /// Arm of the trial.
@@ -55,7 +56,7 @@ enum Arm {
 /// Cumulative counts at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The last iteration that had begun.
+    /// Last iteration that has begun.
     pub(crate) iteration: IterationBegin,
     /// Bytes over the link for the process, in both directions.
     pub(crate) link_bytes: u64,
@@ -63,7 +64,7 @@ pub(crate) struct Reading {
     pub(crate) faults: u64,
 }
 
-/// An iteration, on average of some.
+/// Figures per iteration, averaged over one or more iterations.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     link_bytes: f64,
@@ -72,7 +73,7 @@ struct Sample {
 }
 
 impl Reading {
-    /// Average of the iterations until a later reading; `None` if there are none.
+    /// Mean of the iterations until a later reading; `None` if both are in the same iteration.
     fn until(&self, later: &Self) -> Option<Sample> {
         let iterations = later.iteration.number.checked_sub(self.iteration.number).filter(|count| *count > 0)? as f64;
         let average = |later: u64, earlier: u64| later.saturating_sub(earlier) as f64 / iterations;
@@ -91,17 +92,17 @@ impl Reading {
     }
 }
 
-/// What was measured of an arm.
+/// Measurements of one arm.
 #[derive(Clone, Debug, Default)]
-struct Measured {
-    /// A sample for each block.
+struct ArmSamples {
+    /// One sample per block.
     blocks: Vec<Sample>,
-    /// Samples of single iterations, as far as readings tell them apart.
+    /// One sample per iteration, or for the iterations between two readings.
     samples: VecDeque<Sample>,
     iterations: u64,
 }
 
-impl Measured {
+impl ArmSamples {
     fn figures(&self) -> ArmFigures {
         let of = |figure: fn(&Sample) -> f64| median(self.samples.iter().map(figure).collect());
         ArmFigures {
@@ -122,11 +123,11 @@ impl Measured {
     }
 }
 
-/// Figure of iterations that plans change.
+/// Figure of an iteration that a plan may change.
 #[derive(Clone, Copy, Debug)]
 struct Figure {
     of: fn(&Sample) -> f64,
-    /// Iterations "copied", or "had", so much of it.
+    /// Verb of the messages: iterations "copied", "had" or "took" the amount.
     verb: &'static str,
     amount: fn(f64) -> String,
 }
@@ -140,11 +141,11 @@ const fn duration_ns(sample: &Sample) -> f64 {
     sample.duration_ns
 }
 
-/// What a plan lowers in an iteration.
+/// Figure that a plan promises to lower.
 #[derive(Clone, Copy, Debug)]
 struct Benefit {
     figure: Figure,
-    /// Least share that it saves.
+    /// Minimum saved share.
     saved_min: f64,
 }
 
@@ -166,23 +167,23 @@ fn median(mut values: Vec<f64>) -> Option<u64> {
     Some(f64::midpoint(lower, upper) as u64)
 }
 
-/// Arm of a block: behind the order, a plan that was confirmed stays.
+/// Arm of a block. After the last block of [`ORDER`], a confirmed plan stays in force.
 fn arm_of(block: usize) -> Arm {
     ORDER.get(block).copied().unwrap_or(Arm::With)
 }
 
 /// Result of a reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Nothing new.
+pub(crate) enum Assessment {
+    /// Block still in progress.
     Open,
-    /// A block was measured.
+    /// Block completed.
     Measured,
-    /// The plan has shown a benefit.
+    /// Benefit proven.
     Confirmed,
-    /// It harms, or has shown no benefit: the evidence.
+    /// Harm, or no benefit, with the evidence.
     Fails(String),
-    /// Its iterations change too much to be measured.
+    /// Iteration times vary too much to be measured.
     Unmeasurable,
 }
 
@@ -190,33 +191,33 @@ pub(crate) enum Look {
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     promise: Promise,
-    /// Iterations of a block.
+    /// Iterations per block.
     length: u64,
-    /// Place of the block in the order, or behind it.
+    /// Index of the block; beyond [`ORDER`] for a confirmed plan.
     block: usize,
-    /// Iteration at which the block begins; `None` before the first reading.
+    /// First iteration of the block; `None` before the first reading.
     begin: Option<u64>,
     /// First reading in the block.
     first: Option<Reading>,
-    /// First reading that counts in the block.
-    from: Option<Reading>,
+    /// First counted reading of the block.
+    counted_from: Option<Reading>,
     last: Option<Reading>,
-    /// First reading in the last iteration.
-    step: Option<Reading>,
-    /// Iterations between that and the one before.
-    latest: Option<Sample>,
-    without: Measured,
-    with: Measured,
+    /// First reading in the current iteration.
+    iteration_start: Option<Reading>,
+    /// Sample between `iteration_start` and its predecessor.
+    last_sample: Option<Sample>,
+    without: ArmSamples,
+    with: ArmSamples,
     p_value: Option<f64>,
-    /// Times that the block was measured again.
+    /// Repetitions of the block.
     repeats: u32,
-    /// Blocks in a row, up to the last one, in which the plan harmed.
+    /// Consecutive harmful blocks, up to the last one.
     bad_blocks: u32,
-    /// Whether launches wait for moves of the plan to be handed over.
+    /// Whether launches wait until moves of the plan are handed over.
     launches_wait: bool,
 }
 
-/// Iterations of a block, of this duration each.
+/// Iterations per block, for this duration of an iteration.
 fn length_of(iteration_ns: u64) -> u64 {
     BLOCK_NS.div_ceil(iteration_ns.max(1)).next_multiple_of(BLOCK_ITERATIONS).max(BLOCK_ITERATIONS)
 }
@@ -230,12 +231,12 @@ impl Trial {
             block: 0,
             begin: None,
             first: None,
-            from: None,
+            counted_from: None,
             last: None,
-            step: None,
-            latest: None,
-            without: Measured::default(),
-            with: Measured::default(),
+            iteration_start: None,
+            last_sample: None,
+            without: ArmSamples::default(),
+            with: ArmSamples::default(),
             p_value: None,
             repeats: 0,
             bad_blocks: 0,
@@ -243,13 +244,14 @@ impl Trial {
         }
     }
 
-    /// The same of a plan whose launches wait for moves to be handed over: they may wait longer at any time.
-    pub(crate) fn of_waiting_launches(self) -> Self {
+    /// The same trial for a plan whose launches wait until moves are handed over. As waits may grow
+    /// at any time, the duration of iterations is checked after the confirmation, too.
+    pub(crate) fn with_waiting_launches(self) -> Self {
         Self { launches_wait: true, ..self }
     }
 
-    /// Whether the plan is to be in force now: in the iterations of a block with it, and in the one
-    /// before.
+    /// Whether the plan is to be published: in a block with the plan, and in the last iteration
+    /// before one.
     pub(crate) fn wants_plan(&self) -> bool {
         let is_with = |block: usize| arm_of(block) == Arm::With;
         let (Some(begin), Some(last)) = (self.begin, self.last) else { return false };
@@ -257,28 +259,28 @@ impl Trial {
             || (last.iteration.number + 1 >= begin.saturating_add(self.length) && is_with(self.block + 1))
     }
 
-    /// Figures without the plan, and with it.
+    /// Figures without and with the plan.
     pub(crate) fn figures(&self) -> (ArmFigures, ArmFigures) {
         (self.without.figures(), self.with.figures())
     }
 
-    /// Blocks that count.
+    /// Number of blocks that are evaluated.
     pub(crate) fn blocks(&self) -> u64 {
         (self.without.blocks.len() + self.with.blocks.len()) as u64
     }
 
-    /// Blocks that have been measured, also those that do not count any more.
+    /// Number of blocks measured so far, including those that are no longer evaluated.
     pub(crate) const fn measured_blocks(&self) -> u64 {
         self.block as u64
     }
 
-    /// Result of the permutation test.
+    /// P-value of the permutation test; `None` before it.
     pub(crate) const fn p_value(&self) -> Option<f64> {
         self.p_value
     }
 
-    /// Takes a reading. To be called at each interval.
-    pub(crate) fn read(&mut self, reading: Reading) -> Look {
+    /// Processes a reading. Called at each interval.
+    pub(crate) fn read(&mut self, reading: Reading) -> Assessment {
         let number = reading.iteration.number;
         let begin = *self.begin.get_or_insert(number + 1);
         if self.last.is_some_and(|last| last.is_reset_by(&reading)) {
@@ -293,35 +295,35 @@ impl Trial {
         let is_long = self.has_lasted(&reading, BLOCK_ITERATIONS, 2 * BLOCK_NS);
         if number < end && !is_long {
             let counts = number >= begin.saturating_add(self.uncounted()) || self.has_lasted(&reading, 1, BLOCK_NS / 2);
-            if counts && self.from.is_none() {
-                self.from = Some(reading);
+            if counts && self.counted_from.is_none() {
+                self.counted_from = Some(reading);
             }
-            return self.exceeds(&reading).map_or(Look::Open, Look::Fails);
+            return self.exceeds(&reading).map_or(Assessment::Open, Assessment::Fails);
         }
-        // A reading that comes too late has iterations of the next arm in it.
+        // A late reading includes iterations of the next arm.
         let is_late = number.checked_sub(end).is_some_and(|beyond| beyond >= self.uncounted());
-        let Some(block) = self.from.filter(|_| !is_late).and_then(|from| from.until(&reading)) else {
+        let Some(block) = self.counted_from.filter(|_| !is_late).and_then(|from| from.until(&reading)) else {
             return self.repeat(reading);
         };
         self.begin_block(if number < end { number + 1 } else { end }, &reading);
         self.repeats = 0;
         let arm = arm_of(self.block);
         self.block = self.block.saturating_add(1);
-        let measured = self.measured(arm);
+        let measured = self.samples_mut(arm);
         measured.blocks.push(block);
-        // Behind the order, all blocks have the plan, and one is judged at a time.
+        // After the order, all blocks have the plan, and each is judged alone.
         let too_many = measured.blocks.len().saturating_sub(ORDER.len());
         measured.blocks.drain(..too_many);
         let harm = if arm == Arm::With { self.harm(&block) } else { None };
         self.bad_blocks = if harm.is_some() { self.bad_blocks + 1 } else { 0 };
         let is_over = self.block <= ORDER.len() || self.bad_blocks >= BAD_BLOCKS_MAX;
         if let Some(why) = harm.filter(|_| is_over) {
-            return Look::Fails(why);
+            return Assessment::Fails(why);
         }
-        if self.block == ORDER.len() { self.judge() } else { Look::Measured }
+        if self.block == ORDER.len() { self.judge() } else { Assessment::Measured }
     }
 
-    const fn measured(&mut self, arm: Arm) -> &mut Measured {
+    const fn samples_mut(&mut self, arm: Arm) -> &mut ArmSamples {
         match arm {
             Arm::Without => &mut self.without,
             Arm::With => &mut self.with,
@@ -332,7 +334,7 @@ impl Trial {
         self.length / UNCOUNTED_PART
     }
 
-    /// Whether the block has lasted for so many iterations and so long.
+    /// Whether the block has had at least these iterations and this duration.
     fn has_lasted(&self, reading: &Reading, iterations: u64, duration_ns: u64) -> bool {
         self.first.is_some_and(|first| {
             reading.iteration.number.saturating_sub(first.iteration.number) >= iterations
@@ -340,35 +342,37 @@ impl Trial {
         })
     }
 
-    /// Begins a block at an iteration, with as many as the last block had in the time of one.
+    /// Begins a block at an iteration. Its length is derived from the mean iteration of the last
+    /// block.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration, which is not negative")]
     fn begin_block(&mut self, begin: u64, reading: &Reading) {
-        // A block that is over with its first reading says nothing.
-        if let Some(average) = self.first.and_then(|first| first.until(reading)).or(self.latest) {
+        // A block that was over at its first reading has no mean.
+        if let Some(average) = self.first.and_then(|first| first.until(reading)).or(self.last_sample) {
             self.length = length_of(average.duration_ns as u64);
         }
-        (self.begin, self.first, self.from) = (Some(begin), None, None);
+        (self.begin, self.first, self.counted_from) = (Some(begin), None, None);
     }
 
-    /// Measures the block once more, from the next iteration on.
-    fn repeat(&mut self, reading: Reading) -> Look {
+    /// Restarts the block at the next iteration.
+    fn repeat(&mut self, reading: Reading) -> Assessment {
         self.begin_block(reading.iteration.number + 1, &reading);
-        (self.last, self.step) = (Some(reading), Some(reading));
+        (self.last, self.iteration_start) = (Some(reading), Some(reading));
         self.repeats += 1;
-        if self.repeats > REPEATS_MAX { Look::Unmeasurable } else { Look::Open }
+        if self.repeats > REPEATS_MAX { Assessment::Unmeasurable } else { Assessment::Open }
     }
 
+    /// Adds a sample if the reading is the first in a new iteration.
     fn sample(&mut self, reading: &Reading) {
-        let is_new = self.step.is_none_or(|step| step.iteration.number != reading.iteration.number);
-        let Some(step) = (if is_new { self.step.replace(*reading) } else { None }) else { return };
-        let Some(sample) = step.until(reading) else { return };
-        self.latest = Some(sample);
-        if self.from.is_none() {
+        let is_new = self.iteration_start.is_none_or(|start| start.iteration.number != reading.iteration.number);
+        let Some(start) = (if is_new { self.iteration_start.replace(*reading) } else { None }) else { return };
+        let Some(sample) = start.until(reading) else { return };
+        self.last_sample = Some(sample);
+        if self.counted_from.is_none() {
             return;
         }
-        let iterations = reading.iteration.number - step.iteration.number;
+        let iterations = reading.iteration.number - start.iteration.number;
         let arm = arm_of(self.block);
-        let measured = self.measured(arm);
+        let measured = self.samples_mut(arm);
         measured.iterations = measured.iterations.saturating_add(iterations);
         measured.samples.push_back(sample);
         if measured.samples.len() > SAMPLES_MAX {
@@ -376,17 +380,18 @@ impl Trial {
         }
     }
 
-    /// Harm that is certain before the block has ended: it has more bytes than the whole of it may.
+    /// Harm that is certain before the end of the block: it already has more bytes than a whole
+    /// block may have.
     fn exceeds(&self, reading: &Reading) -> Option<String> {
         let is_judged = self.block < ORDER.len() && arm_of(self.block) == Arm::With;
-        let from = self.from.filter(|_| is_judged)?;
+        let from = self.counted_from.filter(|_| is_judged)?;
         let counted = self.length.saturating_sub(self.uncounted()) as f64;
         let copied = reading.link_bytes.saturating_sub(from.link_bytes) as f64;
         self.excess(LINK_BYTES, copied / counted)
     }
 
-    /// Reason why a block with the plan is harm: more bytes, and behind the order more of what the plan
-    /// promised to lower, or more time if launches wait.
+    /// Reason why a block with the plan is harmful. A block with more bytes is always harmful. For
+    /// a confirmed plan, so is more of the promised figure, or more time if launches wait.
     fn harm(&self, block: &Sample) -> Option<String> {
         let is_confirmed = self.block > ORDER.len();
         let promised = is_confirmed.then(|| Benefit::of(self.promise).figure);
@@ -397,7 +402,7 @@ impl Trial {
             .find_map(|figure| self.excess(figure, (figure.of)(block)))
     }
 
-    /// So much of a figure in an iteration with the plan, if that is more than without it.
+    /// Reports a figure that exceeds its mean without the plan by more than the margin.
     fn excess(&self, Figure { of, verb, amount }: Figure, with: f64) -> Option<String> {
         let without = self.without.mean(of)?;
         (with > without * (1.0 + self.margin(of))).then(|| {
@@ -409,10 +414,10 @@ impl Trial {
         })
     }
 
-    /// Relative difference between blocks without the plan, or between iterations while there is one
-    /// block alone: what is no more than that is no harm.
+    /// Noise of a figure: the relative spread of the blocks without the plan, or of their
+    /// iterations until there are two blocks. A smaller difference is no harm.
     fn margin(&self, of: fn(&Sample) -> f64) -> f64 {
-        let Measured { blocks, samples, .. } = &self.without;
+        let ArmSamples { blocks, samples, .. } = &self.without;
         let values: Vec<f64> = match blocks.len() {
             0 | 1 => samples.iter().map(of).collect(),
             _ => blocks.iter().map(of).collect(),
@@ -423,16 +428,17 @@ impl Trial {
         spread.clamp(NOISE_MIN, NOISE_MAX)
     }
 
-    fn judge(&mut self) -> Look {
+    /// Judges the plan after the last block of [`ORDER`].
+    fn judge(&mut self) -> Assessment {
         let Benefit { figure: Figure { of, verb, amount }, saved_min } = Benefit::of(self.promise);
         let (Some(without), Some(with)) = (self.without.mean(of), self.with.mean(of)) else {
-            return Look::Measured;
+            return Assessment::Measured;
         };
         let p = p_value(&self.without.values(of), &self.with.values(of));
         self.p_value = Some(p);
         let saved = if without > 0.0 { 1.0 - with / without } else { 0.0 };
         if saved < saved_min || p >= LEVEL {
-            return Look::Fails(format!(
+            return Assessment::Fails(format!(
                 "iterations with the plan {verb} {}, and those without it {}: p = {p:.3}",
                 amount(with),
                 amount(without)
@@ -442,24 +448,26 @@ impl Trial {
             let is_slower = p_value(&self.with.values(duration_ns), &self.without.values(duration_ns)) < LEVEL;
             if is_slower && after > before * (1.0 + SLOWER_MAX) {
                 let [after, before] = [after, before].map(milliseconds);
-                return Look::Fails(format!("iterations with the plan took {after}, and those without it {before}"));
+                return Assessment::Fails(format!(
+                    "iterations with the plan took {after}, and those without it {before}"
+                ));
             }
         }
-        Look::Confirmed
+        Assessment::Confirmed
     }
 }
 
-/// A duration in words.
+/// Formats a duration.
 fn milliseconds(ns: f64) -> String {
     format!("{:.1} ms", ns / 1e6)
 }
 
-/// Faults in words.
+/// Formats a number of faults.
 fn gpu_faults(faults: f64) -> String {
     format!("{faults:.0} GPU faults")
 }
 
-/// Bytes in words.
+/// Formats bytes.
 pub(crate) fn mib(bytes: f64) -> String {
     format!("{:.1} MiB", bytes / 1_048_576.0)
 }

@@ -1,8 +1,8 @@
 //! `auto-live`: selects the admissible plan with the lowest expected cost. A rolled-back policy
-//! cools down under its own name, so the next best is tried. The benefit of tried policies is
-//! known: a confirmed plan is replaced by another with a higher expected benefit; if that one's
-//! benefit is lower, it is rolled back, or replaced in turn. Of two with similar times, the one
-//! with fewer bytes over the link is better, as the link is shared.
+//! cools down under its own name, so the next best is tried. A confirmed plan is replaced by a
+//! policy with a higher expected benefit. If the measured benefit of that policy is lower, it is
+//! rolled back or replaced in turn. Of two policies with similar times, the one with fewer bytes
+//! over the link is better, because the link is shared.
 
 use std::collections::BTreeMap;
 
@@ -15,28 +15,27 @@ use super::{
     proposal::Proposal,
 };
 
-/// Readings of a window, and the cost left in it already.
+/// Measurements of the window before a plan, and the cost in it relative to the driver alone.
 pub(crate) type Base<'a> = (&'a Measured, Left);
 
-/// Measured cost left under each policy that was tried.
+/// Measured relative cost of each policy that was tried.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Learned(BTreeMap<&'static str, Left>);
 
 impl Learned {
-    /// Records a measured cost: the mean with the former one, as one window alone is weak evidence.
+    /// Records a measured cost, averaged with the previous one: a single window is weak evidence.
     pub(crate) fn note(&mut self, policy: &'static str, left: Left) {
         let known = self.0.entry(policy).or_insert(left);
         known.time = f64::midpoint(known.time, left.time);
         known.link_bytes = f64::midpoint(known.link_bytes, left.link_bytes);
     }
 
-    /// Cost left under a policy, if it was measured.
+    /// Relative cost of a policy, if it was measured.
     pub(crate) fn of(&self, policy: &str) -> Option<Left> {
         self.0.get(policy).copied()
     }
 
-    /// Cost left under a plan: as measured, otherwise as the plan promises for the work of
-    /// `before`.
+    /// Relative cost of a plan: measured, or else as the plan promises for the work of `before`.
     fn left(&self, plan: &Plan, (before, left_before): Base<'_>, saved: fn(Share) -> f64) -> Left {
         self.of(plan.policy).unwrap_or_else(|| {
             let copied = before.inputs.bytes_htod.saturating_add(before.inputs.bytes_dtoh);
@@ -49,19 +48,19 @@ impl Learned {
         })
     }
 
-    /// Best of these proposals, by the lower bounds of their promises.
+    /// Best proposal, by the lower bounds of the promises.
     pub(crate) fn best(&self, proposals: impl Iterator<Item = Proposal>, before: Base<'_>) -> Option<Proposal> {
         let rank = |proposal: &Proposal| match proposal.admission {
             Admission::Act => 0,
             Admission::Shadow(_) => 1,
-            Admission::Refused(_) => 2,
+            Admission::Denied(_) => 2,
         };
         let left = |proposal: &Proposal| self.left(&proposal.plan, before, |share| share.at_least).time;
         proposals.min_by(|one, other| rank(one).cmp(&rank(other)).then(left(one).total_cmp(&left(other))))
     }
 
-    /// Proposal worth trying instead of a plan with this cost. As that plan can be resumed, the
-    /// middle of a promise counts, and similar times are considered.
+    /// Policy worth trying instead of a plan with this cost. Because that plan can be resumed, the
+    /// midpoint of a promise counts, and policies with similar times are considered.
     pub(crate) fn better(
         &self,
         proposals: impl Iterator<Item = Proposal>,
@@ -69,8 +68,8 @@ impl Learned {
         left_now: Left,
     ) -> Option<&'static str> {
         let possible: Vec<Proposal> = proposals.filter(|proposal| proposal.admission == Admission::Act).collect();
-        // Never this policy itself: of three, each a little slower than the one before, the first
-        // would be better again than the last.
+        // Compared with the fastest known policy. Of three policies, each a little slower than the
+        // one before, the first would otherwise replace the last, in a loop.
         let known = possible.iter().filter_map(|proposal| self.of(proposal.plan.policy));
         let fastest = known.map(|left| left.time).fold(left_now.time, f64::min);
         let better = possible.iter().filter_map(|Proposal { plan, .. }| {
@@ -102,7 +101,7 @@ mod tests {
         }
     }
 
-    /// Proposal that promises to save at least this share of both, and at most all.
+    /// Proposal that promises to save at least this share of link bytes and faults.
     fn proposal(policy: &'static str, at_least: f64, admission: Admission) -> Proposal {
         let saved = Share { at_least, at_most: 1.0 };
         let expected = Expected { link_bytes_saved: saved, faults_saved: saved };
@@ -122,7 +121,7 @@ mod tests {
     #[test]
     fn permitted_proposal_precedes_a_denied_one_with_higher_savings() {
         let proposals = [
-            proposal("refused", 0.9, Admission::Refused(String::new())),
+            proposal("denied", 0.9, Admission::Denied(String::new())),
             proposal("shadow", 0.8, Admission::Shadow(String::new())),
             proposal("less", 0.2, Admission::Act),
             proposal("more", 0.3, Admission::Act),
@@ -138,7 +137,7 @@ mod tests {
         let proposals =
             || [proposal("estimated", 0.8, Admission::Act), proposal("untried", 0.2, Admission::Act)].into_iter();
         assert_eq!(learned.best(proposals(), (&before(), Left::ALL)).unwrap().plan.policy, "untried");
-        // The middle of 0.2 and 1 leaves 0.4.
+        // The midpoint of 0.2 and 1 leaves a cost of 0.4.
         assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)), Some("untried"));
         assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.5, 0.0)), None, "not worth it");
         learned.note("untried", left(0.6, 0.6));

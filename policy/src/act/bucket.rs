@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) struct Bucket {
     per_second: u64,
     left: u64,
-    /// Time up to which `left` is filled.
+    /// Time of the last refill.
     filled: SystemTime,
 }
 
@@ -16,16 +16,16 @@ impl Bucket {
         Self { per_second, left: per_second, filled: now }
     }
 
-    /// Available amount now; the bucket fills at this rate from now on.
+    /// Tokens available now. From now on, the bucket fills at this rate.
     pub(crate) fn left(&mut self, per_second: u64, now: SystemTime) -> u64 {
         let passed = now.duration_since(self.filled).unwrap_or_default();
         let gained = u128::from(self.per_second).saturating_mul(passed.as_nanos()) / NANOS;
         if passed >= Duration::from_secs(1) || self.per_second != per_second {
-            // The capacity is one second's amount; the rest from another rate is retained.
+            // The capacity is that of one second; tokens of the previous rate are kept.
             self.left = self.left.saturating_add(u64::try_from(gained).unwrap_or(u64::MAX));
             self.filled = now;
         } else if gained > 0 {
-            // Time of the whole bytes, so that fractions are not lost.
+            // Advanced by the time of whole bytes, so that fractions are not lost.
             let took = gained.saturating_mul(NANOS).div_ceil(u128::from(self.per_second.max(1)));
             self.left = self.left.saturating_add(u64::try_from(gained).unwrap_or(u64::MAX));
             self.filled += Duration::from_nanos(u64::try_from(took).unwrap_or(u64::MAX));

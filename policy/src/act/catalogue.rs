@@ -41,10 +41,10 @@ pub(crate) fn selected(policy: &str) -> impl Iterator<Item = &'static dyn LivePo
 pub(crate) fn proposals(
     policy: &str,
     view: &View<'_>,
-    rests: impl Fn(&str) -> bool,
+    is_cooling_down: impl Fn(&str) -> bool,
     admits: impl Fn(&Plan) -> Admission,
 ) -> impl Iterator<Item = Proposal> {
-    selected(policy).filter(move |policy| !rests(policy.name())).filter_map(move |policy| {
+    selected(policy).filter(move |policy| !is_cooling_down(policy.name())).filter_map(move |policy| {
         let (plan, running) = policy.propose(view)?;
         let is_here = plan.process == view.process.id && plan.gpu == view.gpu;
         is_here.then(|| Proposal { admission: admits(&plan), plan, running })

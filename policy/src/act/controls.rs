@@ -1,5 +1,5 @@
-//! Control policies for comparisons: one without actions, two that are popular and wrong, and one
-//! that harms and promises a benefit. Selected by name only.
+//! Control policies for comparisons: one without actions, two popular but wrong ones, and a harmful
+//! one that promises a benefit. Selected by name only.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -11,24 +11,24 @@ use super::live_policy::{LivePolicy, Named, Next, Running, View};
 #[derive(Debug)]
 pub(crate) struct Observe;
 
-/// Leaves everything on the host, with remote mappings of the GPU. It promises nothing.
+/// Policy that keeps all memory on the host, with remote mappings of the GPU. Promises nothing.
 #[derive(Debug)]
 pub(crate) struct PinHost;
 
-/// Migrates everything to the GPU, repeatedly. It promises nothing.
+/// Policy that repeatedly migrates all memory to the GPU. Promises nothing.
 #[derive(Debug)]
 pub(crate) struct PrefetchAll;
 
-/// Migrates the memory that the GPU uses most to the host, repeatedly, and promises a benefit:
-/// verification must detect it.
+/// Harmful policy: repeatedly migrates the most used GPU memory to the host, and promises a
+/// benefit. Verification must roll it back.
 #[derive(Debug)]
 pub(crate) struct Harmful;
 
-/// Up to a thousand times the former cost, so that verification never ends it.
+/// Permits a thousand times the former cost, so that verification never ends the plan.
 const ANYTHING: Share = Share { at_least: -1000.0, at_most: 1.0 };
 const HALF: Share = Share { at_least: 0.5, at_most: 1.0 };
 
-/// Repeated steps.
+/// Running plan that repeats its steps at each interval.
 #[derive(Debug)]
 struct Again {
     steps: fn(&View<'_>) -> Vec<Step>,
@@ -40,7 +40,7 @@ impl Running for Again {
     }
 }
 
-/// Single advice for each range.
+/// Running plan that gives advice once per range.
 #[derive(Debug)]
 struct Pinning {
     pinned: BTreeSet<(u64, u64)>,
@@ -101,7 +101,8 @@ fn to_gpu(view: &View<'_>) -> Vec<Step> {
     all.map(|(begin, end)| Step { begin, end, action: Action::Migrate(Place::Gpu(view.gpu)) }).collect()
 }
 
-/// Half of the blocks at the GPU with the most arrivals; all of them if that is unknown.
+/// Migrates the half of the resident blocks with the most arrivals to the host, or all ranges if no
+/// blocks are known.
 fn hot_to_host(view: &View<'_>) -> Vec<Step> {
     if view.blocks.is_empty() {
         let all = view.ranges.iter().map(|range| (range.begin, range.end));

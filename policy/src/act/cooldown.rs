@@ -13,16 +13,16 @@ use super::{
     scene::Sight,
 };
 
-/// Minimum share of a range in the verdict's traffic for it to count as a circumstance.
+/// Minimum share of the verdict's traffic for a range to be a circumstance.
 const SHARE: f64 = 0.1;
 
-/// Circumstances of a rollback: their change ends the cool-down early.
+/// Circumstances of a rollback. A change of them permits a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Circumstances {
     verdicts: BTreeSet<VerdictKind>,
     ranges: BTreeSet<(u64, u64)>,
     processes: BTreeSet<ProcessId>,
-    /// Other processes with actions, which may have been the cause.
+    /// Other processes that uvmd acts on, which may be the cause of the failure.
     acted_on: BTreeSet<ProcessId>,
     parameters: BTreeMap<String, String>,
 }
@@ -43,26 +43,28 @@ impl Circumstances {
 
 /// Policies in cool-down, by name, for one process at one GPU.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cooldown(BTreeMap<&'static str, Rest>);
+pub(crate) struct Cooldown(BTreeMap<&'static str, Entry>);
 
+/// Cool-down of one policy.
 #[derive(Clone, Debug, Default)]
-struct Rest {
+struct Entry {
     until: Option<SystemTime>,
+    /// Number of cool-downs so far, each of which doubles the duration.
     times: u32,
-    /// Circumstances of its failures: the policy is retried under other ones only.
+    /// Circumstances of its failures, in which the policy is not retried.
     failed_in: Vec<Circumstances>,
 }
 
-/// Form of a cool-down.
+/// Remaining cool-down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resting {
-    /// This long, in any circumstances.
+pub(crate) enum Remaining {
+    /// For this time, in any circumstances.
     For(Duration),
-    /// Until circumstances differ from those at its rollback.
+    /// Until the circumstances differ from those of the rollback.
     UntilChanged,
 }
 
-impl fmt::Display for Resting {
+impl fmt::Display for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::For(left) => {
@@ -75,24 +77,24 @@ impl fmt::Display for Resting {
     }
 }
 
-/// Maximum remembered; the oldest is forgotten.
+/// Maximum circumstances per policy; the oldest are dropped.
 const FAILED_MAX: usize = 16;
 
 impl Cooldown {
-    /// Reason why this policy is in cool-down; `None` if it may be tried.
-    pub(crate) fn rests(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Resting> {
-        let rest = self.0.get(policy)?;
-        let left = rest.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
-        left.map(Resting::For).or_else(|| rest.failed_in.contains(circumstances).then_some(Resting::UntilChanged))
+    /// Remaining cool-down of a policy; `None` if it may be tried.
+    pub(crate) fn remaining(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Remaining> {
+        let entry = self.0.get(policy)?;
+        let left = entry.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
+        left.map(Remaining::For).or_else(|| entry.failed_in.contains(circumstances).then_some(Remaining::UntilChanged))
     }
 
-    /// Whether it was rolled back without a benefit, and has had none since.
+    /// Whether the policy was rolled back, and not confirmed since.
     pub(crate) fn has_failed(&self, policy: &str) -> bool {
-        self.0.get(policy).is_some_and(|rest| !rest.failed_in.is_empty())
+        self.0.get(policy).is_some_and(|entry| !entry.failed_in.is_empty())
     }
 
-    /// Starts a cool-down, twice as long as the last one. Its circumstances are those at the plan's
-    /// start and the current ones, which the plan may have caused.
+    /// Starts a cool-down of twice the last duration. `failed_in`: circumstances at the start of
+    /// the plan, and the current ones, which the plan may have caused.
     pub(crate) fn begin(
         &mut self,
         policy: &'static str,
@@ -100,35 +102,35 @@ impl Cooldown {
         limits: &Limits,
         failed_in: impl IntoIterator<Item = Circumstances>,
     ) {
-        let rest = self.0.entry(policy).or_default();
-        let doubled = limits.cool_down_windows.saturating_mul(1_u32.checked_shl(rest.times).unwrap_or(u32::MAX));
-        rest.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
-        rest.times = rest.times.saturating_add(1);
+        let entry = self.0.entry(policy).or_default();
+        let doubled = limits.cool_down_windows.saturating_mul(1_u32.checked_shl(entry.times).unwrap_or(u32::MAX));
+        entry.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
+        entry.times = entry.times.saturating_add(1);
         for circumstances in failed_in {
-            if !rest.failed_in.contains(&circumstances) {
-                rest.failed_in.push(circumstances);
+            if !entry.failed_in.contains(&circumstances) {
+                entry.failed_in.push(circumstances);
             }
         }
-        let too_many = rest.failed_in.len().saturating_sub(FAILED_MAX);
-        rest.failed_in.drain(..too_many);
+        let too_many = entry.failed_in.len().saturating_sub(FAILED_MAX);
+        entry.failed_in.drain(..too_many);
     }
 
     /// Starts a short cool-down, in any circumstances.
     pub(crate) fn pause(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
-        let rest = self.0.entry(policy).or_default();
-        rest.until = rest.until.max(now.checked_add(limits.window.saturating_mul(PAUSE_WINDOWS)));
+        let entry = self.0.entry(policy).or_default();
+        entry.until = entry.until.max(now.checked_add(limits.window.saturating_mul(PAUSE_WINDOWS)));
     }
 
-    /// Pauses it after an order of which no call was made: as briefly as [`Self::pause`], and twice as
-    /// long each further time.
+    /// Starts a cool-down after an order without a call: at first as short as [`Self::pause`], then
+    /// doubled each time.
     pub(crate) fn retry_later(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
-        let rest = self.0.entry(policy).or_default();
-        let doubled = PAUSE_WINDOWS.saturating_mul(1_u32.checked_shl(rest.times).unwrap_or(u32::MAX));
-        rest.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
-        rest.times = rest.times.saturating_add(1);
+        let entry = self.0.entry(policy).or_default();
+        let doubled = PAUSE_WINDOWS.saturating_mul(1_u32.checked_shl(entry.times).unwrap_or(u32::MAX));
+        entry.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
+        entry.times = entry.times.saturating_add(1);
     }
 
-    /// Clears the cool-downs after a success.
+    /// Clears the cool-down of a policy after a success.
     pub(crate) fn forget(&mut self, policy: &str) {
         self.0.remove(policy);
     }
@@ -148,11 +150,11 @@ mod tests {
             parameters: BTreeMap::new(),
         };
         let (mut cooldown, now, limits) = (Cooldown::default(), SystemTime::UNIX_EPOCH, Limits::default());
-        cooldown.begin("refused", now, &limits, []);
+        cooldown.begin("denied", now, &limits, []);
         cooldown.pause("paused", now, &limits);
         cooldown.begin("rolled-back", now, &limits, [circumstances]);
         let failed =
-            |cooldown: &Cooldown| ["refused", "paused", "rolled-back"].map(|policy| cooldown.has_failed(policy));
+            |cooldown: &Cooldown| ["denied", "paused", "rolled-back"].map(|policy| cooldown.has_failed(policy));
         assert_eq!(failed(&cooldown), [false, false, true]);
         cooldown.forget("rolled-back");
         assert_eq!(failed(&cooldown), [false; 3]);

@@ -1,6 +1,6 @@
-//! `cycle`: more memory than the GPU has is used cyclically, all of it equally often. The driver
-//! evicts what arrived first, which is needed next, and so everything. The policy retains as much
-//! as fits.
+//! `cycle`: cyclic use of more memory than the GPU has, all of it equally often. The driver evicts
+//! the oldest arrival, which is needed next, so all memory is refetched. The policy retains as much
+//! memory as fits.
 //!
 //! Parameters: `rest`, the treatment of the rest: `auto` (streams through, by copies if it is only
 //! read), `stream`, `remote`.

@@ -1,19 +1,19 @@
-//! Actions denied with a driver or GPU because a machine hung. Data: a row for each public report.
+//! Actions denied for certain drivers or GPUs because machines hung. One row per public report.
 
 /// A public report.
 #[derive(Clone, Copy, Debug)]
 pub struct Denied {
-    /// First driver version that it applies to, if known.
+    /// First driver version known to be affected.
     pub driver_from: &'static str,
-    /// Last version with a report; `None` for reports of current versions.
+    /// Last affected driver version; `None` if current versions are affected.
     pub driver_until: Option<&'static str>,
-    /// Parts of the GPU's name, of which one must match, without regard to case.
+    /// Parts of the GPU's name, case-insensitive. One of them has to match.
     pub gpus: &'static [&'static str],
     /// Denied actions.
     pub what: What,
     /// Reason, as a sentence.
     pub why: &'static str,
-    /// The report.
+    /// Address of the report.
     pub url: &'static str,
 }
 
@@ -22,12 +22,13 @@ pub struct Denied {
 pub enum What {
     /// All actions.
     Everything,
-    /// Actions that allocate GPU memory and so can evict.
+    /// Actions that allocate GPU memory, and so may evict.
     ToGpu,
 }
 
-/// Names of that architecture's products. Few have it in theirs, such as
-/// `NVIDIA RTX PRO 4500 Blackwell`. `RTX 50` alone would match the RTX 5000 of three others.
+/// Product names of the Blackwell architecture. Few contain its name, as
+/// `NVIDIA RTX PRO 4500 Blackwell` does. `RTX 50` would match the RTX 5000 of three other
+/// architectures.
 const BLACKWELL: &[&str] =
     &["blackwell", "B100", "B200", "B300", "RTX 5050", "RTX 5060", "RTX 5070", "RTX 5080", "RTX 5090"];
 

@@ -1,4 +1,4 @@
-//! Engine of the loop: at each interval, orders by process, and their outcomes.
+//! Engine of the loop: orders per process at each interval, and their outcomes.
 
 mod plans;
 mod restrictions;
@@ -24,7 +24,8 @@ use super::{
     track::{Closed, Track, Turn},
 };
 
-/// Engine for all processes. Pure: its caller executes the orders and reports their outcomes.
+/// Engine for all processes. Without side effects: the caller executes the orders and reports their
+/// outcomes.
 #[derive(Debug)]
 pub struct Acting {
     limits: Limits,
@@ -32,15 +33,15 @@ pub struct Acting {
     tracks: BTreeMap<(ProcessId, GpuUuid), Track>,
     plans: BTreeMap<ProcessId, PlanTrack>,
     rollbacks: Rollback,
-    /// Ended decisions, the latest first.
+    /// Ended decisions, newest first.
     over: VecDeque<Decision>,
     events: Vec<Event>,
-    /// Commands to helpers since the last call.
+    /// Commands to helpers that were not taken yet.
     commands: Vec<PlanCommand>,
-    /// Whether figures of decisions have changed since the last call, beside events.
+    /// Whether figures of decisions have changed since the last call, apart from those in events.
     have_figures_changed: bool,
     next: DecisionId,
-    /// Time of the last interval, by the calendar.
+    /// Calendar time of the last interval.
     taken: SystemTime,
 }
 
@@ -63,14 +64,14 @@ impl Acting {
         }
     }
 
-    /// Sets the limits of bytes migrated per second, of the node and of one process.
+    /// Sets the limits of bytes migrated per second, for the node and for one process.
     pub const fn set_rates(&mut self, node_bytes_per_second: u64, process_bytes_per_second: u64) {
         self.limits.node_bytes_per_second = node_bytes_per_second;
         self.limits.process_bytes_per_second = process_bytes_per_second;
     }
 
-    /// Withdraws the advice that a former run may have left in force. New decisions get ids above
-    /// these, and above `last`.
+    /// Withdraws the advice that a former run may have left in force. Ids of new decisions are
+    /// higher than the ids of that advice and than `last`.
     pub fn adopt(&mut self, in_force: Vec<InForce>, last: DecisionId) -> Vec<Order> {
         self.next = self.next.max(DecisionId(last.0.saturating_add(1)));
         let mut orders = Vec::new();
@@ -85,7 +86,7 @@ impl Acting {
         orders
     }
 
-    /// Processes whose memory the next scene has to contain.
+    /// Processes whose memory the next scene must contain.
     #[must_use]
     pub fn wants_memory(&self, verdicts: &Verdicts, directives: &BTreeMap<ProcessId, Directive>) -> Vec<ProcessId> {
         let wanted =
@@ -102,32 +103,32 @@ impl Acting {
         wanted.into_iter().collect()
     }
 
-    /// Processes a scene, and returns the orders, which are to be executed in this sequence per
-    /// GPU.
+    /// Processes a scene and returns the orders, to be executed in this sequence per GPU.
     pub fn observe(&mut self, scene: &Scene<'_>) -> Vec<Order> {
         self.taken = scene.snapshot.taken;
-        let mut orders = self.rollbacks.again();
+        let mut orders = self.rollbacks.due_orders();
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
         self.drop_unseen_plans(scene, &seen);
         self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
         for (process, gpu, directive) in seen {
-            let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
-            let rests = self.rollbacks.concerns(process.id, gpu);
+            let sight = Sight::of(scene, process, gpu, directive, self.others_acted_on(process.id, gpu));
+            let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
-            let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, rests);
+            let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, is_withdrawing);
             self.take(turn, &mut orders);
-            self.follow(&sight, rests);
+            self.follow(&sight, is_withdrawing);
         }
         for order in orders.iter().filter(|order| order.is_rollback) {
-            self.guard.undoes(order.process);
+            self.guard.count_withdrawal(order.process);
         }
         orders
     }
 
-    fn acted_on_beside(&self, process: ProcessId, gpu: GpuUuid) -> BTreeSet<ProcessId> {
-        let beside = |(other, at): &(ProcessId, GpuUuid)| *other != process && *at == gpu;
-        let acts = self.tracks.iter().filter(|(key, track)| beside(key) && track.acts());
+    /// Other processes at a GPU that uvmd acts on.
+    fn others_acted_on(&self, process: ProcessId, gpu: GpuUuid) -> BTreeSet<ProcessId> {
+        let is_other = |(other, at): &(ProcessId, GpuUuid)| *other != process && *at == gpu;
+        let acts = self.tracks.iter().filter(|(key, track)| is_other(key) && track.acts());
         let is_here = |plan: &PlanTrack| plan.acts() && plan.decision().is_some_and(|decision| decision.gpu == gpu);
         let planned = self.plans.iter().filter(|(other, plan)| **other != process && is_here(plan));
         acts.map(|((other, _), _)| *other).chain(planned.map(|(other, _)| *other)).collect()
@@ -151,7 +152,7 @@ impl Acting {
         self.guard.release_all(process, gpu);
         let order = self.rollbacks.begin(id, process, gpu, ledger);
         self.remember(decision);
-        // Migrations cannot be withdrawn; the rest of their order is cancelled.
+        // Migrations cannot be withdrawn; the rest of the order is cancelled.
         let cancel = || Order { decision: id, process, gpu, steps: Vec::new(), is_rollback: true };
         order.or_else(|| waits.then(cancel))
     }
@@ -161,7 +162,7 @@ impl Acting {
         self.over.truncate(self.limits.decisions_max);
     }
 
-    /// Ends decisions about processes that have exited, or whose directive is to observe.
+    /// Ends the decisions on processes that have exited or whose mode is observe.
     fn drop_unseen(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Directive)]) -> Vec<Order> {
         let there: BTreeSet<(ProcessId, GpuUuid)> = seen.iter().map(|(process, gpu, _)| (process.id, *gpu)).collect();
         let gone: Vec<(ProcessId, GpuUuid)> = self.tracks.keys().filter(|key| !there.contains(key)).copied().collect();
@@ -173,7 +174,7 @@ impl Acting {
             let why = why_unseen(process, scene);
             if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.taken) {
                 if has_ended {
-                    // Its memory is freed, and the advice with it.
+                    // Its memory was freed, and its advice with it.
                     (closed.ledger, closed.waits) = (Ledger::default(), false);
                 }
                 self.events.push(event);
@@ -183,7 +184,7 @@ impl Acting {
         orders
     }
 
-    /// Processes the outcome of an order. `now`: time of the report, by the clock of
+    /// Processes the outcome of an order. `now`: time of the outcome, by the clock of
     /// [`Scene::now`].
     pub fn carried_out(&mut self, outcome: Outcome, now: SystemTime) {
         self.guard.carried_out(&outcome);
@@ -200,24 +201,24 @@ impl Acting {
                 count(decision, &outcome.calls);
             }
             match &withdrawn {
-                Some(Withdrawn::All { was_refused }) => {
+                Some(Withdrawn::All { after_failure }) => {
                     decision.done.advised_bytes = 0;
-                    if *was_refused {
+                    if *after_failure {
                         decision.last_error = None;
                         self.events.push(Event::Updated(decision.clone()));
                     }
                 }
-                Some(Withdrawn::Refused(answer)) => {
+                Some(Withdrawn::Failed(answer)) => {
                     decision.last_error = Some(answer.clone());
                     self.events.push(Event::Updated(decision.clone()));
                 }
-                Some(Withdrawn::NotYet) | None => {}
+                Some(Withdrawn::Pending) | None => {}
             }
         }
         if withdrawn.is_some() {
-            let is_refused = self.rollbacks.is_refused(outcome.process);
-            let why = is_refused.then(|| "earlier advice could not be withdrawn".to_owned());
-            self.guard.spoil(outcome.process, why);
+            let has_failed = self.rollbacks.has_failed(outcome.process);
+            let why = has_failed.then(|| "earlier advice could not be withdrawn".to_owned());
+            self.guard.set_withdrawal_error(outcome.process, why);
         }
         self.events.push(Event::Applied(outcome));
     }
@@ -227,7 +228,7 @@ impl Acting {
         std::mem::take(&mut self.events)
     }
 
-    /// All decisions that are remembered, newest first.
+    /// Open decisions and remembered ended ones, newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         let mut all: Vec<&Decision> = self.tracks.values().filter_map(Track::decision).chain(&self.over).collect();
         all.extend(self.plans.values().filter_map(PlanTrack::decision));
@@ -235,15 +236,15 @@ impl Acting {
         all.into_iter()
     }
 
-    /// Whether any advice is in force, or any order has no outcome.
+    /// Whether any advice or plan is in force, or the outcome of an order is pending.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let has_plan = self.plans.values().any(|plan| plan.decision().is_some() || plan.is_published());
         has_plan || !self.rollbacks.is_empty() || self.tracks.values().any(Track::is_busy)
     }
 
-    /// Whether all open decisions wait for their last order: a new interval would not change
-    /// anything.
+    /// Whether all open decisions wait for the outcome of their last order, so that another
+    /// interval would change nothing.
     #[must_use]
     pub fn only_waits(&self) -> bool {
         let mut open = self.tracks.values().filter(|track| track.is_open()).peekable();
@@ -253,7 +254,7 @@ impl Acting {
 
     /// Whether advice is being withdrawn.
     #[must_use]
-    pub fn is_taking_back(&self) -> bool {
+    pub fn is_withdrawing(&self) -> bool {
         !self.rollbacks.is_empty()
     }
 
@@ -263,19 +264,19 @@ impl Acting {
         self.rollbacks.processes()
     }
 
-    /// Repeats failed withdrawals without a pause; none while an earlier attempt has no outcome. An
-    /// order that gives way to the others of its GPU comes last at some time.
+    /// Orders that repeat failed withdrawals at once; none while the outcome of an earlier attempt
+    /// is pending. An order that yields to the other orders of its GPU is executed last in the end.
     pub fn withdraw_again(&mut self) -> Vec<Order> {
-        self.rollbacks.once_answered()
+        self.rollbacks.orders_if_idle()
     }
 
-    /// Withdraws all advice and all plans, for the end of the service.
+    /// Withdraws all advice and all plans at the end of the service.
     pub fn withdraw_all(&mut self, why: &str) -> Vec<Order> {
         let processes: Vec<ProcessId> = self.plans.keys().copied().collect();
         for process in processes {
             self.close_plan(process, Stage::RolledBack(why.to_owned()));
         }
-        let mut orders = self.rollbacks.at_once();
+        let mut orders = self.rollbacks.all_orders();
         let closed: Vec<_> = self
             .tracks
             .values_mut()
@@ -286,13 +287,13 @@ impl Acting {
             orders.extend(self.close(closed));
         }
         for order in &orders {
-            self.guard.undoes(order.process);
+            self.guard.count_withdrawal(order.process);
         }
         orders
     }
 }
 
-/// Reason why a process is not seen any more.
+/// Reason why a process is no longer in the scene.
 fn why_unseen(process: Option<&Process>, scene: &Scene<'_>) -> &'static str {
     match process {
         Some(process) if process.exited_at.is_some() => "the process has ended",
@@ -305,7 +306,7 @@ fn is_counting(scene: &Scene<'_>) -> bool {
     matches!(scene.snapshot.source.state, SourceState::Counting { .. })
 }
 
-/// Processes with a directive beyond observe, at each GPU that they use.
+/// Live processes in a mode other than observe, at each GPU that they use.
 fn seen<'a>(scene: &Scene<'a>) -> Vec<(&'a Process, GpuUuid, &'a Directive)> {
     if !is_counting(scene) {
         return Vec::new();
@@ -319,7 +320,7 @@ fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {
     process.gpus.keys().copied().filter_map(GpuKey::uuid)
 }
 
-/// Live processes with a directive beyond observe.
+/// Live processes in a mode other than observe.
 fn directed<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a Process, &'a Directive)> {
     let living = scene.snapshot.processes.iter().filter(|process| process.exited_at.is_none());
     living.filter_map(|process| {

@@ -1,4 +1,4 @@
-//! Guard: permitted actions, their amount, and the memory they may affect.
+//! Guard: permitted actions, their budgets, and the memory that they may affect.
 
 mod plans;
 mod restrictions;
@@ -19,7 +19,7 @@ use super::{
     limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
     permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice},
     room::{
-        exceeds_gpu, fitting_others, is_meant, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
+        exceeds_gpu, fitting_others, is_covered, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
     },
     scene::Sight,
 };
@@ -29,12 +29,12 @@ const PAGE_BYTES: u64 = 4096;
 /// Admission of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may be executed.
+    /// May be executed.
     Act,
-    /// It may be reported as a shadow decision.
+    /// May be reported as a shadow decision, for this reason.
     Shadow(String),
     /// Denied, for this reason.
-    Refused(String),
+    Denied(String),
 }
 
 /// Guard, with the accounts of all processes.
@@ -44,8 +44,9 @@ pub(crate) struct Guard {
     processes: BTreeMap<ProcessId, Account>,
 }
 
-/// Bounds of all steps of a plan, and sums of those that passed. Computed once: with tens of
-/// gigabytes of GPU memory, a plan has thousands of steps, and the GPU tens of thousands of blocks.
+/// Bounds of a plan's steps, and sums of the steps that passed. Computed once per plan: with tens
+/// of gigabytes of GPU memory, a plan has thousands of steps, and the GPU tens of thousands of
+/// blocks.
 struct Bounds {
     moves: Moves,
     /// GPU memory that the process may fill or retain; `None` if the total is unknown.
@@ -54,18 +55,18 @@ struct Bounds {
     filling_bytes: u64,
 }
 
-/// Restrictions of migrations of the process's memory, for all steps.
+/// Restrictions that apply to all migrations of the process's memory.
 #[derive(Clone, Copy)]
 struct Moves {
-    /// No GPU memory may be filled: other processes would lose it.
-    presses: bool,
-    /// Reason why none of it may be migrated: it may be read-duplicated.
+    /// Whether filling GPU memory evicts other processes that fit, and is denied therefore.
+    evicts_others: bool,
+    /// Reason why the memory may be read-duplicated, and must not be migrated.
     may_be_duplicated: Option<&'static str>,
 }
 
 impl Guard {
-    /// Forgets processes that were not seen for a while. A process missing once may return, and its
-    /// budget stays spent.
+    /// Drops the accounts of processes unseen for [`UNSEEN_MAX`]. A process may be missing from one
+    /// snapshot; its budget stays spent.
     pub(crate) fn forget_unseen(&mut self, there: &BTreeSet<ProcessId>, now: SystemTime) {
         self.processes.retain(|process, account| {
             if there.contains(process) {
@@ -75,14 +76,14 @@ impl Guard {
         });
     }
 
-    /// Whether a plan of this policy with these steps may be tried.
+    /// Admission of a plan of this policy with these steps.
     pub(crate) fn admits(&self, policy: &str, steps: &[Step], sight: &Sight<'_>) -> Admission {
         if let Some(denied) = steps.iter().find_map(|step| not_permitted(policy, step.action)) {
-            return Admission::Refused(denied);
+            return Admission::Denied(denied);
         }
         let moves = self.moves(sight);
-        if let Some(why) = steps.iter().find_map(|step| self.forbids(step.action, moves, sight)) {
-            return Admission::Refused(why);
+        if let Some(why) = steps.iter().find_map(|step| self.denial(step.action, moves, sight)) {
+            return Admission::Denied(why);
         }
         if steps.iter().any(|step| step.action.maps_remotely()) && !sight.scene.links.contains_key(&sight.gpu) {
             return Admission::Shadow(NO_LINK.to_owned());
@@ -90,8 +91,8 @@ impl Guard {
         Admission::Act
     }
 
-    /// Steps of a policy's plan that may be ordered now, which are then charged, and the denied
-    /// ones with the reason.
+    /// Splits the steps of a policy's plan into those that may be ordered now, which are charged,
+    /// and denied ones with the reason.
     pub(crate) fn pass(
         &mut self,
         policy: &str,
@@ -114,7 +115,7 @@ impl Guard {
             }
         }
         if !passed.is_empty() {
-            self.account(sight, limits).awaited += 1;
+            self.account(sight, limits).pending_orders += 1;
         }
         (passed, held)
     }
@@ -129,10 +130,10 @@ impl Guard {
         if step.begin >= step.end || !step.begin.is_multiple_of(PAGE_BYTES) || !step.end.is_multiple_of(PAGE_BYTES) {
             return vec![(step, Err("it is not page-aligned".to_owned()))];
         }
-        if !is_meant(&step, sight) {
+        if !is_covered(&step, sight) {
             return vec![(step, Err("it is outside the memory of the override".to_owned()))];
         }
-        if let Some(why) = self.forbids(step.action, bounds.moves, sight) {
+        if let Some(why) = self.denial(step.action, bounds.moves, sight) {
             return vec![(step, Err(why))];
         }
         if step.action.maps_remotely() && !sight.scene.links.contains_key(&sight.gpu) {
@@ -177,7 +178,7 @@ impl Guard {
             self.charge(&step, place, bounds, sight, limits);
             return vec![(step, Ok(()))];
         }
-        // Whole blocks, which the driver migrates best.
+        // Whole blocks: the driver migrates them best.
         let end = step.begin.saturating_add(most) / BLOCK_BYTES * BLOCK_BYTES;
         if end <= step.begin {
             return vec![(step, Err(why))];
@@ -222,8 +223,8 @@ impl Guard {
         parts
     }
 
-    /// Reason why the process may not get this action, for any step.
-    fn forbids(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
+    /// Reason why this action is denied for the process, whatever the step.
+    fn denial(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
         }
@@ -231,36 +232,36 @@ impl Guard {
             Action::Advise(_) => self.unknown_advice(sight),
             Action::Withdraw(_) => None,
             Action::Migrate(_) | Action::Touch(_) => {
-                let presses = moves.presses && action != Action::Migrate(Place::Host);
+                let evicts_others = moves.evicts_others && action != Action::Migrate(Place::Host);
                 let why = "it exceeds the GPU's capacity, at the cost of processes that fit";
-                moves.may_be_duplicated.or(presses.then_some(why)).map(str::to_owned)
+                moves.may_be_duplicated.or(evicts_others.then_some(why)).map(str::to_owned)
             }
         }
     }
 
     fn moves(&self, sight: &Sight<'_>) -> Moves {
-        Moves { presses: self.presses(sight), may_be_duplicated: may_be_duplicated(sight) }
+        Moves { evicts_others: self.evicts_others(sight), may_be_duplicated: may_be_duplicated(sight) }
     }
 
-    /// Whether the process uses more than the GPU has while another that would fit loses memory to
-    /// it, or is protected from losing it.
-    fn presses(&self, sight: &Sight<'_>) -> bool {
+    /// Whether the process exceeds the GPU, and evicts another process that fits or is protected
+    /// from eviction by reserved blocks.
+    fn evicts_others(&self, sight: &Sight<'_>) -> bool {
         let has_reserved =
             |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
         exceeds_gpu(sight) && fitting_others(sight).any(|other| has_reserved(other) || takes_from(sight, other))
     }
 
-    /// Reason why the process may get no advice, and retain none.
+    /// Reason why the process may neither get nor keep advice.
     pub(crate) fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
         let account = self.processes.get(&sight.process.id);
-        if let Some(why) = account.and_then(|account| account.spoiled.clone()) {
+        if let Some(why) = account.and_then(|account| account.withdrawal_error.clone()) {
             return Some(why);
         }
         let own = account.map_or(OwnCalls::NONE, Account::own_calls);
         unknown_advice(sight, own).map(str::to_owned)
     }
 
-    /// Bytes that may be migrated now, and the budget that limits them.
+    /// Bytes that may be migrated now, and the description of the limiting budget.
     fn budget_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let now = sight.scene.now;
         let budget = sight.directive.budget;
@@ -289,7 +290,7 @@ impl Guard {
         self.spend(step.bytes(), sight, limits);
         if place == Place::Host {
             let account = self.account(sight, limits);
-            account.on_its_way_to_host_bytes = account.on_its_way_to_host_bytes.saturating_add(step.bytes());
+            account.pending_to_host_bytes = account.pending_to_host_bytes.saturating_add(step.bytes());
         } else {
             bounds.filling_bytes = bounds.filling_bytes.saturating_add(step.bytes());
         }
@@ -302,20 +303,20 @@ impl Guard {
         self.charge_process(bytes, sight, limits);
     }
 
-    /// Charges bytes to a process alone, and not to the node.
+    /// Charges bytes to the process, but not to the node.
     pub(crate) fn charge_process(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) {
         let account = self.account(sight, limits);
         account.bucket.take(bytes);
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);
     }
 
-    /// Host memory that may be filled for the process. Migrations to the host in progress reduce
-    /// the node's headroom, and those of its cgroup reduce that of the cgroup.
+    /// Host memory in bytes that may be filled for the process. Pending migrations to the host
+    /// reduce the headroom of the node, and those of the same cgroup the headroom of the cgroup.
     fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
         let me = sight.process;
         let promised = |process: ProcessId, blocks: &[Block]| {
             self.processes.get(&process).map_or(0, |account| {
-                account.on_its_way_to_host_bytes.saturating_add(resident_within(&account.bound_for_host, blocks))
+                account.pending_to_host_bytes.saturating_add(resident_within(&account.bound_for_host, blocks))
             })
         };
         let mine = promised(me.id, &sight.blocks);
@@ -331,7 +332,8 @@ impl Guard {
         left(sight.scene.node_headroom_bytes, of_node).min(left(headroom(sight).unwrap_or(0), of_cgroup))
     }
 
-    /// GPU memory that may be filled or retained for the process, beside its reserved blocks.
+    /// GPU memory in bytes that may be filled or retained for the process, without its reserved
+    /// blocks, and the reason of the limit.
     fn gpu_left(&mut self, bounds: &Bounds, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let Some(room) = bounds.room_bytes else {
             return (0, NO_GPU_MEMORY.to_owned());
@@ -344,8 +346,8 @@ impl Guard {
         )
     }
 
-    /// Removes reservations of blocks that have left the GPU. A block reserved just now may not be
-    /// visible there yet.
+    /// Removes the reservations of blocks that have left the GPU. Recent ones are kept, because a
+    /// new block may not be visible yet.
     pub(crate) fn release_reservations(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.now;
         let reserved_blocks =
@@ -356,31 +358,31 @@ impl Guard {
         }
     }
 
-    /// Removes all reservations, without an open decision.
+    /// Removes all reservations, after the end of a decision.
     pub(crate) fn release_all(&mut self, process: ProcessId, gpu: GpuUuid) {
         if let Some(account) = self.processes.get_mut(&process) {
             account.reserved_blocks.remove(&gpu);
         }
     }
 
-    /// Books the outcome of an order.
+    /// Records the outcome of an order.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
         if let Some(account) = self.processes.get_mut(&outcome.process) {
             account.carried_out(outcome);
         }
     }
 
-    /// Counts a withdrawal of uvmd in progress.
-    pub(crate) fn undoes(&mut self, process: ProcessId) {
+    /// Counts a pending withdrawal by uvmd.
+    pub(crate) fn count_withdrawal(&mut self, process: ProcessId) {
         if let Some(account) = self.processes.get_mut(&process) {
-            account.awaited = account.awaited.saturating_add(1);
+            account.pending_orders = account.pending_orders.saturating_add(1);
         }
     }
 
-    /// Sets the reason of a failed withdrawal, or clears it.
-    pub(crate) fn spoil(&mut self, process: ProcessId, why: Option<String>) {
+    /// Sets the error of a failed withdrawal, or clears it.
+    pub(crate) fn set_withdrawal_error(&mut self, process: ProcessId, why: Option<String>) {
         if let Some(account) = self.processes.get_mut(&process) {
-            account.spoiled = why;
+            account.withdrawal_error = why;
         }
     }
 
@@ -405,8 +407,8 @@ fn headroom(sight: &Sight<'_>) -> Option<u64> {
 fn too_little_host(left: u64) -> String {
     format!("{left} bytes of host memory are available for it")
 }
-/// Reason why a policy may not order an action: its row in the registry lacks it. Withdrawals need
-/// no permission.
+/// Reason why a policy may not order an action: its row in the registry does not list it.
+/// Withdrawals need no permission.
 fn not_permitted(policy: &str, action: Action) -> Option<String> {
     let is_permitted = || policy::named(policy).is_some_and(|row| row.actions.contains(&action.name()));
     let needs_none = matches!(action, Action::Withdraw(_));

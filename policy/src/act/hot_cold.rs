@@ -1,6 +1,6 @@
-//! `hot-cold`: a part of the memory is used at every step, beside a larger part that is walked
-//! through. The driver evicts by age of arrival, so it evicts the hot part with the cold. The
-//! policy retains the blocks with the most returns.
+//! `hot-cold`: a hot part of the memory is used at every step, while the program walks through a
+//! larger cold part. The driver evicts by age of arrival, and so evicts hot and cold memory alike.
+//! The policy retains the blocks with the most returns.
 //!
 //! Parameters: those of `cycle`.
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Disjoint intervals with gaps between them.
+/// Set of disjoint address intervals that do not adjoin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Intervals {
-    /// End after the last address, by first address.
+    /// End (exclusive) of each interval, by its begin.
     ends: BTreeMap<u64, u64>,
 }
 
@@ -47,7 +47,7 @@ impl Intervals {
         }
     }
 
-    /// Whether any of these addresses is included.
+    /// Whether the set overlaps this interval.
     pub(crate) fn touches(&self, begin: u64, end: u64) -> bool {
         self.ends.range(..end).next_back().is_some_and(|(_, until)| *until > begin)
     }

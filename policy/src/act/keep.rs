@@ -2,9 +2,10 @@
 //! policies that protect memory.
 //!
 //! The driver evicts the block that arrived first, used or not. A renewal moves a block to the end
-//! of the eviction order and copies nothing. A set of blocks therefore stays if it is renewed
-//! before all other frames are replaced: before as many bytes arrive, for any process, as are left
-//! to other memory. The arrivals per interval are measured, and limit the size of the set.
+//! of the eviction order and copies nothing. A set of blocks therefore stays resident if each block
+//! is renewed before all frames outside the set are replaced, which takes as many arriving bytes,
+//! of any process, as these frames have. The arrivals per interval are measured and limit the size
+//! of the set.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -20,7 +21,7 @@ use super::{
 /// GPU memory of all processes together, and bytes that arrived there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pressure {
-    /// Resident bytes; the GPU's capacity, while the driver evicts.
+    /// Resident bytes; while the driver evicts, the GPU's capacity.
     pub(crate) held_bytes: u64,
     /// Cumulative bytes copied or populated, including those of exited processes.
     pub(crate) arrived_bytes: u64,
@@ -29,8 +30,8 @@ pub(crate) struct Pressure {
 impl Pressure {
     pub(crate) fn of(view: &View<'_>) -> Self {
         let own = view.process.residency.get(&view.key()).map_or(0, |resident| resident.bytes);
-        // A page takes the frame of a whole block. Counted in bytes, a set with many losses would
-        // seem too large, and more of it would be released.
+        // A page occupies the frame of a whole block. If only bytes were counted, a set with many
+        // evicted blocks would seem too large, and more of it would be released.
         let in_frames = whole_blocks(view).filter(|block| block.resident.bytes > 0).count() as u64;
         let held = own.max(in_frames.saturating_mul(BLOCK_BYTES)).saturating_add(others_bytes(view));
         Self {
@@ -40,7 +41,7 @@ impl Pressure {
     }
 }
 
-/// Bytes that came to the GPU for a process.
+/// Cumulative bytes that arrived at the GPU for a process.
 pub(crate) fn arrived_bytes(process: &Process, view: &View<'_>) -> u64 {
     process.gpus.get(&view.key()).map_or(0, arrived)
 }
@@ -56,7 +57,7 @@ pub(crate) fn others_bytes(view: &View<'_>) -> u64 {
     view.others.iter().map(|(other, _)| resident(other)).fold(0, u64::saturating_add)
 }
 
-/// Blocks of the process that the driver manages as a whole at this GPU: only these are in its
+/// Blocks of the process at this GPU that the driver manages as a whole. Only these are in its
 /// eviction order.
 pub(crate) fn whole_blocks<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
     let (ranges, key) = (view.ranges, view.key());
@@ -67,18 +68,18 @@ fn is_whole(block: &Block, ranges: &[&Range]) -> bool {
     range_with(ranges, block.address).is_some_and(|range| block.address.saturating_add(BLOCK_BYTES) <= range.end)
 }
 
-/// Whether most of a block is at the GPU: the rest would have to be fetched anyway.
+/// Whether more than half of a block is at the GPU. The rest has to be fetched anyway.
 pub(crate) const fn is_held(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 2
 }
 
-/// One step for each run of contiguous blocks, in order of address.
+/// Steps for blocks, one per contiguous run, by address.
 pub(crate) fn rows(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
     let sorted: BTreeSet<u64> = blocks.into_iter().collect();
     in_turn(sorted, action)
 }
 
-/// One step for each run of contiguous blocks, in the given order.
+/// Steps for blocks, one per contiguous run, in the given order.
 fn in_turn(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for begin in blocks {
@@ -91,33 +92,33 @@ fn in_turn(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
     steps
 }
 
-/// Block managed as a whole at this GPU, if there is one at this address.
+/// Block at this address, if the driver manages it as a whole at this GPU.
 fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
     block_at(view.blocks, address).filter(|block| block.gpu == Some(view.key()) && is_whole(block, view.ranges))
 }
 
-/// One block in this many is released at a time as a probe: it returns if the program still uses
-/// it.
+/// Share of the set that is released at a time as a probe: 1 / this. A released block returns if
+/// the program still uses it.
 const RELEASE_EACH: usize = 32;
-/// A block that has not returned while this many times the GPU's contents arrived is unused: a walk
-/// through as much passes it again.
+/// Arrivals after which a block that has not returned is unused, in multiples of the GPU's
+/// contents: a walk through that much memory passes it again.
 const TURNS: u64 = 4;
-/// Minimum of released blocks that did not return, and more than did, for the set to count as
-/// unused.
+/// Minimum number of released blocks that did not return for the set to count as unused. They also
+/// have to outnumber those that did.
 const GONE: u64 = 8;
 
 /// Set of retained blocks.
 #[derive(Debug)]
 pub(crate) struct RetainedSet {
-    /// Blocks of the set, the most valuable first.
+    /// Blocks of the set, most valuable first.
     members: Vec<Member>,
-    /// Cumulative bytes that had arrived at the last interval.
+    /// Cumulative arrived bytes at the last interval.
     looked: u64,
     renewal_rate: RenewalRate,
     /// Minimum of GPU memory left to all other memory, in bytes.
     left_bytes: u64,
     claim: Claim,
-    /// Released blocks that returned, and that did not, both decayed with time.
+    /// Numbers of released blocks that returned and that did not, both decaying over time.
     came_back: u64,
     gone: u64,
 }
@@ -125,9 +126,9 @@ pub(crate) struct RetainedSet {
 /// Share of GPU memory that the set may claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// GPU memory without that of other processes.
-    BesideOthers,
-    /// All GPU memory: other processes took it.
+    /// GPU memory that other processes do not hold.
+    ExceptOthers,
+    /// All GPU memory, including what other processes took.
     All,
 }
 
@@ -140,17 +141,17 @@ impl Claim {
 #[derive(Clone, Copy, Debug)]
 struct Member {
     address: u64,
-    /// Whether it was at the GPU at the last interval.
+    /// Whether it was resident at the last interval.
     is_held: bool,
-    /// Cumulative arrivals when it was last seen there, or joined.
+    /// Cumulative arrived bytes when it was last seen resident, or joined.
     seen: u64,
-    /// Cumulative arrivals at its last renewal or arrival; 0 if unknown.
+    /// Cumulative arrived bytes at its last renewal or arrival; 0 if unknown.
     renewed: u64,
-    /// Rank within one order of renewals: the lowest is renewed first.
+    /// Position within one order of renewals, from 0 on.
     turn: u64,
-    /// Cumulative arrivals at its last known use, which is its arrival.
+    /// Cumulative arrived bytes at its last known use, which is its arrival.
     used: u64,
-    /// Whether it is released, to test whether it is still used.
+    /// Whether it is released as a probe of its use.
     is_released: bool,
 }
 
@@ -173,9 +174,9 @@ impl Member {
 }
 
 impl RetainedSet {
-    /// Retains as many of these blocks as fit, the most valuable first, if so many bytes arrive per
-    /// [`LOOK`](super::renewal_rate::LOOK), and `left_bytes` are left to other memory, which is
-    /// prefetched.
+    /// Set of as many candidates as fit. `candidates`: most valuable first; `per_look_bytes`:
+    /// arrivals per [`LOOK`](super::renewal_rate::LOOK); `left_bytes`: minimum left to other
+    /// memory, which is prefetched.
     pub(crate) fn new(
         view: &View<'_>,
         candidates: impl IntoIterator<Item = u64>,
@@ -194,12 +195,12 @@ impl RetainedSet {
         retained
     }
 
-    /// Sets the minimum left to other memory.
-    pub(crate) const fn leave(&mut self, left_bytes: u64) {
+    /// Sets the minimum of GPU memory left to all other memory, in bytes.
+    pub(crate) const fn set_left_bytes(&mut self, left_bytes: u64) {
         self.left_bytes = left_bytes;
     }
 
-    /// Releases a block for good.
+    /// Removes a block from the set.
     pub(crate) fn release(&mut self, address: u64) {
         self.members.retain(|member| member.address != address);
     }
@@ -218,15 +219,15 @@ impl RetainedSet {
         self.members.iter().filter(|member| member.is_held).map(|member| member.address)
     }
 
-    /// Renews the members that are resident. A missing one would take a whole frame for a page: it
-    /// arrives when the program needs it.
+    /// Renews all resident members. The renewal of another one would take a whole frame for one
+    /// page; it arrives when the program needs it.
     pub(crate) fn renew_all(&mut self, view: &View<'_>) -> Vec<Step> {
         self.renew(view, usize::MAX)
     }
 
-    /// Processes an interval: updates the set, fits it to the arrivals, and returns the renewals
-    /// that are due. `candidates`: blocks that may join, the most valuable first; `coming_bytes`:
-    /// prefetches that are about to be ordered.
+    /// Processes an interval: updates the set, fits its size to the arrivals, and returns the due
+    /// renewals. `candidates`: blocks that may join, most valuable first; `coming_bytes`:
+    /// prefetches about to be ordered.
     pub(crate) fn look(
         &mut self,
         view: &View<'_>,
@@ -244,18 +245,18 @@ impl RetainedSet {
             self.note_held(view, pressure);
         }
         let retained_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
-        // Until then each is renewed once.
+        // Each member is renewed once in this period.
         let period_bytes = pressure.held_bytes.saturating_sub(retained_bytes) / TIMES;
         let soon = self.renewal_rate.per_look_bytes().saturating_add(coming_bytes);
         self.release_some();
-        // Without arrivals, a renewed block has kept its position.
+        // Without arrivals, a renewed block keeps its position.
         let is_due = |member: &&Member| {
             member.renewed < self.looked
                 && self.looked.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes
         };
         let due = self.members.iter().filter(|member| member.is_renewed()).filter(is_due).count();
-        // Equal numbers at each interval: tens of thousands renewed at once would all be due at
-        // once again.
+        // Spread evenly over the intervals: tens of thousands of blocks renewed together would also
+        // be due together.
         let evenly = if came > 0 || coming_bytes > 0 {
             u128::from(soon) * self.members.len() as u128 / u128::from(period_bytes.max(1))
         } else {
@@ -264,7 +265,7 @@ impl RetainedSet {
         self.renew(view, due.max(usize::try_from(evenly).unwrap_or(usize::MAX)))
     }
 
-    /// Processes outcomes of orders: blocks that were not renewed are due.
+    /// Processes the outcome of an order. Blocks whose renewal failed are due at once.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
         self.renewal_rate.carried_out(outcome);
         let mut missed = Intervals::default();
@@ -280,11 +281,11 @@ impl RetainedSet {
         }
     }
 
-    /// Renews the `count` members with the oldest renewals, and of these the most recently renewed
-    /// first. If the order is late, the oldest are evicted by then, and the page that renews such a
-    /// one evicts the next. From the oldest on, that would be the next to be renewed, and the whole
-    /// set would be lost, one after the other. From the newest on, all others are by then behind
-    /// the memory outside the set.
+    /// Renews the `count` members with the oldest renewals, and among these the newest first. If
+    /// the order is late, the oldest members are already evicted, and renewing one of them fetches
+    /// a page, which evicts the oldest resident block. With the oldest first, that block would be
+    /// the next to be renewed, and the whole set would be lost one by one. With the newest first,
+    /// the other members already follow the memory outside the set in the eviction order.
     fn renew(&mut self, view: &View<'_>, count: usize) -> Vec<Step> {
         let now = self.looked;
         let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
@@ -299,8 +300,9 @@ impl RetainedSet {
         in_turn(held.iter().map(|member| member.address), Action::Touch(view.gpu))
     }
 
-    /// Updates which members are at the GPU. Unmapped ones are dropped; so are those that did not
-    /// return while the GPU's whole contents were replaced, as they are not used as assumed.
+    /// Updates which members are resident. Drops members that are unmapped, and those that did not
+    /// return while the whole contents of the GPU were replaced, because they are not used as
+    /// assumed.
     fn note_held(&mut self, view: &View<'_>, pressure: Pressure) {
         self.members.retain_mut(|member| {
             let Some(block) = whole_block(view, member.address) else { return false };
@@ -321,12 +323,12 @@ impl RetainedSet {
         });
     }
 
-    /// Whether released blocks no longer return.
+    /// Whether most released blocks do not return.
     pub(crate) const fn is_unused(&self) -> bool {
         self.gone >= GONE && self.gone > self.came_back
     }
 
-    /// Releases the members with the oldest known use as a probe.
+    /// Releases the members with the oldest known use, as probes.
     fn release_some(&mut self) {
         let gone = self.members.iter().filter(|member| member.is_released).count();
         let count = (self.members.len() / RELEASE_EACH).saturating_sub(gone);
@@ -346,7 +348,7 @@ impl RetainedSet {
         }
     }
 
-    /// Changes the number of members: missing ones leave first, then the least valuable. Returns
+    /// Changes the number of members. Evicted ones leave first, then the least valuable. Returns
     /// whether any joined.
     fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) -> bool {
         let mut too_many = self.members.len().saturating_sub(fitting);
@@ -357,7 +359,7 @@ impl RetainedSet {
         });
         self.members.truncate(fitting);
         let free = fitting.saturating_sub(self.members.len());
-        // For a few of many, a scan of all blocks is not worth it.
+        // A scan of all blocks is not worth it for a small increase.
         if free <= self.members.len() / 64 {
             return false;
         }

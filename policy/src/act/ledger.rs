@@ -1,4 +1,4 @@
-//! Advice that may be in effect because of a decision.
+//! Advice that may be in force because of a decision.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use model::{Action, Advice, Call, CallResult, Step};
 
 use super::intervals::Intervals;
 
-/// Advice may be in effect from its order until its withdrawal succeeded, or its call is known to
-/// have failed.
+/// Ledger of advice. Advice may be in force from its order until its withdrawal succeeds, or its
+/// call is known to have failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    /// Advice without an outcome.
+    /// Ordered advice whose outcome is pending.
     ordered: BTreeMap<Advice, Intervals>,
     given: BTreeMap<Advice, Intervals>,
 }
@@ -22,14 +22,14 @@ impl Ledger {
         }
     }
 
-    /// Records advice that may be in force by a former run's journal.
+    /// Records advice that may be in force, from the journal of a former run.
     pub(crate) fn given(&mut self, step: &Step) {
         if let Action::Advise(advice) = step.action {
             self.given.entry(advice).or_default().insert(step.begin, step.end);
         }
     }
 
-    /// Takes an answer into account.
+    /// Processes the result of a call.
     pub(crate) fn answered(&mut self, Call { step, result: answer, .. }: &Call) {
         match step.action {
             Action::Advise(advice) => {
@@ -52,9 +52,9 @@ impl Ledger {
         }
     }
 
-    /// Steps that withdraw all advice, in reverse order. Otherwise a page on the host that the GPU
-    /// touches, with accessed-by but without a preferred location, would be mapped there again, and
-    /// stay so.
+    /// Steps that withdraw all advice, in reverse order. In the other order, a host page with
+    /// accessed-by but no preferred location that the GPU touches would be mapped remotely again,
+    /// for good.
     pub(crate) fn withdrawals(&self) -> Vec<Step> {
         let mut all = self.given.clone();
         for (advice, intervals) in &self.ordered {
@@ -69,7 +69,7 @@ impl Ledger {
         self.ordered.is_empty() && self.given.is_empty()
     }
 
-    /// Whether any advice may have made memory remote.
+    /// Whether any advice may have mapped memory remotely.
     pub(crate) fn maps_remotely(&self) -> bool {
         self.ordered.keys().chain(self.given.keys()).any(|advice| Action::Advise(*advice).maps_remotely())
     }

@@ -1,5 +1,5 @@
-//! Interface of a reactive policy: it inspects a process's memory at one GPU, proposes a plan if it
-//! detects its phase, and then controls the plan as long as that phase lasts.
+//! Interface of a live policy: it inspects the memory of a process at one GPU, proposes a plan when
+//! it detects its phase, and controls the plan until the phase ends.
 
 use std::{
     collections::BTreeMap,
@@ -14,10 +14,10 @@ use model::{
 
 use model::policy::{Form, Parameter};
 
-/// Process at a GPU, and others beside it, as a policy's input.
+/// Input of a policy: a process at a GPU, and the other processes there.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// Time of the view, by a monotonic clock, the only one.
+    /// Time of the view, by a monotonic clock. Policies read no other clock.
     pub now: SystemTime,
     /// The process.
     pub process: &'a Process,
@@ -29,37 +29,37 @@ pub struct View<'a> {
     pub verdicts: &'a [&'a Verdict],
     /// Evictions at this GPU, by victim and evictor.
     pub victims: &'a [Victim],
-    /// Access pattern in the last window, as far as faults show; `None` without a full window.
+    /// Kinds of accesses in the last window, by faults; `None` without a full window.
     pub accessed: Option<Accessed>,
-    /// Mapped ranges of the process that may be acted upon, by address.
+    /// Mapped ranges of the process that may be acted on, by address.
     pub ranges: &'a [&'a Range],
-    /// Blocks of the process in memory that may be acted upon, by address.
+    /// Blocks of the process in memory that may be acted on, by address.
     pub blocks: &'a [Block],
     /// Other processes at this GPU, each with its blocks by address.
     pub others: &'a [(&'a Process, &'a [Block])],
-    /// Counts of all processes at the GPU, also of those that exited; monotonic.
+    /// Counts of all processes at the GPU, including exited ones; monotonic.
     pub gpu_totals: Option<&'a Counters>,
-    /// Maximum renewals per second, by the budgets.
+    /// Maximum renewals per second within the budgets.
     pub renewals_per_second: u64,
     /// Parameters of the policy, by name.
     pub parameters: &'a BTreeMap<String, String>,
 }
 
-/// Kinds of faults that occurred.
+/// Kinds of accesses that faults have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessed {
-    /// Atomics of the GPU, which require its memory to be resident.
+    /// Atomics of the GPU, which require resident memory.
     pub gpu_atomics: bool,
 }
 
 impl<'a> View<'a> {
-    /// Whether the GPU is known to have executed atomics on its memory.
+    /// Whether faults have shown atomics of the GPU on the process's memory.
     #[must_use]
     pub fn does_atomics(&self) -> bool {
         self.accessed.is_some_and(|accessed| accessed.gpu_atomics)
     }
 
-    /// The GPU as a key of the process's counts.
+    /// Key of the GPU in the process's counts.
     #[must_use]
     pub const fn key(&self) -> GpuKey {
         GpuKey::Known(self.gpu)
@@ -77,19 +77,19 @@ impl<'a> View<'a> {
         self.process.residency.get(&self.key()).copied().unwrap_or_default()
     }
 
-    /// Verdict of this kind, if it is in force.
+    /// Active verdict of this kind.
     #[must_use]
     pub fn verdict(&self, kind: VerdictKind) -> Option<&'a Verdict> {
         self.verdicts.iter().copied().find(|verdict| verdict.kind == kind)
     }
 
-    /// Numeric parameter; `None` if it was not given.
+    /// Value of a numeric parameter; `None` if it is not set.
     #[must_use]
     pub fn number(&self, parameter: &Parameter) -> Option<u64> {
         self.parameters.get(parameter.name)?.parse().ok()
     }
 
-    /// Word parameter, or its default.
+    /// Value of a word parameter, or its default.
     #[must_use]
     pub fn word(&self, parameter: &Parameter) -> &str {
         let unless_given = match parameter.form {
@@ -100,44 +100,46 @@ impl<'a> View<'a> {
     }
 }
 
-/// Live policy. It is stateless: state of a plan in force is in [`Running`]. Its row is in
+/// Live policy, without state: the state of a plan in force is in [`Running`]. Its row is in
 /// [`model::policy`].
 pub trait LivePolicy: Named + Send + Sync {
-    /// Proposes a plan; `None` if its phase is not detected. The plan has the first steps, and
-    /// [`Running`] the next ones. Both are created anew at each call, and dropped if the guard
-    /// denies them.
+    /// Proposes a plan; `None` if the policy's phase is not detected. The plan has the first steps,
+    /// and [`Running`] returns the next ones. Both are created at each call, and dropped if the
+    /// guard denies them.
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)>;
 }
 
-/// A row of [`model::policy`], which names its implementation; see the `catalogue`.
+/// Name of a policy, implemented by `catalogue` from the rows of [`model::policy`].
 pub trait Named {
     /// Name in overrides and in the audit log.
     fn name(&self) -> &'static str;
 }
 
-/// Plan in force. Dropped when it ends; its owner withdraws the advice that it gave.
+/// Plan in force. Dropped at its end; the owner withdraws its advice.
 pub trait Running: Send + fmt::Debug {
-    /// Receives the view, at each interval before any other call, even while steps are being
-    /// executed.
+    /// Observes the view. Called at each interval before any other method, even while steps are
+    /// being executed.
     fn see(&mut self, _view: &View<'_>) {}
 
-    /// Returns the next steps. Called at each interval after [`Running::see`], but not while its
+    /// Returns the next steps. Called at each interval after [`Running::see`], except while its
     /// steps are being executed.
     fn go_on(&mut self, view: &View<'_>) -> Next;
 
-    /// Receives the outcomes of all steps of it or the plan. Steps that the guard omitted come back
-    /// as [`model::CallResult::Denied`], at once.
+    /// Processes the outcomes of all steps of the plan, including the first ones. Steps that the
+    /// guard denied are reported at once, as [`model::CallResult::Denied`].
     fn carried_out(&mut self, _outcome: &Outcome) {}
 
-    /// Whether its effect is complete: memory that was at the GPU before may have to leave it once,
-    /// as it would have. Until then, and for at most four windows, it is not judged.
+    /// Whether the effect of the plan is complete. Memory that was resident before may have to
+    /// leave the GPU once, as without the plan. Until then, and for at most four windows, the plan
+    /// is not judged.
     fn has_settled(&self) -> bool {
         true
     }
 
     /// Bytes of its memory that the program has passed since the plan began, if the policy can
-    /// measure that, as by faults on tripwires. Before the plan, arrivals at the GPU are the
-    /// measure. A policy that prefetches is judged by this, as a faster program migrates more.
+    /// measure them, for example by faults on tripwires. They are compared with the arrivals at the
+    /// GPU before the plan. A policy that prefetches is judged per passed byte, because a faster
+    /// program migrates more.
     fn passed_bytes(&self) -> Option<u64> {
         None
     }
@@ -146,13 +148,13 @@ pub trait Running: Send + fmt::Debug {
 /// Next action of a running plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// These steps; none if nothing is due now.
+    /// Steps to order; empty if none are due.
     Steps(Vec<Step>),
-    /// End of the plan: its phase is over, for this reason.
+    /// End of the plan because its phase is over, for this reason.
     Over(String),
 }
 
-/// Whether this much time has passed.
+/// Whether at least the duration `long` has passed since a time.
 pub(crate) fn has_passed(long: Duration, since: SystemTime, now: SystemTime) -> bool {
     now.duration_since(since).is_ok_and(|passed| passed >= long)
 }

@@ -1,4 +1,4 @@
-//! Counts of a process at a GPU, and of others beside it, over stretches of time before and after a
+//! Counts of a process and of the other processes at a GPU, over spans of time before and after a
 //! plan.
 
 use std::{
@@ -20,9 +20,9 @@ use crate::{
     thresholds::EARLY,
 };
 
-/// History, in windows.
+/// Length of the history, in windows.
 const KEPT_WINDOWS: u32 = 4;
-/// Samples in a window of the arrivals in each block.
+/// Samples per window of the arrivals in each block.
 const MARKS_A_WINDOW: u32 = 4;
 
 /// Cumulative counts at one moment.
@@ -34,7 +34,7 @@ struct Sample {
     link: Option<LinkBytes>,
     /// Bytes copied over the link for all processes.
     copied_bytes: u64,
-    /// Bytes of others evicted for this process.
+    /// Bytes of other processes evicted for this one.
     others_evicted_bytes: u64,
     /// Bytes that arrived for other processes.
     others_arrived_bytes: u64,
@@ -42,7 +42,7 @@ struct Sample {
     atomic_faults: u64,
 }
 
-/// Cumulative bytes that arrived in each block.
+/// Cumulative bytes that arrived in each block, at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     at: SystemTime,
@@ -56,11 +56,11 @@ pub(crate) struct Meter {
     marks: VecDeque<Arc<Mark>>,
 }
 
-/// Counts of a stretch.
+/// Counts over a span of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) measured: Measured,
-    /// Remotely accessed part of its bytes over the link.
+    /// Remotely accessed bytes, a part of its bytes over the link.
     pub(crate) remote_bytes: u64,
     pub(crate) others_arrived_bytes: u64,
     pub(crate) passed_bytes: Option<u64>,
@@ -73,7 +73,7 @@ impl Meter {
     pub(crate) fn read(&mut self, sight: &Sight<'_>, window: Duration, passed_bytes: Option<u64>) {
         let sample = sample(sight, passed_bytes);
         if self.samples.back().is_some_and(|last| last.until(&sample).is_none()) {
-            // Counts decreased, so earlier samples are useless.
+            // Counts were reset, so earlier samples are useless.
             *self = Self::default();
         }
         let now = sample.at;
@@ -90,13 +90,13 @@ impl Meter {
         while self.samples.get(1).is_some_and(|next| old(next.at, KEPT_WINDOWS)) {
             self.samples.pop_front();
         }
-        // The first one retained is at least a window old.
+        // The first mark in the history is at least a window old.
         while self.marks.get(1).is_some_and(|next| old(next.at, 1)) {
             self.marks.pop_front();
         }
     }
 
-    /// Whether there were recent events.
+    /// Whether counts have changed within the history.
     pub(crate) fn is_busy(&self) -> bool {
         match (self.samples.front(), self.samples.back()) {
             (Some(first), Some(last)) => first.counted != last.counted,
@@ -104,9 +104,9 @@ impl Meter {
         }
     }
 
-    /// Counts of the last stretch of at least this length; `None` without such a stretch.
+    /// Counts of the shortest last span of at least this length; `None` if the history is shorter.
     pub(crate) fn last(&self, window: Duration) -> Option<Span> {
-        let (from, to) = self.stretch(window)?;
+        let (from, to) = self.last_samples(window)?;
         self.span(from, to)
     }
 
@@ -115,25 +115,27 @@ impl Meter {
         self.span(self.samples.front()?, self.samples.back()?)
     }
 
-    /// Kinds of faults in the last stretch of this length.
+    /// Kinds of accesses in the last span of this length.
     pub(crate) fn accessed(&self, window: Duration) -> Option<Accessed> {
-        let (from, to) = self.stretch(window)?;
+        let (from, to) = self.last_samples(window)?;
         Some(Accessed { gpu_atomics: to.atomic_faults > from.atomic_faults })
     }
 
-    fn stretch(&self, window: Duration) -> Option<(&Sample, &Sample)> {
+    /// First and last sample of the last span of this length.
+    fn last_samples(&self, window: Duration) -> Option<(&Sample, &Sample)> {
         let to = self.samples.back()?;
         let from = self.samples.iter().rev().find(|from| between(from.at, to.at) >= window.mul_f64(1.0 - EARLY))?;
         Some((from, to))
     }
 
-    /// Counts since then, if there is a sample of that time.
+    /// Counts since a time; `None` without a sample since then.
     pub(crate) fn since(&self, begin: SystemTime) -> Option<Span> {
         let to = self.samples.back()?;
         self.span(self.samples.iter().find(|from| from.at >= begin)?, to)
     }
 
-    /// `None` also if the link was read at one end only: remote accesses are then unknown.
+    /// Counts between two samples. `None` if counts were reset, or if the link was read at one end
+    /// only, because remote accesses are then unknown.
     fn span(&self, from: &Sample, to: &Sample) -> Option<Span> {
         let mut span = from.until(to).filter(|_| from.link.is_some() == to.link.is_some())?;
         span.from = self.marks.iter().rev().find(|mark| mark.at <= from.at).or(self.marks.front()).cloned();
@@ -141,7 +143,7 @@ impl Meter {
         Some(span)
     }
 
-    /// Relative difference between the costs of successive windows, before any action.
+    /// Relative spread of the costs of successive windows, before any action.
     pub(crate) fn noise(&self, window: Duration) -> f64 {
         let mut costs = Vec::new();
         let mut end = self.samples.len();
@@ -167,15 +169,16 @@ impl Span {
         Self { measured, remote_bytes: 0, others_arrived_bytes: 0, passed_bytes: None, from: None, to: None }
     }
 
-    /// Bytes per second that arrived in blocks outside a plan; `None` if they are too few.
-    pub(crate) fn arrived_beside(&self, touched: &Intervals) -> Option<f64> {
+    /// Bytes per second that arrived in blocks outside the affected memory; `None` below
+    /// [`PACE_BYTES`].
+    pub(crate) fn arrivals_outside(&self, touched: &Intervals) -> Option<f64> {
         let (from, to) = (self.from.as_ref()?, self.to.as_ref()?);
-        let beside = to
+        let outside = to
             .arrived
             .iter()
             .filter(|(address, _)| !touched.touches(**address, address.saturating_add(model::block::BLOCK_BYTES)));
         let arrived =
-            beside.map(|(address, bytes)| bytes.saturating_sub(from.arrived.get(address).copied().unwrap_or(0)));
+            outside.map(|(address, bytes)| bytes.saturating_sub(from.arrived.get(address).copied().unwrap_or(0)));
         let arrived = arrived.fold(0, u64::saturating_add);
         (arrived >= PACE_BYTES && to.at > from.at).then(|| rate(arrived, between(from.at, to.at)))
     }

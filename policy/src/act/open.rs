@@ -26,18 +26,18 @@ pub(crate) struct Open {
     pub(crate) directive: Directive,
     /// Circumstances at its creation.
     pub(crate) circumstances: Circumstances,
-    /// First steps: their admission is checked again while the decision is in shadow.
+    /// First steps, whose admission is checked again while the decision is in shadow.
     first: Vec<Step>,
     /// Verification; `None` in shadow.
     pub(crate) trial: Option<Trial>,
     pub(crate) ledger: Ledger,
-    /// Steps withheld since they were taken last.
+    /// Withheld steps that were not taken yet.
     withheld: Vec<Outcome>,
     /// All memory that it has affected.
     pub(crate) touched: Intervals,
-    /// Whether an order has no outcome.
+    /// Whether the outcome of an order is pending.
     pub(crate) waits: bool,
-    /// Whether the actuator has denied all of the first order.
+    /// Whether the actuator has denied the whole first order.
     is_denied: bool,
     /// Time of the last reading of the GPU's link meter.
     link_read: SystemTime,
@@ -69,7 +69,7 @@ impl Open {
         }
     }
 
-    /// Whether it may have made memory remote whose accesses have not been measured for a window.
+    /// Whether it may have mapped memory remotely while link traffic was not measured for a window.
     pub(crate) fn reaches_unseen(&mut self, sight: &Sight<'_>, limits: &Limits) -> bool {
         let now = sight.scene.now;
         if sight.scene.links.contains_key(&sight.gpu) {
@@ -79,7 +79,7 @@ impl Open {
         is_long && self.ledger.maps_remotely()
     }
 
-    /// Whether it may act now, after it was in shadow.
+    /// Whether a decision in shadow may act now.
     pub(crate) fn may_be_done(&self, guard: &Guard, sight: &Sight<'_>) -> bool {
         self.trial.is_none() && guard.admits(self.decision.policy, &self.first, sight) == Admission::Act
     }
@@ -97,14 +97,17 @@ impl Open {
         if let Some(CallResult::Denied(why)) = &self.decision.last_error {
             return Err(why.clone());
         }
-        // Without first steps: its actions come later.
+        // Without first steps, actions follow later.
         if let Some(trial) = &mut self.trial {
             trial.began(sight.scene.now);
         }
         Ok(None)
     }
 
-    /// Next steps, if any; or the reason of its end.
+    /// Orders the next steps, if any.
+    ///
+    /// # Errors
+    /// If the plan has ended: the reason.
     pub(crate) fn go_on(
         &mut self,
         view: &View<'_>,
@@ -153,7 +156,7 @@ impl Open {
         })
     }
 
-    /// Tells the policy that steps are not called.
+    /// Reports steps without a call to the policy.
     fn withhold(&mut self, calls: Vec<Call>) {
         let outcome = self.outcome(calls);
         self.running.carried_out(&outcome);
@@ -181,7 +184,8 @@ impl Open {
         }
     }
 
-    /// Reason for which the actuator has denied all of it: nothing is in force that could be verified.
+    /// Reason why the actuator has denied the whole order, so that nothing in force can be
+    /// verified.
     pub(crate) fn denial(&self) -> Option<&str> {
         match &self.decision.last_error {
             Some(CallResult::Denied(why)) if self.is_denied && self.ledger.is_empty() => Some(why),
@@ -223,7 +227,7 @@ impl Open {
     }
 }
 
-/// Adds calls up.
+/// Adds the results of calls to a decision.
 pub(crate) fn count(decision: &mut Decision, calls: &[Call]) {
     let Decision { done, last_error, .. } = decision;
     for Call { step, result: answer, duration_ns } in calls {

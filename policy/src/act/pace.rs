@@ -1,25 +1,25 @@
-//! Prefetch distance ahead of a walk, and the distance between tripwires at which the walk is seen
-//! again.
+//! Prefetch distance ahead of a walk, and the distance between tripwires, which show its position.
 //!
-//! Of `frames` blocks that the process has at the GPU, `between` lie from one tripwire to the next,
-//! and `lead` blocks are still ahead of the walk when it reaches one: enough for it not to wait
-//! while more is prefetched. The necessary number depends on the walk's speed, and on the latency
-//! of uvmd and the driver. The lead therefore grows if the walk is faster than the prefetches, and
-//! shrinks a little if it never is: memory not needed for it is retained.
+//! The process has `frames` blocks at the GPU. `between` of them lie between two tripwires. When
+//! the walk reaches a tripwire, `lead` blocks are still prefetched ahead of it, enough for it not
+//! to wait for the next prefetches. The necessary lead depends on the speed of the walk and on the
+//! latency of uvmd and the driver. It therefore grows when the walk overtakes the prefetches, and
+//! otherwise shrinks slowly, because memory that the lead does not need is retained.
 
-/// Distance between tripwires, as a share of the process's blocks. A larger one costs fewer faults,
-/// and leaves less to be retained.
+/// Distance between tripwires, as a share of the process's blocks. A larger distance costs fewer
+/// faults and leaves less memory for retained blocks.
 const BETWEEN: (u64, u64) = (1, 2);
-/// Its maximum, 1 GiB: a fault is negligible beside that, and a slow walk is observed as well.
+/// Maximum distance between tripwires: 1 GiB. One fault per GiB is negligible, and a slow walk is
+/// still observed.
 const BETWEEN_MAX_BLOCKS: u64 = 512;
-/// Share of the process's blocks prefetched at once: during the migration, the walk is not
-/// observed...
+/// Maximum prefetched at an interval, as a share of the process's blocks. The walk is not observed
+/// during the migration.
 const AT_ONCE: (u64, u64) = (1, 64);
-/// ...but at least this many blocks.
+/// Lower bound of that maximum.
 const AT_ONCE_MIN_BLOCKS: u64 = 16;
-/// Step of the lead, as a share of the process's blocks.
+/// Increment of the lead, as a share of the process's blocks.
 const STEP: (u64, u64) = (1, 16);
-/// Tripwires hit in a row after which the lead shrinks.
+/// Consecutive tripwires after which the lead shrinks.
 const STEADY: u32 = 16;
 /// Blocks behind a walk that are still in use, or were prefetched late.
 const BEHIND_BLOCKS: u64 = 3;
@@ -30,21 +30,21 @@ const LEAD_MIN_BLOCKS: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     frames: u64,
-    /// Maximum prefetched ahead.
+    /// Maximum prefetch distance.
     ahead_max: u64,
     lead: u64,
-    /// Tripwires reached since the walk was last faster.
-    met: u32,
+    /// Tripwires reached since the walk last overtook the prefetches.
+    tripwires: u32,
 }
 
 impl Pace {
     pub(crate) fn new(frames: u64, ahead_max: u64) -> Self {
-        let pace = Self { frames, ahead_max, lead: LEAD_MIN_BLOCKS, met: 0 };
+        let pace = Self { frames, ahead_max, lead: LEAD_MIN_BLOCKS, tripwires: 0 };
         Self { lead: pace.step().max(LEAD_MIN_BLOCKS), ..pace }
     }
 
-    /// Sets the number of blocks that the process has.
-    pub(crate) const fn fits(&mut self, frames: u64) {
+    /// Sets the number of blocks that the process has at the GPU.
+    pub(crate) const fn set_frames(&mut self, frames: u64) {
         self.frames = frames;
     }
 
@@ -53,7 +53,7 @@ impl Pace {
         (self.frames * BETWEEN.0 / BETWEEN.1).min(BETWEEN_MAX_BLOCKS).min(self.ahead_max / 2).max(1)
     }
 
-    /// Maximum prefetched at an interval.
+    /// Maximum blocks prefetched at an interval.
     pub(crate) fn at_once(&self) -> u64 {
         (self.frames * AT_ONCE.0 / AT_ONCE.1).max(AT_ONCE_MIN_BLOCKS)
     }
@@ -64,23 +64,23 @@ impl Pace {
         self.between().saturating_add(self.lead).min(most)
     }
 
-    /// Blocks that the walk needs, with those behind it.
+    /// Blocks that the walk needs, including those behind it.
     pub(crate) fn needs(&self) -> u64 {
         self.ahead().saturating_add(BEHIND_BLOCKS)
     }
 
     /// Records that the walk reached a tripwire.
-    pub(crate) fn met(&mut self) {
-        self.met = self.met.saturating_add(1);
-        if self.met >= STEADY {
-            self.met = 0;
+    pub(crate) fn record_tripwire(&mut self) {
+        self.tripwires = self.tripwires.saturating_add(1);
+        if self.tripwires >= STEADY {
+            self.tripwires = 0;
             self.lead = self.lead.saturating_sub(self.step()).max(LEAD_MIN_BLOCKS);
         }
     }
 
-    /// Records that the walk was faster than the prefetches.
+    /// Records that the walk overtook the prefetches.
     pub(crate) fn overtaken(&mut self) {
-        self.met = 0;
+        self.tripwires = 0;
         self.lead = self.lead.saturating_add(self.step()).min(self.frames);
     }
 
@@ -107,9 +107,9 @@ mod tests {
     fn prefetch_distance_shrinks_when_never_overtaken() {
         let mut pace = Pace::new(15, u64::MAX);
         (0..3).for_each(|_| pace.overtaken());
-        (0..STEADY).for_each(|_| pace.met());
+        (0..STEADY).for_each(|_| pace.record_tripwire());
         assert_eq!(pace.ahead(), 11);
-        (0..1000).for_each(|_| pace.met());
+        (0..1000).for_each(|_| pace.record_tripwire());
         assert_eq!(pace.ahead(), 9, "no less than what is used next");
     }
 

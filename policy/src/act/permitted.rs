@@ -1,4 +1,5 @@
-//! Advice that a process may get at all, and actions denied with a driver or GPU.
+//! Conditions for advice and migrations of a process, and actions denied for certain drivers or
+//! GPUs.
 
 use std::cmp::Ordering;
 
@@ -19,13 +20,13 @@ const ADVICE_CALLS: [ApiCall; 6] = [
     ApiCall::DisableReadDuplication,
 ];
 
-/// Advice calls that uvmd made about a process, as the probes count them; `None` while others may be
+/// Advice calls of uvmd about a process, as the probes count them; `None` while further ones may be
 /// in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnCalls {
-    /// From outside of the process.
+    /// Calls from outside the process.
     pub(crate) by_tool: Option<u64>,
-    /// By the helper in it: they count as the program's.
+    /// Calls of the helper in the process, which the probes count as the program's.
     pub(crate) by_program: Option<u64>,
 }
 
@@ -34,12 +35,12 @@ impl OwnCalls {
 }
 
 /// Reason why memory of the process may be read-duplicated. Such memory must not be migrated: the
-/// driver maps migrated pages that no processor maps for writing, even if they are copies
-/// (`block_migrate_map_unmapped_pages` in `uvm_migrate.c`). The GPU's writes then raise no fault,
+/// driver maps migrated pages that no processor has mapped for writing, even if they are copies
+/// (`block_migrate_map_unmapped_pages` in `uvm_migrate.c`). Writes of the GPU then raise no fault,
 /// and are lost when the copy is evicted.
 pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
-    let is_told = |probe: &str| probe.contains("read_duplication");
+    let is_relevant = |probe: &str| probe.contains("read_duplication");
     let total = sight.process.total();
     let enable = ApiCall::EnableReadDuplication;
     if sight.process.is_adopted {
@@ -47,7 +48,7 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
             "the process used the driver before uvmd counted: its memory may be read-duplicated, which must not be migrated",
         );
     }
-    if source.probes.iter().any(|probe| probe.missing.is_some() && is_told(&probe.name)) {
+    if source.probes.iter().any(|probe| probe.missing.is_some() && is_relevant(&probe.name)) {
         return Some("a probe is missing: memory may be read-duplicated, which must not be migrated");
     }
     if total.dropped_events > 0 {
@@ -59,9 +60,9 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
         .then_some("memory of the process is read-duplicated, which must not be migrated")
 }
 
-/// Reason why the advice in force on the process's memory is unknown, apart from `own_calls` of
-/// uvmd itself. The driver has no query for it, and a withdrawal of other advice would remove the
-/// application's.
+/// Reason why the advice in force on the process's memory is unknown, apart from uvmd's
+/// `own_calls`. The driver has no query for advice, and a withdrawal by uvmd would also remove the
+/// application's advice.
 pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: OwnCalls) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
     if !matches!(source.state, SourceState::Counting { .. }) {
@@ -89,21 +90,22 @@ fn is_of_advice(probe: &str) -> bool {
     ["preferred_location", "accessed_by", "read_duplication"].iter().any(|advice| probe.contains(advice))
 }
 
-/// Report for which this action is denied.
+/// Public report because of which this action is denied.
 pub(crate) fn denied(action: Action, sight: &Sight<'_>) -> Option<&'static Denied> {
     let version = sight.scene.snapshot.source.driver.as_ref().map(|driver| driver.version.as_str());
     let name = sight.scene.snapshot.gpus.get(&sight.key()).and_then(|gpu| gpu.name.as_deref());
-    DENIED.iter().find(|row| holds(row, version, name) && concerns(row.what, action))
+    DENIED.iter().find(|row| matches(row, version, name) && concerns(row.what, action))
 }
 
-fn holds(row: &Denied, version: Option<&str>, gpu: Option<&str>) -> bool {
+/// Whether a row applies to a driver version and a GPU. Unknown ones match.
+fn matches(row: &Denied, version: Option<&str>, gpu: Option<&str>) -> bool {
     let is_named = |gpu: &str| row.gpus.iter().any(|name| gpu.to_lowercase().contains(&name.to_lowercase()));
-    version.is_none_or(|version| is_of(row, version)) && gpu.is_none_or(is_named)
+    version.is_none_or(|version| has_version(row, version)) && gpu.is_none_or(is_named)
 }
 
-fn is_of(row: &Denied, version: &str) -> bool {
+fn has_version(row: &Denied, version: &str) -> bool {
     let from = compare(version, row.driver_from) != Ordering::Less;
-    // Up to and including the last one: "550" covers all of 550.
+    // Inclusive: "550" covers all versions of 550.
     let until = row.driver_until.is_none_or(|until| {
         let parts = until.split('.').count();
         compare(&version.split('.').take(parts).collect::<Vec<_>>().join("."), until) != Ordering::Greater
@@ -151,14 +153,14 @@ mod tests {
             ("550.163.01", Some("NVIDIA A100"), false),
             ("550.163.01", None, true),
         ] {
-            assert_eq!(holds(&ROW, Some(version), gpu), expected, "{version} {gpu:?}");
+            assert_eq!(matches(&ROW, Some(version), gpu), expected, "{version} {gpu:?}");
         }
-        assert!(holds(&ROW, None, Some("NVIDIA H100 NVL")) && !holds(&ROW, None, Some("NVIDIA A100")));
+        assert!(matches(&ROW, None, Some("NVIDIA H100 NVL")) && !matches(&ROW, None, Some("NVIDIA A100")));
     }
 
     #[test]
     fn architecture_is_recognised_by_product_names() {
-        let is_denied = |gpu| DENIED.iter().any(|row| holds(row, Some("595.71.05"), Some(gpu)));
+        let is_denied = |gpu| DENIED.iter().any(|row| matches(row, Some("595.71.05"), Some(gpu)));
         for gpu in
             ["NVIDIA RTX PRO 4500 Blackwell", "NVIDIA B200", "NVIDIA GB200", "NVIDIA GeForce RTX 5090 Laptop GPU"]
         {

@@ -1,7 +1,8 @@
 //! Exact permutation test of two groups of measurements.
 
-/// Share of all arrangements of the measurements into groups of these sizes in which the first
-/// group's mean exceeds the second's by as much as it does. One-sided; 1 without measurements.
+/// One-sided p-value: the share of all arrangements of the measurements into groups of these sizes
+/// in which the mean of the first group exceeds that of the second by at least the observed
+/// difference. 1 without measurements.
 pub(crate) fn p_value(first: &[f64], second: &[f64]) -> f64 {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
     let is_countable = all.len() < 16 && !first.is_empty() && !second.is_empty();
@@ -9,7 +10,7 @@ pub(crate) fn p_value(first: &[f64], second: &[f64]) -> f64 {
         return 1.0;
     }
     let total: f64 = all.iter().sum();
-    // With sizes and total given, the means differ as the first sum does.
+    // For fixed sizes and a fixed total, the difference of the means grows with the first sum.
     let observed: f64 = first.iter().sum();
     let slack = total.abs() * f64::EPSILON * 8.0;
     let (mut arrangements, mut as_large) = (0_u32, 0_u32);
@@ -61,7 +62,7 @@ mod tests {
             prop_assert!(p_value(&first, &worse) >= p - 1e-12);
         }
 
-        /// A level of 5 % is one: chance alone passes it in no more than 5 % of all arrangements.
+        /// Chance alone passes a level of 5 % in at most 5 % of all arrangements.
         #[test]
         fn chance_passes_a_level_no_more_often_than_it_says(
             values in proptest::collection::vec(0.0..1e6, 8),

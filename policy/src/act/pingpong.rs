@@ -1,4 +1,4 @@
-//! `ping-pong`: memory that a CPU and the GPU use in turn stays on the host, with remote mappings
+//! `ping-pong`: keeps memory that a CPU and the GPU use in turn on the host, with remote mappings
 //! of the GPU.
 //!
 //! Parameters: `bounces`, the minimum bounces of a block to be included.
@@ -18,14 +18,14 @@ use super::{
     live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
 };
 
-/// Bounces of two round trips.
-const ALTERNATIONS: u64 = 4;
+/// Default minimum of bounces: two round trips.
+const BOUNCES_MIN: u64 = 4;
 /// Minimum share of the traffic for a range to get advice.
 const SHARE: f64 = 0.1;
-/// One control block per this many is left alone, and shows the program's progress; with fewer than
-/// half of that, there is none.
+/// Blocks per control block, which gets no advice and shows the program's progress. With fewer than
+/// half of this number, no block is a control block.
 const WITNESS_EACH: usize = 32;
-/// Time without a change of sides of the control blocks after which the phase has ended.
+/// Time without bounces of the control blocks after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Policy for ping-pong.
@@ -34,7 +34,7 @@ pub(crate) struct PingPong;
 
 #[derive(Debug)]
 struct Watching {
-    /// Blocks left alone, with how often each has changed sides.
+    /// Control blocks by address, with the bounces of each.
     witnesses: BTreeMap<u64, u64>,
     /// Time of the last bounce of a control block.
     seen: SystemTime,
@@ -44,8 +44,8 @@ struct Watching {
 impl LivePolicy for PingPong {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
-        let least = view.number(&BOUNCES).unwrap_or(ALTERNATIONS);
-        let blocks = alternating(view, verdict, least);
+        let least = view.number(&BOUNCES).unwrap_or(BOUNCES_MIN);
+        let blocks = bouncing(view, verdict, least);
         let (advised, witnesses) = with_witnesses(&blocks);
         let memory = clipped(view, verdict, &advised);
         if memory.is_empty() {
@@ -96,8 +96,8 @@ impl Running for Watching {
     }
 }
 
-/// Blocks with bounces in the verdict's ranges.
-fn alternating<'a>(view: &View<'a>, verdict: &Verdict, least: u64) -> Vec<&'a Block> {
+/// Blocks in the verdict's ranges with at least this number of bounces.
+fn bouncing<'a>(view: &View<'a>, verdict: &Verdict, least: u64) -> Vec<&'a Block> {
     let inside = |block: &&Block| {
         involved_ranges(verdict)
             .any(|range| range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end)
@@ -139,8 +139,8 @@ fn reason(verdict: &Verdict, bytes: u64) -> String {
     )
 }
 
-/// All faults on advised memory, if the verdict's ranges have all of them; and no more bytes than
-/// now.
+/// Expected savings: all faults on advised memory, as far as the verdict's ranges have them, and no
+/// more bytes than now.
 fn expected(verdict: &Verdict, share: f64) -> Expected {
     let of_traffic: f64 = involved_ranges(verdict).map(|range| range.traffic_ratio).sum::<f64>().clamp(0.0, 1.0);
     Expected {

@@ -1,4 +1,5 @@
-//! Plan for the iterations of one process, which the helper follows, or uvmd from outside: its decision and its trial.
+//! Plan for the iterations of one process, followed by its helper or by uvmd from outside: decision
+//! and trial.
 
 mod counts;
 mod evidence;
@@ -17,36 +18,36 @@ use model::{
 use open::{CooldownKind, Open};
 
 use super::{
-    arms::{Look, Trial},
+    arms::{Assessment, Trial},
     cooldown::{Circumstances, Cooldown},
     guard::Guard,
     limits::Limits,
     scene::Sight,
 };
 
-/// Following of the calls of a process, and its plan, at the GPU of a sight.
+/// State of the plan of one process.
 #[derive(Debug, Default)]
 pub(crate) struct PlanTrack {
     open: Option<Open>,
     cooldown: Cooldown,
-    /// Table that is carried out by the last command.
+    /// Table published by the last command.
     published: Option<Publication>,
-    /// Whether a trial has failed in which launches waited for moves to be handed over.
+    /// Whether a trial has failed in which launches waited until moves were handed over.
     has_waiting_failed: bool,
     /// Probes in progress.
     probes: Option<Probes>,
 }
 
-/// Accounts of probes, which end with them.
+/// Account of the probes in progress.
 #[derive(Debug)]
 struct Probes {
     /// Counts at their begin.
     begin: Counts,
-    /// Bytes that were charged since then.
+    /// Bytes charged since then.
     charged_bytes: u64,
-    /// Whether a budget was exceeded: nothing more is moved.
+    /// Whether a budget was exceeded, which ends the moves.
     is_exhausted: bool,
-    /// Whether a table was published in the last interval: its last moves are counted in this one.
+    /// Whether a table was published in the last interval. Its last moves are counted in this one.
     was_published: bool,
 }
 
@@ -65,7 +66,7 @@ impl PlanTrack {
         self.open.as_ref().map(|open| &open.decision)
     }
 
-    /// Whether a plan may be carried out.
+    /// Whether a table is published.
     pub(crate) const fn is_published(&self) -> bool {
         self.published.is_some()
     }
@@ -112,23 +113,25 @@ impl PlanTrack {
         }
         let wanted = self.probe(following, counts, sight, guard, limits).filter(|_| !is_withdrawing);
         let wanted = wanted.map(|version| Publication { version, launches_wait: true });
-        let command = self.carry_out(wanted, sight);
-        // Until advice of another policy is withdrawn, what is measured would be that of the advice.
+        let command = self.publish(wanted, sight);
+        // Advice of another policy affects measurements until it is withdrawn.
         let planned = match &following.state {
             FollowingState::Planned(planned) if !is_withdrawing => planned,
             _ => return PlanTurn { command, ..PlanTurn::default() },
         };
-        let Some(policy) = of_plans(&sight.directive.policy).filter(|policy| !self.rests(policy.name, sight)) else {
+        let Some(policy) = of_plans(&sight.directive.policy).filter(|policy| !self.is_cooling_down(policy.name, sight))
+        else {
             return PlanTurn { command, ..PlanTurn::default() };
         };
         PlanTurn { command, ..self.propose(policy, planned, counts, sight, guard, limits, next) }
     }
 
-    fn rests(&self, policy: &str, sight: &Sight<'_>) -> bool {
-        self.cooldown.rests(policy, sight.scene.now, &Circumstances::of(sight)).is_some()
+    fn is_cooling_down(&self, policy: &str, sight: &Sight<'_>) -> bool {
+        self.cooldown.remaining(policy, sight.scene.now, &Circumstances::of(sight)).is_some()
     }
 
-    /// Table of a probe that is to be followed now, if any. What was moved is charged as a plan's is.
+    /// Version of the probe's table to be published now, if any. Charges its moves like those of a
+    /// plan.
     fn probe(
         &mut self,
         following: &Following,
@@ -139,7 +142,7 @@ impl PlanTrack {
     ) -> Option<u64> {
         let is_published = self.is_published();
         let FollowingState::Probing(iteration) = &following.state else {
-            // What was moved last.
+            // The last moves of the probes.
             if let Some(mut probes) = self.probes.take() {
                 probes.charge(&counts, is_published, sight, guard, limits);
             }
@@ -151,11 +154,14 @@ impl PlanTrack {
             return None;
         }
         let policy = of_plans(&sight.directive.policy)?;
-        let may_be = self.may_probe(policy.name, iteration, sight, guard, limits).is_ok();
-        iteration.publish.filter(|_| may_be)
+        let may_probe = self.may_probe(policy.name, iteration, sight, guard, limits).is_ok();
+        iteration.publish.filter(|_| may_probe)
     }
 
-    /// Whether probes may be made now.
+    /// Checks whether probes may be made now.
+    ///
+    /// # Errors
+    /// If not: the reason.
     fn may_probe(
         &self,
         policy: &str,
@@ -165,14 +171,14 @@ impl PlanTrack {
         limits: &Limits,
     ) -> Result<(), String> {
         sight.permits_acting()?;
-        if let Some(resting) = self.cooldown.rests(policy, sight.scene.now, &Circumstances::of(sight)) {
-            return Err(resting.to_string());
+        if let Some(remaining) = self.cooldown.remaining(policy, sight.scene.now, &Circumstances::of(sight)) {
+            return Err(remaining.to_string());
         }
         guard.admits_moves(policy, probed, sight, limits)
     }
 
-    /// Has this table be carried out, and no other.
-    fn carry_out(&mut self, wanted: Option<Publication>, sight: &Sight<'_>) -> Option<PlanCommand> {
+    /// Publishes a table instead of the previous one, or none.
+    fn publish(&mut self, wanted: Option<Publication>, sight: &Sight<'_>) -> Option<PlanCommand> {
         if wanted == self.published {
             return None;
         }
@@ -209,24 +215,24 @@ impl PlanTrack {
         turn
     }
 
-    fn go_on(&mut self, look: &Look, sight: &Sight<'_>) -> PlanTurn {
+    fn go_on(&mut self, look: &Assessment, sight: &Sight<'_>) -> PlanTurn {
         let mut turn = PlanTurn::default();
         let Some(open) = &mut self.open else { return turn };
         turn.has_changed = open.has_changed;
         match look {
-            Look::Confirmed => {
+            Assessment::Confirmed => {
                 open.changes_to(Stage::Confirmed, sight.scene.snapshot.taken);
                 self.cooldown.forget(open.decision.policy);
                 turn.events.push(Event::Updated(open.decision.clone()));
             }
-            // A confirmed plan may stay for days.
-            Look::Measured if open.is_worth_an_event() => {
+            // Rarely for a confirmed plan, which may stay for days.
+            Assessment::Measured if open.is_worth_an_event() => {
                 turn.events.push(Event::Updated(open.decision.clone()));
             }
-            Look::Measured | Look::Open | Look::Fails(_) | Look::Unmeasurable => {}
+            Assessment::Measured | Assessment::Open | Assessment::Fails(_) | Assessment::Unmeasurable => {}
         }
         let wanted = open.wanted();
-        turn.command = self.carry_out(wanted, sight);
+        turn.command = self.publish(wanted, sight);
         turn
     }
 
@@ -240,7 +246,7 @@ impl PlanTrack {
         }
     }
 
-    /// Restrictions that keep a plan from being made or followed.
+    /// Restrictions that currently prevent a plan or probes.
     pub(crate) fn restrictions(
         &self,
         following: &Following,
@@ -253,9 +259,9 @@ impl PlanTrack {
         let why = match &following.state {
             _ if self.open.is_some() => None,
             FollowingState::Planned(planned) => {
-                let resting = self.cooldown.rests(policy.name, sight.scene.now, &Circumstances::of(sight));
+                let remaining = self.cooldown.remaining(policy.name, sight.scene.now, &Circumstances::of(sight));
                 let denied = || guard.admits_moves(policy.name, planned, sight, limits).err();
-                resting.map(|resting| resting.to_string()).or_else(denied)
+                remaining.map(|remaining| remaining.to_string()).or_else(denied)
             }
             FollowingState::Probing(probed) => {
                 let denied = self.may_probe(policy.name, probed, sight, guard, limits).err();
@@ -272,8 +278,8 @@ impl Probes {
         Self { begin, charged_bytes: 0, is_exhausted: false, was_published: false }
     }
 
-    /// Charges what was moved since the last interval. Without a table, moves are a claim of the process, and
-    /// the node pays for none of them.
+    /// Charges the bytes moved since the last interval. Without a published table, moves are only
+    /// claimed by the process, and are not charged to the node.
     fn charge(&mut self, counts: &Counts, is_published: bool, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits) {
         let moved_bytes = counts.moved_since(&self.begin).bytes();
         let bytes = moved_bytes.saturating_sub(self.charged_bytes);

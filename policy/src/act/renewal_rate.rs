@@ -1,10 +1,11 @@
-//! Size of the set of blocks that can be retained at the GPU, and the number of blocks to renew at
-//! each interval.
+//! Maximum size of the set of blocks retained at the GPU, from the arrivals and the rate of
+//! renewals.
 //!
-//! While `arriving` blocks arrive per second and `left` frames are outside the set, a renewed block
-//! is evicted `left / arriving` seconds later. Each is renewed twice in that time, as intervals may
-//! be late: `2 * members * arriving / left` per second. Of `frames` in all, with at most `renewals`
-//! per second, the set can therefore have `frames * renewals / (renewals + 2 * arriving)` blocks.
+//! If `arriving` blocks arrive per second and `left` frames are outside the set, a renewed block is
+//! evicted after `left / arriving` seconds. Each member is renewed twice in that time, because
+//! intervals may be late: `2 * members * arriving / left` renewals per second. With `frames` in
+//! total and at most `renewals` per second, the set can therefore have `frames * renewals /
+//! (renewals + 2 * arriving)` blocks.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,40 +13,38 @@ use model::{Action, CallResult, Outcome, block::BLOCK_BYTES};
 
 use super::live_policy::View;
 
-/// Minimum left to other memory: the block that arrives, and the one before it that is still in
-/// use.
+/// Minimum left to other memory: the arriving block, and the one before it, which is still in use.
 pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
 /// Maximum left to other memory, as a share of the GPU's contents. If more arrives in an interval,
-/// the blocks renewed first are lost and the others stay: too many renewals cost nothing.
+/// the blocks renewed first are evicted and the others stay: surplus renewals cost nothing.
 const RESERVE_MAX: (u64, u64) = (1, 2);
-/// Arrivals per interval come in bursts, which have to fit: 1 / this of an increase counts at
-/// once...
+/// Weight of an increase of the arrivals: 1 / this. Arrivals come in bursts, which have to fit...
 const MORE: u64 = 4;
-/// ...and 1 / this of a decrease. One late interval is no reason for a smaller set for long.
+/// ...and weight of a decrease: 1 / this. One late interval must not reduce the set for long.
 const LESS: u64 = 16;
-/// Assumed interval, until it is measured.
+/// Assumed length of an interval, until it is measured.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
-/// Assumed time of the driver to renew a block, until it is measured.
+/// Assumed duration of a renewal in the driver, until it is measured.
 const RENEWAL: Duration = Duration::from_micros(10);
 /// Maximum share of the time spent on renewals: 1 / this.
 const BUSY: u128 = 2;
 const NANOS: u128 = 1_000_000_000;
-/// Renewals of a block before its eviction is due.
+/// Renewals of a block per period in which it would be evicted.
 pub(crate) const TIMES: u64 = 2;
 
-/// Factor above the others beyond which a call's duration is capped.
+/// Cap of a measured duration, as a multiple of the previous estimate.
 const ODD: u32 = 10;
 
 /// Measured cost of retaining blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RenewalRate {
-    /// Bytes that arrive in an interval.
+    /// Estimated arrivals per interval, in bytes.
     per_look_bytes: u64,
     per_second_bytes: u64,
     looked: SystemTime,
-    /// Time of the driver to renew a block.
+    /// Estimated duration of a renewal in the driver.
     renewal: Duration,
-    /// Time to prepare each order.
+    /// Estimated preparation time per call of an order.
     ready: Duration,
 }
 
@@ -62,8 +61,8 @@ impl RenewalRate {
 
     /// Records the arrivals since the last interval.
     pub(crate) fn looks(&mut self, now: SystemTime, came_bytes: u64) {
-        // While the program runs from retained memory, nothing arrives, which is no evidence about
-        // bursts.
+        // An interval without arrivals, in which the program ran from retained memory, is no
+        // evidence about bursts.
         if came_bytes > 0 {
             self.per_look_bytes = believed(self.per_look_bytes, came_bytes);
         }
@@ -74,8 +73,8 @@ impl RenewalRate {
         self.looked = now;
     }
 
-    /// Measures the duration of a renewal from outcomes: the lower quartile, as some calls waited
-    /// for the program's own faults.
+    /// Measures the duration of a renewal from an outcome: the lower quartile, because some calls
+    /// wait for the program's own faults.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
         let done = outcome.calls.iter().filter(|call| call.result == CallResult::Done);
         let renewals = done.filter(|call| matches!(call.step.action, Action::Touch(_)));
@@ -91,17 +90,17 @@ impl RenewalRate {
         }
     }
 
-    /// Number of blocks that can be retained of the resident memory, beside that of others, with a
-    /// minimum left to other memory.
+    /// Maximum number of retained blocks. `held_bytes`: resident memory; `others_bytes`: that of
+    /// other processes; `left_bytes`: minimum left to other memory.
     pub(crate) fn fitting(&self, view: &View<'_>, held_bytes: u64, others_bytes: u64, left_bytes: u64) -> usize {
         let most = (held_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
         let reserve = self.per_look_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most);
-        let beside = held_bytes.saturating_sub(others_bytes).saturating_sub(reserve.max(left_bytes)) / BLOCK_BYTES;
-        usize::try_from(beside.min(self.renewable(view, held_bytes / BLOCK_BYTES))).unwrap_or(usize::MAX)
+        let room = held_bytes.saturating_sub(others_bytes).saturating_sub(reserve.max(left_bytes)) / BLOCK_BYTES;
+        usize::try_from(room.min(self.renewable(view, held_bytes / BLOCK_BYTES))).unwrap_or(usize::MAX)
     }
 
     fn renewable(&self, view: &View<'_>, frames: u64) -> u64 {
-        // The worker pauses after calls for as long as they took, but not for its preparation.
+        // The worker pauses after calls for the same time as they took, without their preparation.
         let each = self.renewal.as_nanos().saturating_mul(BUSY).saturating_add(self.ready.as_nanos()).max(1);
         let in_time = (NANOS / each).max(1);
         let renewed_bytes = in_time.min(view.renewals_per_second.into()).saturating_mul(BLOCK_BYTES.into());

@@ -1,8 +1,8 @@
-//! Advice being withdrawn. No other action on a process's memory at a GPU starts before the
-//! withdrawal has succeeded, or failed too often.
+//! Withdrawals of advice. No other action on the memory of a process at a GPU starts until they
+//! have succeeded, or failed too often.
 //!
-//! Attempts continue for the life of the process, with growing pauses: a cause of failure may pass,
-//! such as a process without a free descriptor.
+//! Attempts continue for the life of the process, with growing pauses: the cause of a failure may
+//! be temporary, such as a process without a free descriptor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use model::{CallResult, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 
 use super::{
     ledger::Ledger,
-    limits::{WITHDRAWALS_REST_MAX, WITHDRAWALS_TOLD},
+    limits::{WITHDRAWALS_REPORTED, WITHDRAWALS_REST_MAX},
 };
 
-/// Advice that may be in force because of a decision, by a former run's journal.
+/// Advice that may be in force because of a decision, from the journal of a former run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
     /// Decision.
@@ -28,30 +28,31 @@ pub struct InForce {
 
 /// All withdrawals, by decision.
 #[derive(Debug, Default)]
-pub(crate) struct Rollback(BTreeMap<DecisionId, Left>);
+pub(crate) struct Rollback(BTreeMap<DecisionId, Withdrawal>);
 
+/// Withdrawal of a decision's advice.
 #[derive(Debug)]
-struct Left {
+struct Withdrawal {
     process: ProcessId,
     gpu: GpuUuid,
     ledger: Ledger,
-    tries: u32,
+    attempts: u32,
     /// Intervals until the next attempt.
-    rests: u32,
+    remaining_pause: u32,
     /// Whether an outcome is pending.
     waits: bool,
 }
 
-/// Result of an order of withdrawals.
+/// Result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
-    /// No advice is in force any more; `was_refused`: after [`Withdrawn::Refused`].
-    All { was_refused: bool },
-    /// Some advice is in force, and is withdrawn again.
-    NotYet,
-    /// Some advice is in force after so many failures that an operator is informed; the attempts
-    /// continue less often.
-    Refused(CallResult),
+    /// All advice is withdrawn; `after_failure`: [`Withdrawn::Failed`] was reported before.
+    All { after_failure: bool },
+    /// Some advice is still in force; the attempts continue.
+    Pending,
+    /// Some advice is still in force after [`WITHDRAWALS_REPORTED`] attempts. The result is
+    /// reported to an operator, and the attempts continue less often.
+    Failed(CallResult),
 }
 
 impl Rollback {
@@ -59,7 +60,7 @@ impl Rollback {
         self.0.is_empty()
     }
 
-    /// Starts to withdraw, with this order, unless there is no advice.
+    /// Starts a withdrawal and returns its first order; `None` without advice.
     pub(crate) fn begin(
         &mut self,
         decision: DecisionId,
@@ -70,81 +71,84 @@ impl Rollback {
         if ledger.is_empty() {
             return None;
         }
-        let left = Left { process, gpu, ledger, tries: 0, rests: 0, waits: false };
-        Some(self.0.entry(decision).or_insert(left).order(decision))
+        let withdrawal = Withdrawal { process, gpu, ledger, attempts: 0, remaining_pause: 0, waits: false };
+        Some(self.0.entry(decision).or_insert(withdrawal).order(decision))
     }
 
-    /// Whether any withdrawal for this process at this GPU is in progress, and may end soon.
+    /// Whether a withdrawal for this process at this GPU is in progress, and may succeed soon.
     pub(crate) fn concerns(&self, process: ProcessId, gpu: GpuUuid) -> bool {
-        self.0.values().any(|left| left.process == process && left.gpu == gpu && left.may_soon_be())
+        self.0
+            .values()
+            .any(|withdrawal| withdrawal.process == process && withdrawal.gpu == gpu && withdrawal.may_soon_succeed())
     }
 
-    /// Whether any withdrawal for this process has failed too often.
-    pub(crate) fn is_refused(&self, process: ProcessId) -> bool {
-        self.0.values().any(|left| left.process == process && !left.may_soon_be())
+    /// Whether a withdrawal for this process has failed too often.
+    pub(crate) fn has_failed(&self, process: ProcessId) -> bool {
+        self.0.values().any(|withdrawal| withdrawal.process == process && !withdrawal.may_soon_succeed())
     }
 
-    /// Orders for failed withdrawals whose pause is over. To be called at each interval.
-    pub(crate) fn again(&mut self) -> Vec<Order> {
-        let idle = self.0.iter_mut().filter(|(_, left)| !left.waits);
-        let due = idle.filter_map(|(decision, left)| {
-            let is_due = left.rests == 0;
-            left.rests = left.rests.saturating_sub(1);
-            is_due.then(|| left.order(*decision))
+    /// Orders for failed withdrawals whose pause has ended. Called at each interval.
+    pub(crate) fn due_orders(&mut self) -> Vec<Order> {
+        let idle = self.0.iter_mut().filter(|(_, withdrawal)| !withdrawal.waits);
+        let due = idle.filter_map(|(decision, withdrawal)| {
+            let is_due = withdrawal.remaining_pause == 0;
+            withdrawal.remaining_pause = withdrawal.remaining_pause.saturating_sub(1);
+            is_due.then(|| withdrawal.order(*decision))
         });
         due.collect()
     }
 
-    /// Orders for all of them, whatever their pauses: for the end.
-    pub(crate) fn at_once(&mut self) -> Vec<Order> {
-        self.0.values_mut().for_each(|left| left.rests = 0);
-        self.again()
+    /// Orders for all withdrawals without a pending outcome, regardless of pauses.
+    pub(crate) fn all_orders(&mut self) -> Vec<Order> {
+        self.0.values_mut().for_each(|withdrawal| withdrawal.remaining_pause = 0);
+        self.due_orders()
     }
 
-    /// Orders for all of them, once the last attempts have outcomes; none before.
-    pub(crate) fn once_answered(&mut self) -> Vec<Order> {
-        if self.0.values().any(|left| left.waits) { Vec::new() } else { self.at_once() }
+    /// Orders for all withdrawals, regardless of pauses; none while any outcome is pending.
+    pub(crate) fn orders_if_idle(&mut self) -> Vec<Order> {
+        if self.0.values().any(|withdrawal| withdrawal.waits) { Vec::new() } else { self.all_orders() }
     }
 
-    /// Processes of all withdrawals.
+    /// Processes with withdrawals.
     pub(crate) fn processes(&self) -> BTreeSet<ProcessId> {
-        self.0.values().map(|left| left.process).collect()
+        self.0.values().map(|withdrawal| withdrawal.process).collect()
     }
 
     /// Processes an outcome; `None` if it is not about a withdrawal.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) -> Option<Withdrawn> {
-        let left = self.0.get_mut(&outcome.decision)?;
+        let withdrawal = self.0.get_mut(&outcome.decision)?;
         for call in &outcome.calls {
-            left.ledger.answered(call);
+            withdrawal.ledger.answered(call);
         }
         if outcome.is_rollback {
-            left.waits = false;
+            withdrawal.waits = false;
         }
-        if left.ledger.is_empty() {
-            let was_refused = left.tries > WITHDRAWALS_TOLD;
+        if withdrawal.ledger.is_empty() {
+            let after_failure = withdrawal.attempts > WITHDRAWALS_REPORTED;
             self.0.remove(&outcome.decision);
-            return Some(Withdrawn::All { was_refused });
+            return Some(Withdrawn::All { after_failure });
         }
         if !outcome.is_rollback {
-            return Some(Withdrawn::NotYet);
+            return Some(Withdrawn::Pending);
         }
-        left.rests = 1_u32.checked_shl(left.tries).unwrap_or(u32::MAX).min(WITHDRAWALS_REST_MAX);
-        if left.tries != WITHDRAWALS_TOLD {
-            return Some(Withdrawn::NotYet);
+        withdrawal.remaining_pause =
+            1_u32.checked_shl(withdrawal.attempts).unwrap_or(u32::MAX).min(WITHDRAWALS_REST_MAX);
+        if withdrawal.attempts != WITHDRAWALS_REPORTED {
+            return Some(Withdrawn::Pending);
         }
         let answer = outcome.calls.iter().rev().find(|call| call.result != CallResult::Done);
-        Some(Withdrawn::Refused(answer.map_or(CallResult::Cancelled, |call| call.result.clone())))
+        Some(Withdrawn::Failed(answer.map_or(CallResult::Cancelled, |call| call.result.clone())))
     }
 }
 
-impl Left {
-    /// The last of the first attempts counts until its outcome.
-    const fn may_soon_be(&self) -> bool {
-        self.tries < WITHDRAWALS_TOLD || self.waits && self.tries == WITHDRAWALS_TOLD
+impl Withdrawal {
+    /// Whether fewer than [`WITHDRAWALS_REPORTED`] attempts have failed.
+    const fn may_soon_succeed(&self) -> bool {
+        self.attempts < WITHDRAWALS_REPORTED || self.waits && self.attempts == WITHDRAWALS_REPORTED
     }
 
     fn order(&mut self, decision: DecisionId) -> Order {
-        self.tries = self.tries.saturating_add(1);
+        self.attempts = self.attempts.saturating_add(1);
         self.waits = true;
         Order { decision, process: self.process, gpu: self.gpu, steps: self.ledger.withdrawals(), is_rollback: true }
     }

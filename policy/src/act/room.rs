@@ -1,4 +1,4 @@
-//! Memory available to a process, beside that of others.
+//! Memory available to a process, given that of other processes.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{
     scene::{Sight, block_at, range_with},
 };
 
-/// Time since its last activity for which a process that lost memory may want it back.
+/// Time since the last activity of a process within which it may refetch lost memory.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// GPU memory that the process may fill or retain; `None` if the total is unknown. Others retain
-/// what they use, but an even share of the GPU's memory is always the process's.
+/// GPU memory in bytes that the process may fill or retain; `None` if the total is unknown. Other
+/// processes keep what they use, but the process always has an even share.
 pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
     let all = sight.memory_bytes?;
     let managed = sight.scene.snapshot.processes.iter().filter_map(|process| process.residency.get(&sight.key()));
@@ -25,13 +25,13 @@ pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
     let reserve = all / limits.gpu_reserve_part.max(1);
     let free_for_managed = all.saturating_sub(reserve).saturating_sub(unmanaged);
     let hot: Vec<u64> = sight.others.iter().map(|(other, blocks)| hot_bytes(other, blocks, sight)).collect();
-    let beside = free_for_managed.saturating_sub(hot.iter().copied().fold(0, u64::saturating_add));
+    let unused = free_for_managed.saturating_sub(hot.iter().copied().fold(0, u64::saturating_add));
     let tenants = hot.iter().filter(|bytes| **bytes > 0).count() as u64 + 1;
-    Some(beside.max(free_for_managed / tenants))
+    Some(unused.max(free_for_managed / tenants))
 }
 
-/// Memory at the GPU that another process uses again. For a streaming process, that is what it has
-/// refetched; for any other, all.
+/// GPU memory in bytes that another process reuses: what it has refetched if it streams, otherwise
+/// all of its memory.
 fn hot_bytes(other: &Process, blocks: &[Block], sight: &Sight<'_>) -> u64 {
     let key = sight.key();
     let resident = other.residency.get(&key).map_or(0, |resident| resident.bytes);
@@ -47,38 +47,40 @@ fn streams(process: &Process, sight: &Sight<'_>) -> bool {
     sight.scene.verdicts.active.iter().filter(is_its).any(|verdict| verdict.kind == VerdictKind::Streaming)
 }
 
-/// Whether the process uses more than the GPU has. A streaming one may have passed a part of its
-/// memory only.
+/// Whether the process uses more memory than the GPU has. All memory of a streaming process counts,
+/// as it may have passed only a part so far.
 pub(crate) fn exceeds_gpu(sight: &Sight<'_>) -> bool {
     let will_use = || sight.process.managed_bytes.filter(|_| streams(sight.process, sight)).unwrap_or(0);
     sight.memory_bytes.is_some_and(|all| used_bytes(&sight.blocks, sight).max(will_use()) > all)
 }
 
-/// Other processes at the GPU that would fit.
+/// Other processes at the GPU whose memory would fit.
 pub(crate) fn fitting_others(sight: &Sight<'_>) -> impl Iterator<Item = ProcessId> {
     let fits = |blocks: &[Block]| sight.memory_bytes.is_some_and(|all| used_bytes(blocks, sight) <= all);
     sight.others.iter().filter(move |(_, blocks)| fits(blocks)).map(|(other, _)| other.id)
 }
 
-/// Whether the other process lost memory to this one, at least two blocks: in the last window; or
-/// ever, if it was recently active. When a walk is first detected, the window in which others lose
-/// memory to it is not over. A process that lost nothing for a moment is not affected less.
+/// Whether another process has lost at least two blocks to this one, in the last window, or ever if
+/// it was recently active. When a walk is first detected, the window in which others lose memory to
+/// it has not ended, and a process without losses for a moment is still affected.
 pub(crate) fn takes_from(sight: &Sight<'_>, other: ProcessId) -> bool {
     let me = sight.process.id;
     let is_taken = |victim: &Victim| victim.evictor == me && victim.victim == other && victim.bytes >= 2 * BLOCK_BYTES;
-    sight.victims.iter().any(is_taken) || taken_ever(sight, other) >= 2 * BLOCK_BYTES && was_seen_lately(sight, other)
+    sight.victims.iter().any(is_taken)
+        || taken_in_total(sight, other) >= 2 * BLOCK_BYTES && was_recently_active(sight, other)
 }
 
-fn taken_ever(sight: &Sight<'_>, other: ProcessId) -> u64 {
+/// Bytes that another process has lost to this one in total.
+fn taken_in_total(sight: &Sight<'_>, other: ProcessId) -> u64 {
     let (me, key) = (Party::Process(sight.process.id), sight.key());
     let pairs = sight.scene.snapshot.evictions.iter();
     let its = pairs.filter(|pair| pair.gpu == key && pair.evictor == me && pair.victim == Party::Process(other));
     its.map(|pair| pair.bytes).fold(0, u64::saturating_add)
 }
 
-/// Whether its memory at the GPU was recently active, if its blocks are known, which are read for
-/// processes with a directive.
-fn was_seen_lately(sight: &Sight<'_>, other: ProcessId) -> bool {
+/// Whether memory of a process at the GPU was recently active. False if its blocks are unknown:
+/// they are read only for processes with a directive.
+fn was_recently_active(sight: &Sight<'_>, other: ProcessId) -> bool {
     let (now, key) = (sight.scene.snapshot.taken, sight.key());
     let blocks = sight.others.iter().find(|(process, _)| process.id == other).map(|(_, blocks)| *blocks);
     let is_recent = |block: &Block| now.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= LATELY);
@@ -87,18 +89,18 @@ fn was_seen_lately(sight: &Sight<'_>, other: ProcessId) -> bool {
 }
 
 fn used_bytes(blocks: &[Block], sight: &Sight<'_>) -> u64 {
-    let came = |block: &&Block| block.bytes_htod.saturating_add(block.populated_bytes) > 0;
-    let here = blocks.iter().filter(|block| block.gpu == Some(sight.key())).filter(came);
+    let has_arrived = |block: &&Block| block.bytes_htod.saturating_add(block.populated_bytes) > 0;
+    let here = blocks.iter().filter(|block| block.gpu == Some(sight.key())).filter(has_arrived);
     (here.count() as u64).saturating_mul(BLOCK_BYTES)
 }
 
-/// Whether any of the process's block at this address is at the GPU.
+/// Whether any part of the block at this address is at the GPU.
 pub(crate) fn is_resident(address: u64, sight: &Sight<'_>) -> bool {
     let block = block_at(&sight.blocks, address);
     block.is_some_and(|block| block.gpu == Some(sight.key()) && block.resident.bytes > 0)
 }
 
-/// Bytes of a step's memory that may be in GPU memory, and therefore need host memory.
+/// Bytes of a step's memory that may be resident at the GPU, and therefore need host memory.
 pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
     if sight.blocks.is_empty() {
         return step.bytes();
@@ -111,7 +113,7 @@ pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
     most.min(step.bytes())
 }
 
-/// Resident bytes of several ranges, in these blocks of any process.
+/// Bytes of a set of addresses that may be resident in these blocks of any process.
 pub(crate) fn resident_within(memory: &Intervals, blocks: &[Block]) -> u64 {
     if memory.bytes() == 0 || blocks.is_empty() {
         return memory.bytes();
@@ -122,7 +124,7 @@ pub(crate) fn resident_within(memory: &Intervals, blocks: &[Block]) -> u64 {
 }
 
 /// Whether the directive covers all of a step's memory.
-pub(crate) fn is_meant(step: &Step, sight: &Sight<'_>) -> bool {
+pub(crate) fn is_covered(step: &Step, sight: &Sight<'_>) -> bool {
     let directive = sight.directive;
     let in_range = directive.range.is_none_or(|range| range.begin <= step.begin && step.end <= range.end);
     let in_large = directive.allocation_larger_than_bytes.is_none()

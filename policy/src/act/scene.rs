@@ -1,4 +1,4 @@
-//! Input of the loop at each interval, and the part of one process at one GPU.
+//! Input of the loop at each interval, and its part for one process at one GPU.
 
 use std::{
     borrow::Cow,
@@ -20,27 +20,27 @@ use super::{
 /// Input of the loop at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// Time of the scene by a monotonic clock, by which durations are measured. Reports carry the
-    /// snapshot's calendar time.
+    /// Time of the scene by a monotonic clock, for durations. Reports have the calendar time of the
+    /// snapshot.
     pub now: SystemTime,
     /// Snapshot of the counts.
     pub snapshot: &'a Snapshot,
-    /// Verdicts on that snapshot.
+    /// Verdicts on the snapshot.
     pub verdicts: &'a Verdicts,
     /// Memory of the processes in [`super::Acting::wants_memory`].
     pub memory: &'a BTreeMap<ProcessId, Memory>,
     /// Bytes over each GPU's link; a GPU that cannot be metered is absent.
     pub links: &'a BTreeMap<GpuUuid, LinkBytes>,
-    /// Host memory that each process may still take: the node's, or less if a cgroup above it
-    /// allows less. A process that is missing here may take none.
+    /// Host memory in bytes that each process may still take: that of the node, or of an ancestor
+    /// cgroup if that is less. A missing process may take none.
     pub headroom_bytes: &'a BTreeMap<ProcessId, u64>,
-    /// Free host memory of the node, for all processes together; 0 if unknown.
+    /// Free host memory of the node in bytes, for all processes together; 0 if unknown.
     pub node_headroom_bytes: u64,
     /// Processes whose calls are followed for plans.
     pub following: &'a BTreeMap<ProcessId, Following>,
     /// Directives by process.
     pub directives: &'a BTreeMap<ProcessId, Directive>,
-    /// Whether uvmd may act, by the kill switch.
+    /// Whether the kill switch lets uvmd act.
     pub on: bool,
 }
 
@@ -50,8 +50,8 @@ impl<'a> Scene<'a> {
         self.memory.get(&process).map(|memory| memory.blocks.as_slice()).unwrap_or_default()
     }
 
-    /// Ranges of a process, by address, and the number of further mapped ones. For an idle process
-    /// whose memory was not read, those of the snapshot are enough.
+    /// Ranges of a process, by address, and the number of omitted mapped ones. For an idle process
+    /// whose memory was not read, the ranges of the snapshot suffice.
     fn ranges_of(&self, process: &'a Process) -> (Vec<&'a Range>, u64) {
         let all = self.memory.get(&process.id).map_or(&process.ranges.busiest, |memory| &memory.ranges);
         let mut ranges: Vec<&Range> = all.iter().collect();
@@ -75,18 +75,18 @@ pub(crate) struct Sight<'a> {
     pub(crate) verdicts: Vec<&'a Verdict>,
     pub(crate) victims: Vec<Victim>,
     pub(crate) ranges: Vec<&'a Range>,
-    /// Number of further ranges, unknown to policies.
+    /// Number of omitted ranges, which policies do not know.
     pub(crate) unseen_ranges: u64,
     pub(crate) blocks: Cow<'a, [Block]>,
     pub(crate) others: Vec<(&'a Process, &'a [Block])>,
-    /// Other processes at this GPU on which uvmd acts.
+    /// Other processes at this GPU that uvmd acts on.
     pub(crate) acted_on: BTreeSet<ProcessId>,
     pub(crate) directive: &'a Directive,
     pub(crate) scene: &'a Scene<'a>,
 }
 
 impl<'a> Sight<'a> {
-    /// Whether directive and kill switch let uvmd act on the process.
+    /// Checks whether directive and kill switch let uvmd act on the process.
     ///
     /// # Errors
     /// If not: the reason.
@@ -115,17 +115,17 @@ impl<'a> Sight<'a> {
             .iter()
             .filter(|other| other.id != process.id && other.exited_at.is_none() && other.gpus.contains_key(&key));
         let (mut ranges, unseen_ranges) = scene.ranges_of(process);
-        ranges.retain(|range| range.mapped && is_meant(directive, range.begin, range.end));
+        ranges.retain(|range| range.mapped && is_covered(directive, range.begin, range.end));
         let blocks = scene.blocks_of(process.id);
-        // Most directives cover all memory, and nothing is copied then.
+        // Most directives cover all memory, which needs no copy.
         let blocks = if directive.range.is_none() && directive.allocation_larger_than_bytes.is_none() {
             Cow::Borrowed(blocks)
         } else {
-            let is_covered = |block: &&Block| range_with(&ranges, block.address).is_some();
+            let is_in_ranges = |block: &&Block| range_with(&ranges, block.address).is_some();
             let inside = |block: &&Block| {
                 directive.range.is_none_or(|range| range.begin <= block.address && block.address < range.end)
             };
-            Cow::Owned(blocks.iter().filter(is_covered).filter(inside).cloned().collect())
+            Cow::Owned(blocks.iter().filter(is_in_ranges).filter(inside).cloned().collect())
         };
         Self {
             process,
@@ -143,7 +143,7 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// View that a policy gets.
+    /// View for a policy.
     pub(crate) fn view(&self, accessed: Option<Accessed>, limits: &Limits) -> View<'_> {
         let budget = self.directive.budget.bytes_per_second.unwrap_or(u64::MAX);
         let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);
@@ -169,19 +169,19 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// Block at this address, among blocks by address.
+/// Block at this address. `blocks`: sorted by address.
 pub(crate) fn block_at(blocks: &[Block], address: u64) -> Option<&Block> {
     blocks.get(blocks.binary_search_by_key(&address, |block| block.address).ok()?)
 }
 
-/// Range of this address, among mapped ranges by address.
+/// Range that contains this address. `ranges`: mapped, sorted by address.
 pub(crate) fn range_with<'a>(ranges: &[&'a Range], address: u64) -> Option<&'a Range> {
     let after = ranges.partition_point(|range| range.begin <= address);
     ranges.get(after.checked_sub(1)?).copied().filter(|range| address < range.end)
 }
 
-/// Whether a directive covers any of this range.
-fn is_meant(directive: &Directive, begin: u64, end: u64) -> bool {
+/// Whether a directive covers any part of this range.
+fn is_covered(directive: &Directive, begin: u64, end: u64) -> bool {
     directive.range.is_none_or(|range| begin < range.end && range.begin < end)
         && directive.allocation_larger_than_bytes.is_none_or(|least| end.saturating_sub(begin) > least)
 }

@@ -1,11 +1,11 @@
-//! `stream`: more memory than the GPU has is walked through in one direction. Each fault brings a
-//! piece, and the next piece faults again; the driver's prefetcher never looks beyond a block. The
-//! policy prefetches ahead of the walk, block by block. The driver evicts the memory behind the
+//! `stream`: a walk in one direction through more memory than the GPU has. Each fault fetches a
+//! part of a block, and the next part faults again; the driver's prefetcher does not cross blocks.
+//! The policy prefetches ahead of the walk, block by block. The driver evicts the memory behind the
 //! walk first anyway.
 //!
-//! Accesses to prefetched memory raise no fault, so the walk's progress would be invisible. Every
-//! few blocks, the first part of a block is therefore left out, and its fault shows the walk's
-//! position: a tripwire.
+//! Accesses to prefetched memory raise no fault, so the progress of the walk would be invisible.
+//! Every few blocks, the policy therefore omits the first part of a block, whose fault shows the
+//! position of the walk: a tripwire.
 //!
 //! Parameters: `ahead_mib`, the maximum prefetch distance.
 
@@ -24,27 +24,27 @@ use super::{
     live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
     pace::Pace,
     scene::block_at,
-    walk::{Direction, Progress, Walk, is_there, share_lately},
+    walk::{Direction, Progress, Walk, is_there, recent_share},
 };
 
-/// Bytes left out of a block for a tripwire: the driver brings no less for a fault.
+/// Bytes omitted from a block for a tripwire: the driver fetches at least this much for a fault.
 const TRIPWIRE_BYTES: u64 = 64 << 10;
-/// Minimum distance of a prefetch from a faulting walk, which would be faster otherwise.
+/// Minimum distance of a prefetch from a faulting walk, which would otherwise overtake it.
 const GAP_BLOCKS: u64 = 1;
-/// Minimum share of the traffic for a range that is walked beside others...
+/// Minimum share of a walked range in the traffic, and in the recently active resident blocks.
 const SHARE: f64 = 0.8;
-/// ...and of the resident blocks seen in this many windows: a program may use the others in turn
-/// with it, and a window may cover one turn alone.
+/// Windows in which a resident block is recently active. A program may alternate between ranges,
+/// and one window may show only one of them.
 const LATELY_WINDOWS: u32 = 4;
-/// Minimum prefetch distance that is worth it.
+/// Minimum worthwhile prefetch distance.
 const AHEAD_MIN_BLOCKS: u64 = 4;
-/// Minimum share of the recent faults that fit a pattern for it to be relied on.
+/// Minimum confidence in a pattern: the share of recent faults that fit it.
 const CONFIDENCE: f64 = 0.75;
-/// Maximum share of useless prefetches: those ahead of the walk at its end.
+/// Maximum share of useless prefetches, which are ahead of the walk at its end.
 const OVERSHOOT: f64 = 0.05;
 /// Time without progress after which the walk has stopped.
 const STOPPED: Duration = Duration::from_secs(10);
-/// Intervals in a row with faults only elsewhere after which the walk has turned.
+/// Consecutive intervals with faults only elsewhere after which the walk has turned.
 const STRAYED_LOOKS: u32 = 5;
 
 /// Policy for streaming.
@@ -54,7 +54,7 @@ pub(crate) struct Stream;
 impl LivePolicy for Stream {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::Streaming).or_else(|| view.verdict(VerdictKind::CapacityThrash))?;
-        // GPU memory of the process; the rest is that of others.
+        // GPU memory of the process alone.
         let held_bytes = view.resident().bytes;
         let is_most = |range: &Range| {
             let has_most = |of: &&Involved| of.begin < range.end && range.begin < of.end && of.traffic_ratio >= SHARE;
@@ -66,20 +66,20 @@ impl LivePolicy for Stream {
             is_walked(range)
                 && is_large(range)
                 && is_most(range)
-                && share_lately(range, view.blocks, view.key(), lately) >= SHARE
+                && recent_share(range, view.blocks, view.key(), lately) >= SHARE
         };
         let range = view.ranges.iter().find(|range| is_walk(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;
         let most = view.number(&AHEAD_MIB).map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
-        // Beyond half of the range, the walk's position would be ambiguous.
+        // Beyond half of the range, the position of the walk would be ambiguous.
         let most = (most / BLOCK_BYTES).min((walk.blocks() / 2).saturating_sub(1 + GAP_BLOCKS));
         let pace = Pace::new(held_bytes / BLOCK_BYTES, most);
         let ahead = pace.ahead();
         if ahead < AHEAD_MIN_BLOCKS {
             return None;
         }
-        // In the verdict's window the GPU may still have been filling up: from now on each byte
-        // that arrives evicts one.
+        // The GPU may still have been filling up in the verdict's window. From now on, each
+        // arriving byte evicts one.
         let inputs = &verdict.inputs;
         let copied = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh).max(1) as f64;
         let grows = 2.0 * inputs.bytes_htod as f64 / copied - 1.0;
@@ -94,7 +94,7 @@ impl LivePolicy for Stream {
             seen: view.now,
             strayed: 0,
         };
-        let steps = running.bring(view);
+        let steps = running.prefetch(view);
         let plan = Plan {
             process: view.process.id,
             gpu: view.gpu,
@@ -108,8 +108,8 @@ impl LivePolicy for Stream {
             ),
             steps,
             expected: Expected {
-                // Prefetched memory would have arrived anyway, except the part ahead of the walk at
-                // its end.
+                // Prefetched memory would have arrived anyway, except for the part ahead of the
+                // walk at its end.
                 link_bytes_saved: Share { at_least: -OVERSHOOT - grows.max(0.0), at_most: 0.0 },
                 faults_saved: Share {
                     at_least: 0.5,
@@ -132,12 +132,12 @@ struct Streaming {
     /// Next block to prefetch; `None` at the end.
     next: Option<u64>,
     pace: Pace,
-    /// Retained blocks, once the walk has begun again.
+    /// Retained blocks, after the walk has restarted.
     retained: Option<RetainedSet>,
-    /// Blocks without their first part, in the order of the walk, which has not reached them yet.
+    /// Blocks without their first part that the walk has not reached yet, in the order of the walk.
     tripwires: VecDeque<u64>,
     passed_blocks: u64,
-    /// Resident blocks ahead of the walk, of the planned prefetches.
+    /// Resident blocks ahead of the walk, within the prefetch distance.
     ready_blocks: u64,
     /// Time of the last progress.
     seen: SystemTime,
@@ -150,7 +150,7 @@ impl Running for Streaming {
             Some(Progress { blocks: 0, .. }) => {}
             Some(Progress { blocks, was_late }) => {
                 self.passed_blocks = self.passed_blocks.saturating_add(blocks);
-                self.meet(was_late);
+                self.record_progress(was_late);
                 (self.seen, self.strayed) = (view.now, 0);
             }
             None => self.strayed = self.strayed.saturating_add(1),
@@ -172,13 +172,13 @@ impl Running for Streaming {
         if has_passed(STOPPED, self.seen, view.now) {
             return Next::Over("the walk has not advanced for 10 s".to_owned());
         }
-        self.pace.fits(view.resident().bytes / BLOCK_BYTES);
-        let brought = self.bring(view);
-        let copies = brought.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
+        self.pace.set_frames(view.resident().bytes / BLOCK_BYTES);
+        let prefetches = self.prefetch(view);
+        let copies = prefetches.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
         let coming_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
-        // Before it arrives: it must not evict the retained part.
+        // Renewed before the prefetches arrive, which must not evict the retained part.
         let mut steps = self.keep(view, coming_bytes);
-        steps.extend(brought);
+        steps.extend(prefetches);
         Next::Steps(steps)
     }
 
@@ -186,8 +186,8 @@ impl Running for Streaming {
         if let Some(retained) = &mut self.retained {
             retained.carried_out(outcome);
         }
-        // Prefetches that were not executed, for a budget or lack of memory, are repeated from the
-        // first of them on.
+        // Prefetches that were not executed, because of a budget or too little memory, are
+        // repeated, beginning with the first.
         let walk = &self.walk;
         let way = |block: u64| walk.distance(walk.position(), block);
         let is_left = |call: &&Call| {
@@ -203,13 +203,13 @@ impl Running for Streaming {
     }
 
     fn passed_bytes(&self) -> Option<u64> {
-        // Resident memory ahead of the walk counts as arrived: it would have had to be fetched.
+        // Resident memory ahead of the walk counts as passed, because it would have been fetched.
         Some(self.passed_blocks.saturating_add(self.ready_blocks).saturating_mul(BLOCK_BYTES))
     }
 }
 
 impl Streaming {
-    /// Prefetched blocks that are resident ahead of the walk.
+    /// Number of blocks ahead of the walk that are resident.
     fn ready(&self, view: &View<'_>) -> u64 {
         let walk = &self.walk;
         let end = self.next.and_then(|next| walk.distance(walk.position(), next));
@@ -218,13 +218,13 @@ impl Streaming {
         blocks.filter(|block| is_there_at(*block, view.blocks)).count() as u64
     }
 
-    /// Renews the retained part of a range that is walked repeatedly: as much as the prefetches
-    /// leave.
+    /// Renews the retained part of a range that is walked repeatedly. The prefetches limit its
+    /// size.
     fn keep(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
         if !self.walk.wraps() {
             return Vec::new();
         }
-        // Memory behind the walk is needed last of all, and is resident.
+        // Memory behind the walk is needed last, and is resident.
         let behind = |walk: &Walk| -> Vec<u64> {
             let held = whole_blocks(view).filter(|block| is_held(block));
             // A renewal fetches a block's first page, which a tripwire lacks.
@@ -237,19 +237,19 @@ impl Streaming {
         };
         let left_bytes = self.pace.needs().saturating_mul(BLOCK_BYTES);
         if let Some(retained) = &mut self.retained {
-            retained.leave(left_bytes);
+            retained.set_left_bytes(left_bytes);
             return retained.look(view, coming_bytes, || behind(&self.walk));
         }
-        let mut retained = RetainedSet::new(view, behind(&self.walk), 0, left_bytes, Claim::BesideOthers);
+        let mut retained = RetainedSet::new(view, behind(&self.walk), 0, left_bytes, Claim::ExceptOthers);
         let steps = retained.renew_all(view);
         self.retained = Some(retained);
         steps
     }
 
-    /// Steps that prefetch up to this distance ahead of the walk.
-    fn bring(&mut self, view: &View<'_>) -> Vec<Step> {
+    /// Steps that prefetch up to the distance of the pace.
+    fn prefetch(&mut self, view: &View<'_>) -> Vec<Step> {
         let walk = &self.walk;
-        // If the walk has overtaken the prefetches, they resume a little ahead of it.
+        // Prefetches that the walk has overtaken resume a little ahead of it.
         let behind = |next: u64| {
             walk.distance(walk.position(), next).is_none_or(|blocks| blocks == 0 || blocks > walk.blocks() / 2)
         };
@@ -263,7 +263,7 @@ impl Streaming {
             let Some(next) = self.next.filter(is_ahead) else { break };
             let (begin, end) = walk.clipped(next);
             if is_there_at(next, view.blocks) {
-                // A prefetch would evict it before the walk reaches it.
+                // Renewed, or prefetches would evict it before the walk reaches it.
                 if !self.tripwires.contains(&next) {
                     join(&mut steps, Step { begin, end, action: Action::Touch(view.gpu) });
                 }
@@ -285,11 +285,11 @@ impl Streaming {
         steps
     }
 
-    /// Processes an observation of the walk: at a tripwire, after it overtook the prefetches, or at
-    /// another fault.
-    fn meet(&mut self, was_late: bool) {
+    /// Processes progress of the walk: to a tripwire, to a block that was not prefetched in time,
+    /// or to another fault.
+    fn record_progress(&mut self, was_late: bool) {
         if self.tripwires.contains(&self.walk.position()) {
-            self.pace.met();
+            self.pace.record_tripwire();
         } else if was_late {
             self.pace.overtaken();
         }
@@ -298,8 +298,8 @@ impl Streaming {
         self.tripwires.retain(is_ahead);
     }
 
-    /// Whether this block is to be a tripwire. A resident one cannot, so the last before a row of
-    /// them is.
+    /// Whether a block becomes a tripwire. A resident block cannot, so the last block before a run
+    /// of resident ones may become one earlier.
     fn is_tripwire(&self, block: u64, blocks: &[Block]) -> bool {
         let last = self.tripwires.back().copied().unwrap_or_else(|| self.walk.position());
         let way = self.walk.distance(last, block).unwrap_or(0);
@@ -312,8 +312,8 @@ fn is_there_at(address: u64, blocks: &[Block]) -> bool {
     block_at(blocks, address).is_some_and(is_there)
 }
 
-/// Appends a step, merged with the last one if it continues that. Downwards each stays separate:
-/// steps are executed from their lower end.
+/// Appends a step, merged with the last one if it continues it upwards. Downward steps stay
+/// separate, because steps are executed from their lower end.
 fn join(steps: &mut Vec<Step>, step: Step) {
     match steps.last_mut() {
         Some(last) if last.action == step.action && last.end == step.begin => last.end = step.end,

@@ -1,7 +1,7 @@
-//! `tenants`: a process whose memory would fit loses it to another, which walks through more than
-//! the GPU has. Evictions of the walk's own memory cost it nothing: it needs that memory again only
-//! after it has been evicted anyway. The policy retains the memory of the process that fits, so
-//! that the other evicts its own.
+//! `tenants`: a process whose memory would fit loses it to another process, which walks through
+//! more memory than the GPU has. Evictions of its own memory cost the walk nothing, because it
+//! needs that memory again only after it was evicted anyway. The policy retains the memory of the
+//! process that fits, so that the walk evicts its own.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,9 +13,9 @@ use super::{
     renewal_rate::RESERVE_MIN_BYTES,
 };
 
-/// Minimum bytes that a victim loses to others in a window: two blocks.
+/// Minimum bytes that a victim loses to other processes in a window: two blocks.
 const LOST_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
-/// Time without arrivals for others after which the pressure has ended.
+/// Time without arrivals for other processes after which the pressure has ended.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Policy for processes that share a GPU.
@@ -35,15 +35,15 @@ impl LivePolicy for Tenants {
         if mine.is_empty() || mine_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.held_bytes {
             return None;
         }
-        // An evictor that would fit as well may need what it would lose: uvmd does not choose
-        // between the two.
+        // An evictor that would fit, too, may need the memory that it would lose. uvmd does not
+        // rank such processes.
         let evictor = view.victims.iter().filter(lost).max_by_key(|victim| victim.bytes)?.evictor;
         let (evictor, its) = view.others.iter().find(|(other, _)| other.id == evictor)?;
         if walked_bytes(view, its) <= pressure.held_bytes {
             return None;
         }
         let mut retained = RetainedSet::new(view, mine.iter().map(|block| block.address), 0, 0, Claim::All);
-        let gone = mine.iter().filter(|block| !is_held(block) && came_as_a_whole(block)).map(|block| block.address);
+        let gone = mine.iter().filter(|block| !is_held(block) && was_mostly_resident(block)).map(|block| block.address);
         let mut steps = retained.renew_all(view);
         steps.extend(rows(gone, Action::Migrate(Place::Gpu(view.gpu))));
         let plan = Plan {
@@ -60,8 +60,8 @@ impl LivePolicy for Tenants {
             ),
             steps,
             expected: Expected {
-                // All that it fetched it had lost; until the set has found its size, some may be
-                // lost again.
+                // All fetched memory was lost before. Some may be lost again until the set has
+                // found its size.
                 link_bytes_saved: Share { at_least: 0.5, at_most: 1.0 },
                 faults_saved: Share { at_least: 0.5, at_most: 1.0 },
             },
@@ -73,7 +73,7 @@ impl LivePolicy for Tenants {
 #[derive(Debug)]
 struct Protecting {
     retained: RetainedSet,
-    /// Time of the last arrival for others, and the cumulative bytes then.
+    /// Time of the last arrival for other processes, and the cumulative bytes then.
     others: (SystemTime, u64),
 }
 
@@ -97,18 +97,17 @@ impl Running for Protecting {
     }
 }
 
-/// Blocks of the process in use at the GPU.
+/// Whole blocks that the process uses at the GPU.
 fn in_use<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
     whole_blocks(view).filter(|block| block.bytes_htod > 0 || block.populated_bytes > 0)
 }
 
-/// Whether the block arrived as a whole, so that a migration of all of it moves what was there
-/// before.
-const fn came_as_a_whole(block: &Block) -> bool {
+/// Whether most of the block was evicted, so that a migration of the whole block restores it.
+const fn was_mostly_resident(block: &Block) -> bool {
     block.evicted_bytes > BLOCK_BYTES / 2
 }
 
-/// Bytes of another process in use at the GPU.
+/// Bytes of the blocks that another process uses at the GPU.
 fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
     let at_gpu = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
     (blocks.iter().filter(at_gpu).count() as u64).saturating_mul(BLOCK_BYTES)

@@ -1,4 +1,4 @@
-//! State of one process at one GPU: its counts, the open decision, and cooldowns.
+//! State of one process at one GPU: counts, open decision and cool-downs.
 
 mod restrictions;
 
@@ -19,7 +19,7 @@ use super::{
     open::Open,
     proposal::Proposal,
     scene::Sight,
-    trial::{Look, Trial},
+    trial::{Assessment, Trial},
     verify::is_at_work,
 };
 
@@ -29,7 +29,7 @@ pub(crate) struct Track {
     open: Option<Open>,
     cooldown: Cooldown,
     learned: Learned,
-    /// Policy to try next, the cost under the one it follows, and the time that one ended.
+    /// Policy to try next, the cost under its predecessor, and the end of the predecessor.
     follows: Option<(&'static str, Left, SystemTime)>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Track {
 pub(crate) struct Closed {
     pub(crate) decision: Decision,
     pub(crate) ledger: Ledger,
-    /// Whether an order of it has no outcome.
+    /// Whether the outcome of an order is pending.
     pub(crate) waits: bool,
 }
 
@@ -69,12 +69,12 @@ impl Track {
         self.open.is_some()
     }
 
-    /// Whether an order of it has no outcome.
+    /// Whether the outcome of an order is pending.
     pub(crate) fn waits(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.waits)
     }
 
-    /// Whether any advice is in force, or there were recent arrivals.
+    /// Whether a decision is open, or counts have changed recently.
     pub(crate) fn is_busy(&self) -> bool {
         self.open.is_some() || self.meter.is_busy()
     }
@@ -94,19 +94,20 @@ impl Track {
         Some((Closed { decision, ledger, waits }, event))
     }
 
-    /// Processes an interval. `rests` while advice of a former decision is being withdrawn.
+    /// Processes an interval. `is_withdrawing`: whether advice of a former decision is being
+    /// withdrawn.
     pub(crate) fn turn(
         &mut self,
         sight: &Sight<'_>,
         guard: &mut Guard,
         limits: &Limits,
         next: DecisionId,
-        rests: bool,
+        is_withdrawing: bool,
     ) -> Turn {
         if let Some(open) = &mut self.open {
             open.running.see(&sight.view(self.meter.accessed(limits.window), limits));
         }
-        // Of the same moment as the counts: half of a burst would indicate another pace.
+        // At the same moment as the counts: half of a burst would show a wrong pace.
         let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
         self.meter.read(sight, limits.window, passed);
         guard.release_reservations(sight, limits);
@@ -116,7 +117,7 @@ impl Track {
         }
         if self.open.is_some() {
             self.steer(sight, guard, limits, &mut turn);
-        } else if !rests && turn.closed.is_empty() {
+        } else if !is_withdrawing && turn.closed.is_empty() {
             self.propose(sight, guard, limits, next, &mut turn);
         }
         turn
@@ -129,8 +130,7 @@ impl Track {
         }
     }
 
-    /// Stage in which the open decision ends, by the directive or by verification; `None` if it
-    /// continues.
+    /// Last stage of the open decision, if its directive, the guard or verification ends it.
     fn ends(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self.open.as_mut()?;
         let now = sight.scene.now;
@@ -171,18 +171,18 @@ impl Track {
         }
         let Some(trial) = &mut open.trial else { return None };
         match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
-            Look::Open => None,
-            Look::Keeps { again, after, left } => {
+            Assessment::Open => None,
+            Assessment::Keeps { again, after, left } => {
                 open.judged_by(after);
                 self.learned.note(name, left);
                 if !again {
                     return None;
                 }
-                // Twice: a first window may be chance.
+                // After a second window: the first may be chance.
                 self.cooldown.forget(name);
-                self.makes_way(sight, guard, limits)
+                self.superseded(sight, guard, limits)
             }
-            Look::Fails { why, after, unless_changed } => {
+            Assessment::Fails { why, after, unless_changed } => {
                 open.judged_by(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
                 self.cooldown.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
@@ -191,8 +191,8 @@ impl Track {
         }
     }
 
-    /// Whether another policy is worth trying instead of a confirmed one.
-    fn makes_way(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
+    /// Last stage of a confirmed plan, if another policy is worth trying instead.
+    fn superseded(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self
             .open
             .as_ref()
@@ -201,15 +201,15 @@ impl Track {
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
-        // A rolled-back policy may be retried when nothing is in force, but not in the place of one
+        // A rolled-back policy may be retried while nothing is in force, but not instead of one
         // with a benefit.
-        let rests = |policy: &str| {
+        let is_cooling_down = |policy: &str| {
             policy == own
                 || self.cooldown.has_failed(policy)
-                || self.cooldown.rests(policy, now, &circumstances).is_some()
+                || self.cooldown.remaining(policy, now, &circumstances).is_some()
         };
         let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
-        let proposals = catalogue::proposals(model::policy::CHOOSER, &view, rests, admits);
+        let proposals = catalogue::proposals(model::policy::CHOOSER, &view, is_cooling_down, admits);
         let better = self.learned.better(proposals, (&before, left_before), left)?;
         self.follows = Some((better, left, now));
         Some(Stage::Ended(format!("{better} is tried instead: its expected effect is larger")))
@@ -243,18 +243,18 @@ impl Track {
             return;
         }
         let circumstances = Circumstances::of(sight);
-        let rests = |policy: &str| self.cooldown.rests(policy, now, &circumstances).is_some();
+        let is_cooling_down = |policy: &str| self.cooldown.remaining(policy, now, &circumstances).is_some();
         let admits = |plan: &Plan| {
             sight.permits_acting().map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
         };
-        // Later windows show the driver alone.
+        // In later windows, the driver acts alone.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
         let follows =
             self.follows.take().filter(|(.., at)| sight.directive.policy == model::policy::CHOOSER && is_fresh(*at));
         let (policy, left_before) =
             follows.map_or((&*sight.directive.policy, Left::ALL), |(policy, left, _)| (policy, left));
         let view = sight.view(self.meter.accessed(window), limits);
-        let proposals = catalogue::proposals(policy, &view, rests, admits);
+        let proposals = catalogue::proposals(policy, &view, is_cooling_down, admits);
         let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))
         else {
             return;
@@ -262,7 +262,7 @@ impl Track {
         let stage = match &admission {
             Admission::Act => Stage::Trial,
             Admission::Shadow(why) => Stage::Shadow(why.clone()),
-            Admission::Refused(why) => Stage::Denied(why.clone()),
+            Admission::Denied(why) => Stage::Denied(why.clone()),
         };
         let noise = self.meter.noise(window);
         let decision = decision(next, &plan, sight, stage, &before);
@@ -297,7 +297,7 @@ fn detail(answer: &CallResult) -> &str {
     }
 }
 
-/// Length of a measurement: that of the verdict's window.
+/// Length of a measurement: the window of the verdict.
 fn window(sight: &Sight<'_>, limits: &Limits) -> std::time::Duration {
     let longest = sight.verdicts.iter().map(|verdict| verdict.window).max().unwrap_or_default();
     longest.clamp(limits.window, limits.window.saturating_mul(3))

@@ -1,4 +1,4 @@
-//! Times and results of the verification of a plan in force.
+//! Schedule and results of the verification of a plan in force.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,14 +13,15 @@ use super::{
 };
 use crate::thresholds::EARLY;
 
-/// Plan, compared with the window before it.
+/// Trial of a plan, compared with the window before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     before: Span,
     noise: f64,
     window: Duration,
     made: SystemTime,
-    /// Cost in the window before, if another plan was in force.
+    /// Cost in the window before the plan, relative to the driver alone: another plan may have been
+    /// in force.
     left_before: Left,
     phase: Phase,
     is_confirmed: bool,
@@ -30,41 +31,41 @@ pub(crate) struct Trial {
 enum Phase {
     /// The first steps are being executed.
     Beginning,
-    /// Counts are ignored until then.
+    /// Counts are ignored until this time.
     Settling { until: SystemTime },
-    /// A window is open.
+    /// A window is measured.
     Watching { from: SystemTime, doubts: Option<Doubt> },
-    /// Confirmed, and verified again then.
+    /// Confirmed, and verified again at this time.
     Resting { until: SystemTime },
 }
 
-/// Doubt that the previous window left.
+/// Doubt left by the previous window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
-    /// The program was idle, in this many windows in a row.
+    /// The program was idle in this number of consecutive windows.
     Idle(u32),
-    /// There was no benefit any more.
+    /// There was no benefit.
     Worse,
 }
 
 /// Result of a verification.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Look {
-    /// Too early.
+pub(crate) enum Assessment {
+    /// No result yet.
     Open,
-    /// Benefit.
+    /// The plan has a benefit and stays.
     Keeps {
-        /// Whether it was confirmed before.
+        /// Whether the plan was confirmed before.
         again: bool,
         after: Seen,
         /// Cost relative to the driver alone.
         left: Left,
     },
-    /// Rollback, and whether circumstances have to change before a retry.
+    /// The plan is rolled back. `unless_changed`: not to be retried in the same circumstances.
     Fails { why: String, after: Seen, unless_changed: bool },
 }
 
-/// Verified window, and the program's pace as a multiple of that before the plan.
+/// Verified window, and the pace of the program relative to that before the plan.
 pub(crate) type Seen = (Measured, f64);
 
 impl Trial {
@@ -72,7 +73,7 @@ impl Trial {
         Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_confirmed: false }
     }
 
-    /// Window before the plan, and the cost in it.
+    /// Window before the plan, and the relative cost in it.
     pub(crate) const fn before(&self) -> (Measured, Left) {
         (self.before.measured, self.left_before)
     }
@@ -88,8 +89,8 @@ impl Trial {
         }
     }
 
-    /// Verifies the counts. The plan is judged within two windows after its start, however long its
-    /// first steps take; within five at most if its policy has not settled.
+    /// Verifies the counts. The plan is judged within two windows after its start, even if its
+    /// first steps take longer, or within five windows if its policy has not settled.
     pub(crate) fn look(
         &mut self,
         meter: &Meter,
@@ -97,7 +98,7 @@ impl Trial {
         touched: &Intervals,
         expected: &Expected,
         has_settled: bool,
-    ) -> Look {
+    ) -> Assessment {
         let latest = self.made + self.window.mul_f64(if has_settled { 2.0 * SETTLING } else { SETTLING_MAX });
         match self.phase {
             Phase::Beginning if now >= latest => self.watch(now, None),
@@ -106,7 +107,7 @@ impl Trial {
             Phase::Beginning | Phase::Settling { .. } | Phase::Resting { .. } => {}
             Phase::Watching { from, doubts } => return self.judge(meter, from, doubts, now, touched, expected),
         }
-        Look::Open
+        Assessment::Open
     }
 
     fn judge(
@@ -117,58 +118,65 @@ impl Trial {
         now: SystemTime,
         touched: &Intervals,
         expected: &Expected,
-    ) -> Look {
+    ) -> Assessment {
         let Some(after) = meter.since(from) else {
             // Counts were reset.
             self.watch(now, doubts);
-            return Look::Open;
+            return Assessment::Open;
         };
         if after.measured.window < self.window.mul_f64(1.0 - EARLY) {
-            return Look::Open;
+            return Assessment::Open;
         }
         let pace = Pace::of(&self.before, &after, touched);
-        // Compared with the plan before it, and never with none.
+        // A plan may be slower than the plan before it, but never slower than the driver alone.
         let slower = (1.0 / self.left_before.time - 1.0).clamp(0.0, AS_FAST);
         let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
         self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
     }
 
-    fn conclude(&mut self, finding: Finding, doubts: Option<Doubt>, after: Seen, left: Left, now: SystemTime) -> Look {
+    fn conclude(
+        &mut self,
+        finding: Finding,
+        doubts: Option<Doubt>,
+        after: Seen,
+        left: Left,
+        now: SystemTime,
+    ) -> Assessment {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_confirmed, true);
-                // One window may show only a part of the program's alternating work.
+                // A single window may show only one phase of the program's work.
                 if again {
                     self.rest(now);
                 } else {
                     self.watch(now, None);
                 }
-                Look::Keeps { again, after, left: left.of(self.left_before) }
+                Assessment::Keeps { again, after, left: left.of(self.left_before) }
             }
             // A pause does not clear an earlier doubt.
             (Finding::Idle, Some(Doubt::Worse)) => {
                 self.watch(now, doubts);
-                Look::Open
+                Assessment::Open
             }
-            // Pause of a program that benefited.
+            // Pause of a program with a confirmed plan.
             (Finding::Idle, _) if self.is_confirmed => {
                 self.rest(now);
-                Look::Open
+                Assessment::Open
             }
             (Finding::Idle, doubts) => {
                 let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
                 if windows >= IDLE_WINDOWS {
                     let why = format!("the program did too little in {windows} windows to verify the effect");
-                    return Look::Fails { why, after, unless_changed: false };
+                    return Assessment::Fails { why, after, unless_changed: false };
                 }
                 self.watch(now, Some(Doubt::Idle(windows)));
-                Look::Open
+                Assessment::Open
             }
             (Finding::NotBetter(_), None) if self.is_confirmed => {
                 self.watch(now, Some(Doubt::Worse));
-                Look::Open
+                Assessment::Open
             }
-            (Finding::NotBetter(why), _) => Look::Fails { why, after, unless_changed: true },
+            (Finding::NotBetter(why), _) => Assessment::Fails { why, after, unless_changed: true },
         }
     }
 
@@ -192,7 +200,7 @@ mod tests {
         Trial { is_confirmed: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
     }
 
-    fn conclude(trial: &mut Trial, finding: Finding) -> Look {
+    fn conclude(trial: &mut Trial, finding: Finding) -> Assessment {
         let Phase::Watching { doubts, .. } = trial.phase else { panic!("it is not looked at: {trial:?}") };
         trial.conclude(finding, doubts, (Measured::default(), 1.0), Left { time: 0.5, link_bytes: 0.5 }, NOW)
     }
@@ -205,12 +213,12 @@ mod tests {
     fn pause_does_not_clear_an_earlier_bad_finding() {
         let mut trial = confirmed();
         trial.watch(NOW, None);
-        assert_eq!(conclude(&mut trial, worse()), Look::Open);
+        assert_eq!(conclude(&mut trial, worse()), Assessment::Open);
         for _ in 0..3 {
-            assert_eq!(conclude(&mut trial, Finding::Idle), Look::Open);
+            assert_eq!(conclude(&mut trial, Finding::Idle), Assessment::Open);
         }
-        assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Fails { .. }), "it is worse still");
-        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { .. }));
+        assert!(matches!(conclude(&mut trial.clone(), worse()), Assessment::Fails { .. }), "it is worse still");
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { .. }));
         assert!(matches!(trial.phase, Phase::Resting { .. }));
     }
 
@@ -218,9 +226,9 @@ mod tests {
     fn good_finding_is_verified_a_second_time() {
         let mut trial = Trial { is_confirmed: false, ..confirmed() };
         trial.watch(NOW, None);
-        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: false, .. }));
-        assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Open), "one of two may be chance");
-        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: true, .. }));
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { again: false, .. }));
+        assert!(matches!(conclude(&mut trial.clone(), worse()), Assessment::Open), "one of two may be chance");
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { again: true, .. }));
         assert!(matches!(trial.phase, Phase::Resting { .. }));
     }
 
@@ -228,7 +236,7 @@ mod tests {
     fn pause_of_a_confirmed_plans_program_changes_nothing() {
         let mut trial = confirmed();
         trial.watch(NOW, None);
-        assert_eq!(conclude(&mut trial, Finding::Idle), Look::Open);
+        assert_eq!(conclude(&mut trial, Finding::Idle), Assessment::Open);
         assert!(matches!(trial.phase, Phase::Resting { .. }));
     }
 }

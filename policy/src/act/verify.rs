@@ -1,12 +1,12 @@
-//! Verification of a plan: counts before it against counts after it.
+//! Verification of a plan: counts before the plan compared with counts after it.
 //!
-//! A program with a benefit does more per second, and so faults and migrates more; one that pauses
-//! does less. Rates are therefore compared per unit of the program's work, by the first of these
-//! measures that is known for both:
+//! A program that benefits does more work per second, and so faults and migrates more; a paused one
+//! does less. Rates are therefore compared per unit of the program's work. The unit is the first of
+//! these measures that is known both before and after:
 //!
-//! 1. 1. passed bytes, by its policy; before the plan, arrived bytes
-//! 2. 2. arrivals in memory outside the plan
-//! 3. 3. time, which is exact only for a program of constant pace
+//! 1. bytes passed, as measured by the policy; before the plan, bytes that arrived
+//! 2. bytes that arrived in memory outside the plan
+//! 3. time, which is exact only for a program with a constant pace
 
 use model::Expected;
 
@@ -20,23 +20,23 @@ use super::{
 /// Result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Finding {
-    /// The plan helps.
+    /// Benefit.
     Better,
-    /// Harm, or no benefit: the evidence.
+    /// Harm, or no benefit, with the evidence.
     NotBetter(String),
     /// Too little activity for a comparison.
     Idle,
 }
 
-/// Whether the program's work in this window equals its recent work: a pause is no basis for a
-/// comparison.
+/// Whether the program works in this window as much as recently. A window with a pause is no basis
+/// for a comparison.
 pub(crate) fn is_at_work(window: &Span, lately: &Span) -> bool {
     let (now, mostly) = (Rates::of(window).activity(), Rates::of(lately).activity());
     now >= mostly * AT_WORK
 }
 
-/// Compares costs for the same work. `noise`: relative difference of the cost before; `slower`:
-/// additional time accepted for fewer bytes over the link.
+/// Compares the costs of the same work. `noise`: relative spread of the cost before the plan;
+/// `slower`: relative additional time that is accepted for fewer bytes over the link.
 pub(crate) fn compare(
     before: &Span,
     after: &Span,
@@ -47,10 +47,11 @@ pub(crate) fn compare(
     slower: f64,
 ) -> Finding {
     let (was, is) = (Rates::of(before), Rates::of(after));
-    // Remote accesses of the GPU, however few, show that the program continues.
+    // Remote accesses of the GPU show that the program works.
     let reaches = after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
     if is.activity() < was.activity() * IDLE && !reaches {
-        // Silence is the promise while others have arrivals, and a pause while they have none.
+        // Inactivity is the promised benefit while memory arrives for others, and otherwise a
+        // pause.
         let others_before = rate(before.others_arrived_bytes, before.measured.window);
         let others_now = rate(after.others_arrived_bytes, after.measured.window);
         let is_pressed = others_before > was.arrived * IDLE && others_now > others_before / 2.0;
@@ -63,7 +64,7 @@ pub(crate) fn compare(
     if is.cost > 0.0 && grown(was.cost, is.cost) > may_grow {
         return Finding::NotBetter(change_bytes("bytes over the link", was.cost, now(is.cost), by));
     }
-    // Memory that others lose for this process was theirs to use.
+    // Evictions of other processes' memory are a cost, too.
     if now(is.others_evicted) > was.others_evicted * (1.0 + noise) + was.cost.max(is.cost) * noise {
         return Finding::NotBetter(change_bytes(
             "bytes evicted of others",
@@ -79,8 +80,8 @@ pub(crate) fn compare(
     let fewer_faults = is_met(was.faults, is.faults, expected.faults_saved.at_least);
     let fewer_bytes = is_met(was.cost, is.cost, expected.link_bytes_saved.at_least);
     if fewer_faults || fewer_bytes {
-        // Fewer faults in more batches, or fewer bytes with more faults, may cost more than they
-        // save.
+        // Fewer faults in more batches, or fewer bytes with more faults, may cost more time than
+        // they save.
         let left = left(before, after, pace).time;
         let may_cost = (-expected.link_bytes_saved.at_least).max(if fewer_bytes { slower } else { 0.0 });
         return if left < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
@@ -92,7 +93,7 @@ pub(crate) fn compare(
     ))
 }
 
-/// Cost of the same work with the plan, relative to that without.
+/// Cost of the same work with the plan, relative to the cost before it.
 pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> Left {
     let takes: fn(&Span) -> f64 = |span| seconds(span.measured.own_link_bytes, span.measured.replays);
     let part = |of: fn(&Span) -> f64| {
@@ -103,17 +104,18 @@ pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> Left {
     Left { time: part(takes), link_bytes: part(|span| span.measured.own_link_bytes as f64) }
 }
 
-/// Pace of the program after a plan.
+/// Pace of a program during a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Multiple of the pace before.
+    /// Pace relative to that before the plan.
     pub(crate) factor: f64,
-    /// Measure from which the factor was derived.
+    /// Unit of work from which the factor was derived, for messages.
     by: &'static str,
 }
 
 impl Pace {
-    /// Pace by counts before and after. `touched`: memory that the plan has affected.
+    /// Pace from the counts before and during the plan. `touched`: memory that the plan has
+    /// affected.
     pub(crate) fn of(before: &Span, after: &Span, touched: &Intervals) -> Self {
         let was = Rates::of(before);
         if let Some(passed) = after.passed_bytes.filter(|_| was.arrived > 0.0) {
@@ -122,7 +124,7 @@ impl Pace {
                 return Self { factor: passed / was.arrived, by: "per passed byte" };
             }
         }
-        match (before.arrived_beside(touched), after.arrived_beside(touched)) {
+        match (before.arrivals_outside(touched), after.arrivals_outside(touched)) {
             (Some(was), Some(is)) if was > 0.0 && is > 0.0 => {
                 Self { factor: is / was, by: "per byte that arrived in untouched memory" }
             }
@@ -164,7 +166,7 @@ impl Rates {
         }
     }
 
-    /// Work in bytes: those over the link, and a page for each fault.
+    /// Work in bytes per second: bytes over the link, arrivals, and a page per fault.
     fn activity(&self) -> f64 {
         const PAGE_BYTES: f64 = 4096.0;
         self.cost + self.arrived + self.faults * PAGE_BYTES

@@ -1,19 +1,19 @@
-//! Walk through a range in one direction, and its progress by faults.
+//! Walk through a range in one direction, and its progress as faults show it.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use model::{Block, GpuKey, Range, block::BLOCK_BYTES};
 
-/// Direction.
+/// Direction of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Up,
     Down,
 }
 
-/// Number of blocks whose temporal order is examined.
+/// Number of latest blocks whose order is examined.
 const LATEST: usize = 8;
-/// Minimum share of moves in one direction, in a walk.
+/// Minimum share of steps in the same direction for a walk.
 const ONE_WAY: f64 = 0.7;
 
 /// Distance behind the furthest faulting block that still counts as the same position.
@@ -24,11 +24,11 @@ pub(crate) struct Walk {
     begin: u64,
     end: u64,
     direction: Direction,
-    /// Whether it restarts at the end.
+    /// Whether the walk restarts at its end.
     wraps: bool,
-    /// Block of its last observation.
+    /// Block at which the walk was last observed.
     position: u64,
-    /// Faults of each block at the last interval, and whether nearly all of it was resident.
+    /// Faults of each block at the last interval, and whether nearly all of the block was resident.
     seen: BTreeMap<u64, (u64, bool)>,
 }
 
@@ -36,8 +36,7 @@ pub(crate) struct Walk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) blocks: u64,
-    /// Whether the block at the position was missing when the walk reached it, by the last
-    /// interval.
+    /// Whether the block at the new position was not resident at the last interval.
     pub(crate) was_late: bool,
 }
 
@@ -46,15 +45,15 @@ pub(crate) const fn is_there(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 4 * 3
 }
 
-/// Whether any of a block is within these addresses.
+/// Whether any part of a block is within these addresses.
 const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
     begin < block.address.saturating_add(BLOCK_BYTES) && block.address < end
 }
 
-/// The range's share of the recently active blocks at the GPU.
-pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
+/// Share of a range in the recently active blocks at the GPU.
+pub(crate) fn recent_share(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
     let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
-    // By the latest event: the calendar may have been set since.
+    // Relative to the latest event, because the calendar time may have been set since.
     let Some(latest) = here().map(|block| block.last_seen_at).max() else { return 0.0 };
     let (mut inside, mut all) = (0_u64, 0_u64);
     for block in here().filter(|block| latest.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= lately)) {
@@ -65,8 +64,8 @@ pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately:
 }
 
 impl Walk {
-    /// Walk through a range, by the last use of each of its blocks at the GPU; `None` if they show
-    /// none.
+    /// Walk through a range, derived from the last use of its blocks at the GPU; `None` without
+    /// one.
     pub(crate) fn of(range: &Range, blocks: &[Block], gpu: GpuKey, wraps: bool) -> Option<Self> {
         let inside = |block: &&Block| is_within(block, range.begin, range.end);
         let came = |block: &&Block| block.gpu == Some(gpu) && block.resident.bytes > 0 && block.fault_entries > 0;
@@ -103,7 +102,7 @@ impl Walk {
         self.position
     }
 
-    /// Whether it restarts at the end.
+    /// Whether the walk restarts at its end.
     pub(crate) const fn wraps(&self) -> bool {
         self.wraps
     }
@@ -117,7 +116,7 @@ impl Walk {
         (block.max(self.begin), block.saturating_add(BLOCK_BYTES).min(self.end))
     }
 
-    /// Position after this many blocks.
+    /// Block that follows after `blocks` blocks.
     pub(crate) fn after(&self, block: u64, blocks: u64) -> Option<u64> {
         let (all, at) = (self.blocks(), self.index(block)?);
         let at = at.checked_add(blocks)?;
@@ -131,12 +130,12 @@ impl Walk {
         Some(self.at(at))
     }
 
-    /// Blocks left to the end.
+    /// Number of blocks to the end of the walk.
     pub(crate) fn to_end(&self, from: u64) -> Option<u64> {
         Some(self.blocks().saturating_sub(self.index(from)?))
     }
 
-    /// Distance between two blocks, in blocks.
+    /// Distance between two blocks in the order of the walk, in blocks.
     pub(crate) fn distance(&self, from: u64, to: u64) -> Option<u64> {
         let (from, to) = (self.index(from)?, self.index(to)?);
         if to >= from {
@@ -148,7 +147,8 @@ impl Walk {
         }
     }
 
-    /// Progress by the positions of faults; `None` if all are elsewhere.
+    /// Progress since the last interval, from the positions of faults; `None` if all faults are
+    /// elsewhere.
     pub(crate) fn look(&mut self, blocks: &[Block]) -> Option<Progress> {
         let mut faulted = Vec::new();
         for block in blocks.iter().filter(|block| is_within(block, self.begin, self.end)) {
@@ -166,7 +166,7 @@ impl Walk {
         let ahead = |address: u64| self.distance(self.position, address).filter(|blocks| *blocks <= self.blocks() / 2);
         let furthest =
             faulted.iter().filter_map(|(address, was_there)| Some((ahead(*address)?, *address, *was_there))).max();
-        // A kernel works on several blocks: one just behind the furthest may fault once more.
+        // A kernel works on several blocks, so one just behind the furthest may fault again.
         let near = |address: u64| self.distance(address, self.position).is_some_and(|blocks| blocks <= NEAR_BLOCKS);
         let strayed = faulted.iter().any(|(address, _)| !near(*address));
         match furthest {
@@ -223,13 +223,13 @@ mod tests {
             resident: Residency::exactly(resident_bytes),
             ..Block::new(at * BLOCK_BYTES, seconds(came))
         };
-        let share = |blocks: &[Block]| share_lately(&range, blocks, GPU, Duration::from_secs(8));
+        let share = |blocks: &[Block]| recent_share(&range, blocks, GPU, Duration::from_secs(8));
         let walked: Vec<Block> = (8..12).map(|at| block(at, 100, BLOCK_BYTES)).collect();
         assert!((share(&walked) - 1.0).abs() < 1e-9, "nothing else");
-        let beside = |came, bytes| [walked.clone(), (0..4).map(|at| block(at, came, bytes)).collect()].concat();
-        assert!((share(&beside(95, BLOCK_BYTES)) - 0.5).abs() < 1e-9, "before the walk's turn");
-        assert!((share(&beside(80, BLOCK_BYTES)) - 1.0).abs() < 1e-9, "long ago");
-        assert!((share(&beside(95, 0)) - 1.0).abs() < 1e-9, "pushed out, which is no use of it");
+        let with_others = |came, bytes| [walked.clone(), (0..4).map(|at| block(at, came, bytes)).collect()].concat();
+        assert!((share(&with_others(95, BLOCK_BYTES)) - 0.5).abs() < 1e-9, "before the walk's turn");
+        assert!((share(&with_others(80, BLOCK_BYTES)) - 1.0).abs() < 1e-9, "long ago");
+        assert!((share(&with_others(95, 0)) - 1.0).abs() < 1e-9, "evicted, which is no use");
         assert!(share(&[]).abs() < 1e-9);
     }
 }

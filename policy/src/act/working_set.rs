@@ -1,5 +1,5 @@
-//! Working set larger than the available memory: the blocks with the most returns are retained, as
-//! many as fit, and the rest passes through the remaining frames. Common part of `cycle` and
+//! Working set that exceeds the available memory. The blocks with the most returns are retained, as
+//! many as fit, and the rest streams through the remaining frames. Common part of `cycle` and
 //! `hot-cold`, which differ in their phases.
 
 use std::{
@@ -18,12 +18,12 @@ use super::{
     renewal_rate::{LOOK, RenewalRate},
 };
 
-/// Minimum ratio of returns of the blocks that fit to those of others for a hot set: `hot-cold`.
+/// Minimum [`Found::skew`] of a hot set, for `hot-cold`; below it, the use is even, for `cycle`.
 pub(crate) const EVEN_UP_TO: f64 = 1.5;
-/// Time without arrivals at the GPU after which nothing needs to be retained.
+/// Time without arrivals at the GPU after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
-/// One block in this many of the rest is not mapped remotely: its faults show that the program goes
-/// on.
+/// Blocks of the rest per control block, which is not mapped remotely. Its faults show the
+/// program's progress.
 const WITNESS_EACH: usize = 16;
 
 /// Treatment of the blocks that do not fit.
@@ -45,7 +45,7 @@ impl Rest {
     }
 }
 
-/// Blocks of a thrashing process, those with the most returns first.
+/// Blocks of a thrashing process, most returns first.
 #[derive(Debug)]
 pub(crate) struct Found<'a> {
     verdict: &'a Verdict,
@@ -55,18 +55,18 @@ pub(crate) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// `None` if the process does not thrash, or would fit: then others evict its memory.
+    /// Blocks of the process; `None` if it does not thrash, or would fit and is evicted by others.
     pub(crate) fn of(view: &View<'a>) -> Option<Self> {
         let verdict = view.verdict(VerdictKind::CapacityThrash)?;
         let mut blocks: Vec<&Block> = whole_blocks(view).filter(|block| block.bytes_htod > 0).collect();
-        // Of those with equal returns, the last to arrive stays longest.
+        // Among equal returns, the last arrival first: it stays longest.
         blocks.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
         let Pressure { held_bytes, arrived_bytes: all } = Pressure::of(view);
         if (blocks.len() as u64).saturating_mul(BLOCK_BYTES) <= held_bytes {
             return None;
         }
         let arrived = verdict.inputs.bytes_htod.saturating_add(verdict.inputs.populated_bytes);
-        // Arrivals of all processes in the window, if the share of others is assumed constant.
+        // Arrivals of all processes in the window. The share of others is assumed to be constant.
         let arrived = arrived.saturating_mul(all / arrived_bytes(view.process, view).max(1));
         let per_look_bytes =
             arrived / u64::try_from(verdict.window.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -75,25 +75,26 @@ impl<'a> Found<'a> {
         (fitting > 0).then_some(Self { verdict, blocks, fitting, per_look_bytes })
     }
 
-    /// Ratio of the share of returns of the fitting blocks to their share of the blocks: 1 if all
-    /// returned equally often.
+    /// Ratio of the fitting blocks' share of the returns to their share of the blocks: 1 if all
+    /// blocks returned equally often.
     pub(crate) fn skew(&self) -> f64 {
         self.came_back() / self.part()
     }
 
-    /// Share of the blocks that fits.
+    /// Share of the blocks that fit.
     fn part(&self) -> f64 {
         (self.fitting as f64 / self.blocks.len().max(1) as f64).min(1.0)
     }
 
-    /// Share of returns of the fitting blocks. It is unknown before they have returned twice: in
-    /// its second round, a walk has reached some of its blocks and not others.
+    /// Expected share of the fitting blocks in the returns. Until they have returned twice, it is
+    /// taken as their share of the blocks: in its second round, a walk has reached only some of
+    /// them.
     fn share(&self) -> f64 {
         let typical = self.blocks.get(self.fitting / 2).map_or(0, |block| block.refetched_bytes);
         if self.skew() < EVEN_UP_TO || typical < 2 * BLOCK_BYTES { self.part() } else { self.came_back() }
     }
 
-    /// Their share of all returns so far.
+    /// Share of the fitting blocks in all returns so far.
     fn came_back(&self) -> f64 {
         let came_back = |blocks: &[&Block]| blocks.iter().map(|block| block.refetched_bytes as f64).sum::<f64>();
         let all = came_back(&self.blocks);
@@ -103,7 +104,7 @@ impl<'a> Found<'a> {
     pub(crate) fn plan(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Plan, Box<dyn Running>) {
         let rest = Rest::wanted(view);
         let fitting = self.blocks.iter().take(self.fitting).map(|block| block.address);
-        let mut retained = RetainedSet::new(view, fitting, self.per_look_bytes, 0, Claim::BesideOthers);
+        let mut retained = RetainedSet::new(view, fitting, self.per_look_bytes, 0, Claim::ExceptOthers);
         let mut steps = retained.renew_all(view);
         if rest == Rest::Remote {
             steps.extend(remote(view, &self.blocks, &retained));
@@ -130,7 +131,7 @@ impl<'a> Found<'a> {
             ),
             steps,
             expected: Expected {
-                // Half of the set may be lost again before it has found its size.
+                // Half of the set may be evicted before it has found its size.
                 link_bytes_saved: Share { at_least: saved / 2.0, at_most },
                 faults_saved: Share { at_least: saved / 2.0, at_most: if rest == Rest::Remote { 1.0 } else { saved } },
             },
@@ -150,7 +151,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Steps that leave the remaining blocks on the host.
+/// Steps that map the rest remotely, on the host.
 fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Step> {
     let retained = retained.set();
     let mut rest: Vec<u64> =
@@ -170,23 +171,23 @@ fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Ste
 struct Protecting {
     retained: RetainedSet,
     rest: Rest,
-    /// Cumulative bytes that had arrived at the GPU at its begin.
+    /// Cumulative arrived bytes of the GPU at the start of the plan.
     begun_at: u64,
-    /// Whether as much has arrived since as the process may use.
+    /// Whether as many bytes have arrived since as were resident.
     has_settled: bool,
-    /// Time of the last arrival, and the cumulative bytes then.
+    /// Time of the last arrival, and the cumulative arrived bytes then.
     last: (SystemTime, u64),
-    /// Earlier arrivals of each block, and of all.
+    /// Arrivals of each block before the plan, and their sum.
     came: HashMap<u64, u64>,
     came_bytes: u64,
-    /// Cumulative bytes that had arrived for the process at the last interval.
+    /// Cumulative arrived bytes of the process at the last interval.
     mine_bytes: u64,
     passed_bytes: u64,
 }
 
 impl Protecting {
-    /// Arrivals are memory that is not retained: with them, the program has passed its share of the
-    /// retained memory.
+    /// Derives the program's progress from arrivals. Only memory that is not retained arrives; the
+    /// program has passed a proportional part of the retained memory as well.
     fn note_progress(&mut self, view: &View<'_>) {
         let held = self.retained.held().filter_map(|address| self.came.get(&address));
         let all = self.came_bytes;
@@ -228,12 +229,12 @@ impl Running for Protecting {
     }
 
     fn passed_bytes(&self) -> Option<u64> {
-        // Memory on the host does not arrive: there, the control blocks show the progress.
+        // Remotely mapped memory does not arrive; the control blocks show its progress.
         (self.rest != Rest::Remote).then_some(self.passed_bytes)
     }
 }
 
-/// Resident blocks, by number of returns, the highest first.
+/// Addresses of resident blocks, most returns first.
 fn candidates(view: &View<'_>) -> Vec<u64> {
     let mut held: Vec<&Block> = whole_blocks(view).filter(|block| is_held(block)).collect();
     held.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));

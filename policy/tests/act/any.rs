@@ -14,10 +14,10 @@ use crate::{
 /// Event in a world.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Passage of this many intervals.
+    /// This number of intervals passes.
     Pass(u8),
-    /// Results for this many orders. Withdrawals always succeed; others as given: 0 done, 1 failed
-    /// though done, 2 failed, 3 cancelled, 4 not mapped, 5 no host memory.
+    /// Number of orders that get an outcome, and its result. Withdrawals always succeed; others: 0
+    /// done, 1 failed though done, 2 failed, 3 cancelled, 4 not mapped, 5 no host memory.
     Complete(u8, u8),
     Add(u8, usize),
     Directive(usize, u8, usize),

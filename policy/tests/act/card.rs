@@ -31,13 +31,13 @@ const SLICE: Duration = Duration::from_millis(10);
 pub(crate) struct Card {
     pub(crate) now: SystemTime,
     frames: Frames,
-    /// Duration of a block's fetch.
+    /// Duration of the fetch of a block.
     pub(crate) fetch_takes: Duration,
-    /// Time between an interval and the execution of its orders, in which programs continue.
+    /// Delay of the execution of an interval's orders, while programs continue.
     pub(crate) orders_late: Duration,
-    /// Processor time of each interval, on this machine.
+    /// Processor time of each interval, measured on this machine.
     pub(crate) looks: Vec<Duration>,
-    /// Ordered steps.
+    /// Number of ordered steps.
     pub(crate) steps: usize,
     pub(crate) programs: Vec<Walker>,
     pairs: BTreeMap<(ProcessId, ProcessId), u64>,
@@ -97,7 +97,7 @@ impl Card {
         id
     }
 
-    /// Sets another directive for it.
+    /// Replaces the directive of a program.
     pub(crate) fn directive(&mut self, id: ProcessId, directive: Directive) {
         self.directives.insert(id, directive);
     }

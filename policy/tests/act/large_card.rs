@@ -1,7 +1,7 @@
-//! Loop on a GPU of a current size: 80 GB, of which a program uses half as much again, with a link
-//! of 25 GB/s. Simulated: the GPU evicts like the driver, and orders are executed at once. Prints
-//! the rest of the link bytes, and the processor time of an interval on this machine, beside that
-//! of a copy of the visited blocks.
+//! Simulation of the loop on a GPU with 80 GB and a link of 25 GB/s, and a program that uses 1.5
+//! times that memory. The GPU evicts like the driver, and orders are executed at once. Prints the
+//! remaining share of the link bytes, and the processor time of an interval on this machine,
+//! compared with that of a copy of the visited blocks.
 //!
 //! `cargo bench -p policy --bench large_card`
 

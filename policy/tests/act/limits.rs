@@ -15,7 +15,7 @@ fn moved(order: &Order) -> u64 {
     moves.map(Step::bytes).sum()
 }
 
-/// Maximum ordered in any stretch of time beyond the rate.
+/// Maximum excess of ordered bytes over the rate, in any span of time.
 fn excess(world: &World, per_second: u64) -> i128 {
     let orders: Vec<_> = world.orders.iter().map(|(at, order)| (*at, moved(order))).collect();
     let mut worst = i128::MIN;

@@ -13,7 +13,7 @@ fn walk(blocks: std::ops::Range<u64>, writes: bool) -> Round {
     blocks.map(|block| (block, writes)).collect()
 }
 
-/// Hot part at every step, beside a part of the cold memory.
+/// Accesses to the hot part and to a part of the cold memory at every step.
 fn hot_and_cold(hot: u64, cold: u64, steps: u64) -> Round {
     let each = cold / steps;
     let step = |at: u64| [walk(0..hot, true), walk(hot + at * each..hot + (at + 1) * each, false)].concat();
@@ -63,8 +63,8 @@ fn late_order_does_not_lose_the_whole_retained_set() {
         let mut card = Card::new(FRAMES);
         card.add(walk(0..93, true), PatternKind::Cyclic, (policy != "observe").then(|| directive(Mode::Act, policy)));
         for look in 0..1200 {
-            // One in forty arrives when nearly twice as much has arrived as is left to other
-            // memory.
+            // One order in forty is executed after nearly twice as many bytes have arrived as are
+            // left to other memory.
             card.orders_late = Duration::from_millis(if look % 40 == 39 { 90 } else { 0 });
             card.interval();
         }
@@ -141,8 +141,8 @@ fn sequential_walk_is_prefetched() {
 fn cyclic_walk_is_partly_retained_and_otherwise_prefetched() {
     let [replays, link_bytes] = left_by_stream(&walk(0..93, false), PatternKind::Cyclic);
     assert!(replays < 0.1, "{replays}");
-    // Of 62 frames 31 are between two tripwires, and a few are ahead of the walk then: some 20 of
-    // 93 stay.
+    // Of 62 frames, 31 are between two tripwires, and a few more ahead of the walk: some 20 of 93
+    // blocks stay.
     assert!(link_bytes < 0.8, "{link_bytes}");
 }
 
@@ -170,7 +170,7 @@ fn retained_set_is_bounded_by_the_renewal_rate() {
         let mut card = Card::new(3000);
         card.fetch_takes = Duration::from_millis(1);
         let mut wanted = directive(if bytes_per_second.is_some() { Mode::Act } else { Mode::Observe }, "cycle");
-        // A renewal is charged 64 KiB: 2,048 of them per second are for 1,000 arriving blocks.
+        // A renewal is charged 64 KiB, so 2,048 renewals per second for 1,000 arriving blocks.
         wanted.budget.bytes_per_second = bytes_per_second;
         card.add(walk(0..4500, false), PatternKind::Cyclic, Some(wanted));
         card.run(20);
@@ -205,7 +205,7 @@ fn phases_longer_than_a_window_are_judged_by_work() {
     let [(alone, _), (helped, _)] = both_on(760, "hot-cold", 20, |card, directive| {
         card.fetch_takes = Duration::from_millis(4);
         let process = card.add(hot_and_cold(380, 760, 4), PatternKind::Unknown, directive());
-        // The hot part alone takes 3.8 s, without arrivals if it is retained.
+        // The hot part alone takes 3.8 s, without arrivals while it is retained.
         card.program_mut(process).computes = Duration::from_millis(10);
         process
     });

@@ -1,4 +1,4 @@
-//! Plans that the helper of a program follows: their decisions, and when they are withdrawn.
+//! Plans that the helper of a program follows: decisions and withdrawals.
 
 use model::{
     Access, ActuatorKind, Budget, Cause, Directive, Expected, Following, FollowingState, IterationBegin, Mode,
@@ -12,31 +12,31 @@ use crate::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Intervals of an iteration.
+/// Intervals per iteration.
 const INTERVALS: u64 = 20;
 
-/// Faults of an iteration.
+/// Faults per iteration.
 const FAULTS: u64 = 2000;
 
-/// Training program with the helper in it, which copies so many bytes an iteration without a plan and
-/// with one, half of them in each direction, and has so many faults.
+/// Training program with a helper. It copies given numbers of bytes per iteration without and with
+/// a plan, half of them in each direction, and has a given number of faults with one.
 struct Training {
     world: World,
     id: ProcessId,
     without_bytes: u64,
     with_bytes: u64,
     with_faults: u64,
-    /// Bytes that the helper reports to have moved in each direction, over those that were copied.
+    /// Ratio of the bytes that the helper reports as moved to the copied bytes.
     excess: u64,
-    /// Moves of an iteration that expire, unless launches wait for them to be handed over.
+    /// Moves per iteration that expire, unless launches wait until moves are handed over.
     expiring: u64,
-    /// Bytes of an iteration with a plan whose launches wait.
+    /// Bytes per iteration with a plan whose launches wait.
     waiting_bytes: u64,
-    /// Whether the helper requests all of an iteration's moves in its first interval.
+    /// Whether the helper requests all moves of an iteration in its first interval.
     requests_at_once: bool,
     interval: u64,
     iteration: u64,
-    /// Plan that the helper has, and follows from the next iteration on.
+    /// Published plan, which the helper follows from the next iteration on.
     published: Option<Publication>,
     followed: Option<Publication>,
     commands: Vec<PlanCommand>,
@@ -140,16 +140,16 @@ impl Training {
         self.look();
     }
 
-    /// Whether launches wait, of each table that was published.
+    /// Whether launches wait, for each published table.
     fn waits(&self) -> Vec<bool> {
         self.commands.iter().filter_map(|command| Some(command.publish?.launches_wait)).collect()
     }
 
-    fn says_that_launches_wait(&self) -> bool {
+    fn reports_waiting_launches(&self) -> bool {
         self.world.decision().plan.as_ref().unwrap().launches_wait
     }
 
-    /// Version of the table that is published.
+    /// Version of the published table.
     fn version(&self) -> Option<u64> {
         self.published.map(|published| published.version)
     }
@@ -159,7 +159,7 @@ impl Training {
         self.world.run(0.1);
         for command in self.world.acting.take_plan_commands() {
             self.published = command.publish;
-            // A withdrawal holds from the next launch on.
+            // A withdrawal takes effect at the next launch.
             self.followed = self.followed.filter(|_| command.publish.is_some());
             self.commands.push(command);
         }
@@ -185,7 +185,7 @@ impl Training {
         &self.world.decision().stage
     }
 
-    /// Training with a plan that the policy `pump` makes.
+    /// Training with a plan of the policy `pump`.
     fn of_pump(with_bytes: u64, with_faults: u64) -> Self {
         let mut training = Self::new(directive(Mode::Act, "pump"), 84 * MIB, with_bytes);
         training.with_faults = with_faults;
@@ -252,7 +252,7 @@ fn plan_of_pump_with_more_bytes_over_the_link_is_rolled_back_in_its_first_block(
 }
 
 #[test]
-fn plan_of_pump_with_as_many_faults_is_rolled_back_at_the_end_of_its_trial() {
+fn plan_of_pump_without_fewer_faults_is_rolled_back_at_the_end_of_its_trial() {
     let mut training = Training::of_pump(52 * MIB, FAULTS);
     training.run_until("rolled_back");
     assert_eq!(training.world.decision().plan.as_ref().unwrap().blocks, 8);
@@ -292,17 +292,17 @@ fn blocks_without_the_plan_have_it_withdrawn() {
     assert_eq!(published, [true, false, true, false, true]);
 }
 
-/// Training with a plan of which so many moves of an iteration expire.
+/// Training with a plan of which `moves` moves per iteration expire.
 fn expiring(moves: u64, with_bytes: u64, waiting_bytes: u64) -> Training {
     let training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, with_bytes);
     Training { expiring: moves, waiting_bytes, ..training }
 }
 
 #[test]
-fn launches_wait_for_moves_to_be_handed_over_where_too_many_of_them_expire() {
+fn launches_wait_for_moves_if_too_many_expire() {
     let mut training = expiring(4, 60 * MIB, 52 * MIB);
     training.run_until("confirmed");
-    // The first block with the plan shows it. Then all blocks are measured anew.
+    // The first block with the plan shows the expired moves. Then the trial restarts.
     assert_eq!(training.waits(), [false, true, true, true]);
     let decision = training.world.decision();
     let evidence = decision.plan.as_ref().unwrap();
@@ -318,28 +318,28 @@ fn launches_wait_for_moves_to_be_handed_over_where_too_many_of_them_expire() {
 }
 
 #[test]
-fn launches_wait_where_a_trial_would_fail_as_moves_expire() {
+fn launches_wait_if_expired_moves_would_fail_the_trial() {
     let mut training = expiring(13, 160 * MIB, 52 * MIB);
     training.run_until("confirmed");
-    assert!(training.says_that_launches_wait());
+    assert!(training.reports_waiting_launches());
     assert_eq!(training.world.acting.decisions().count(), 1, "there is no rollback before");
 }
 
 #[test]
-fn launches_wait_for_nobody_where_few_moves_expire() {
+fn launches_do_not_wait_if_few_moves_expire() {
     let mut training = expiring(1, 53 * MIB, 52 * MIB);
     training.run_until("confirmed");
-    assert!(!training.says_that_launches_wait() && !training.waits().contains(&true));
+    assert!(!training.reports_waiting_launches() && !training.waits().contains(&true));
 }
 
 #[test]
-fn launches_wait_no_more_after_a_trial_in_which_that_failed() {
+fn launches_do_not_wait_after_a_failed_trial_with_waits() {
     let mut training = expiring(4, 60 * MIB, 160 * MIB);
     training.run_until("rolled_back");
-    assert!(training.says_that_launches_wait());
+    assert!(training.reports_waiting_launches());
     training.commands.clear();
     training.run_until("confirmed");
-    assert!(!training.says_that_launches_wait() && !training.waits().contains(&true));
+    assert!(!training.reports_waiting_launches() && !training.waits().contains(&true));
 }
 
 #[test]
@@ -347,11 +347,11 @@ fn launches_do_not_wait_for_moves_from_outside() {
     let mut training = expiring(4, 60 * MIB, 52 * MIB);
     training.following().actuator = Some(ActuatorKind::Ioctl);
     training.run_until("confirmed");
-    assert!(!training.says_that_launches_wait());
+    assert!(!training.reports_waiting_launches());
 }
 
 #[test]
-fn harmful_plan_is_rolled_back_in_its_first_block_and_rests() {
+fn harmful_plan_is_rolled_back_in_its_first_block_and_cools_down() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 160 * MIB);
     training.run_until("rolled_back");
     assert_eq!(training.published, None);
@@ -438,7 +438,7 @@ fn tables_of_probes_are_followed_one_by_one_and_withdrawn_before_the_trial() {
         (FollowingState::Probing(probed(Some(1))), Some(1)),
         (FollowingState::Probing(probed(None)), None),
         (FollowingState::Probing(probed(Some(2))), Some(2)),
-        // Its first block is one without the plan.
+        // The first block of the trial is without the plan.
         (FollowingState::Planned(planned(3)), None),
     ] {
         training.following().state = state;
@@ -494,7 +494,7 @@ fn process_that_claims_moves_of_no_table_uses_up_its_own_bytes_alone() {
     for (of_other, publish) in [(act(), Some(1)), (act(), None), (directive(Mode::Shadow, "auto-plan"), Some(1))] {
         let mut training = Training::new(act(), 84 * MIB, 52 * MIB);
         let other = training.world.add(Program::Idle, 8, Some(of_other));
-        // It is charged first.
+        // The process is charged first.
         training.world.processes.reverse();
         let state = FollowingState::Probing(probed(publish));
         let following = Following { state, ..training.following().clone() };
@@ -524,7 +524,7 @@ fn plan_that_the_helper_refuses_is_ended_with_its_reason() {
 }
 
 #[test]
-fn decision_names_who_has_moved() {
+fn decision_names_the_actuator() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
     training.following().actuator = Some(ActuatorKind::Ioctl);
     training.run_until("trial");
@@ -556,7 +556,7 @@ fn plan_that_needs_a_higher_rate_than_it_may_have_is_denied() {
 }
 
 #[test]
-fn process_that_claims_to_have_moved_much_spends_no_more_than_was_copied() {
+fn reported_moves_are_charged_up_to_the_copied_bytes() {
     let mut training = Training::confirmed();
     training.following().report.counters.to_gpu_bytes = u64::MAX / 2;
     training.run(5);
@@ -564,13 +564,13 @@ fn process_that_claims_to_have_moved_much_spends_no_more_than_was_copied() {
 }
 
 #[test]
-fn copies_in_later_intervals_of_an_iteration_are_those_of_its_requests() {
+fn copies_in_later_intervals_of_an_iteration_count_for_its_requests() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
     training.requests_at_once = true;
     training.run_until("confirmed");
     let requested = training.following().report.counters;
     let moved = training.world.decision().plan.as_ref().unwrap().counters;
-    // All but a part of the iteration in progress.
+    // All but a part of the current iteration.
     assert!(moved.to_gpu_bytes <= requested.to_gpu_bytes, "{moved:?} {requested:?}");
     assert!(requested.to_gpu_bytes - moved.to_gpu_bytes <= 26 * MIB, "{moved:?} {requested:?}");
     assert!(moved.to_gpu_bytes > 10 * 26 * MIB, "{moved:?}");
@@ -600,7 +600,7 @@ fn moves_from_outside_are_charged_though_they_are_counted_an_iteration_later() {
     let act = Directive { budget, ..directive(Mode::Act, "auto-plan") };
     let mut training = Training::new(act, 84 * MIB, 52 * MIB);
     training.following().actuator = Some(ActuatorKind::Ioctl);
-    // Far more than was copied since the iteration began.
+    // Far more than the bytes copied since the start of the iteration.
     training.excess = 50;
     training.run_until("rolled_back");
     assert_eq!(training.stage().reason(), Some("the budget of 314572800 bytes is used up"));

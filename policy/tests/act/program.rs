@@ -1,5 +1,5 @@
-//! Programs under orders, as with the driver: migrated memory has to be fetched again, and advised
-//! memory is accessed remotely.
+//! Simulated programs under orders, as with the driver: migrated memory has to be fetched again,
+//! and advised memory is accessed remotely.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +42,7 @@ pub(crate) struct Simulated {
     reuse: Reuse,
     blocks: Vec<Block>,
     advice: BTreeMap<u64, BTreeSet<Advice>>,
-    /// Duration of a round beside faults and copies.
+    /// Duration of a round without faults and copies.
     pub(crate) round: Duration,
     /// Remotely accessed bytes of a block per round.
     pub(crate) accessed_bytes: u64,
@@ -74,14 +74,14 @@ impl Simulated {
         self.advice.values().filter(|advice| !advice.is_empty()).count()
     }
 
-    /// Advice calls about it so far, by anybody.
+    /// Advice calls about the process so far, by any program.
     pub(crate) fn advice_calls(&self) -> u64 {
         let host = &self.host;
         let both = [&host.tool_calls, &host.api_calls];
         both.map(|calls| calls.total() - calls[ApiCall::Prefetch] - calls[ApiCall::Discard]).iter().sum()
     }
 
-    /// Runs an interval, with as many rounds as fit.
+    /// Runs the rounds of an interval.
     pub(crate) fn go_on(&mut self, remote: &mut LinkBytes) {
         if self.program == Program::Idle || self.ended.is_some() {
             return;
@@ -103,7 +103,7 @@ impl Simulated {
                 .is_some_and(|advice| advice.contains(&Advice::PreferredLocation(Place::Host)));
             let in_turn = matches!(self.program, Program::InTurn | Program::AtomicsInTurn);
             if in_turn && block.resident.bytes > 0 {
-                // The CPU takes it.
+                // The block migrates to the CPU.
                 self.host.cpu_write_faults += FAULTS_PER_BLOCK;
                 self.counters.bytes_dtoh[Cause::Fault] += BLOCK_BYTES;
                 self.reuse.bounces += 1;
@@ -152,7 +152,7 @@ impl Simulated {
         };
         calls[call] += 1;
         if step.action == Action::Withdraw(Advice::PreferredLocation(Place::Host)) {
-            // A preferred location at the GPU for a moment, which removes its remote mappings.
+            // Removes the remote mappings by a temporary preferred location at the GPU.
             calls[ApiCall::SetPreferredLocation] += 1;
         }
         let inside = |block: &&mut Block| step.begin <= block.address && block.address < step.end;

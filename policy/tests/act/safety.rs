@@ -13,8 +13,8 @@ use crate::{
     world::{GPU, World, directive},
 };
 
-/// Makes the advice in force unknown.
-type Spoil = dyn Fn(&mut World, ProcessId);
+/// Event after which the advice in force is unknown.
+type Disturbance = dyn Fn(&mut World, ProcessId);
 
 fn confirmed() -> (World, ProcessId) {
     let mut world = World::new();
@@ -119,7 +119,7 @@ fn advice_requires_complete_observation_of_earlier_advice() {
         world.probes =
             vec![ProbeStatus { name, hits: 0, run_time: None, missing: Some("no such function".to_owned()) }];
     };
-    let cases: [(&str, &Spoil, bool); 5] = [
+    let cases: [(&str, &Disturbance, bool); 5] = [
         ("the process used the driver before", &older, false),
         ("the application advises", &by_application, true),
         ("another program advised", &by_a_tool, true),
@@ -218,7 +218,7 @@ fn failed_withdrawal_is_retried_and_reported_and_prevents_new_advice() {
     world.directives.insert(id, directive(Mode::Act, "ping-pong"));
     world.run(20.0);
     assert!(world.decision().stage.reason().unwrap().contains("could not be withdrawn"), "{:#?}", world.decision());
-    // The temporary failure is over: no advice stays in force for good.
+    // After the temporary failure, the advice is withdrawn in the end.
     world.answers = None;
     world.directives.remove(&id);
     world.run(60.0);
@@ -269,7 +269,7 @@ fn calls_of_the_helper_are_not_taken_for_advice_of_the_application() {
     assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
     assert_eq!(world.decision().actuator, Some(ActuatorKind::Helper));
     is_advised_again_after_a_withdrawal(&mut world, id);
-    // One of its own is one too many.
+    // One further call is the application's own.
     world.process(id).host.api_calls[ApiCall::SetAccessedBy] += 1;
     world.run(1.0);
     assert_eq!(world.advised_blocks(), 0);
@@ -281,7 +281,7 @@ fn advice_of_the_application_is_seen_while_an_order_is_in_progress() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     while world.interval().is_empty() {}
-    // Nothing comes from the helper, which was never asked.
+    // The helper has had no order, so it makes no calls.
     world.process(id).host.api_calls[ApiCall::SetAccessedBy] += 1;
     world.interval();
     assert!(world.decision().stage.reason().unwrap().contains("advises the driver itself"), "{:#?}", world.decision());
@@ -306,7 +306,7 @@ fn order_that_the_actuator_denies_is_tried_again_soon() {
         }
         assert!(world.now.duration_since(began).unwrap() < Duration::from_secs(30));
     };
-    // A call of the helper in progress, without its outcome.
+    // A call of the helper whose outcome is pending.
     world.process(id).host.api_calls[ApiCall::SetAccessedBy] += 1;
     world.interval();
     assert_eq!(world.decision().stage, Stage::Trial, "{:#?}", world.decision());

@@ -35,7 +35,7 @@ fn shadow_mode_reports_the_plan_and_its_bounds_without_orders() {
 
 #[test]
 fn verification_window_begins_at_the_first_outcome() {
-    // It starts half a window after the plan at the latest: these are earlier.
+    // The window starts at most half a window after the plan; these outcomes are earlier.
     let judged = [0.0, 0.3].map(|late| {
         let mut world = World::new();
         world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
@@ -65,7 +65,7 @@ fn helpful_plan_is_confirmed_and_reported_with_before_and_after() {
     });
     let decision = world.decision().clone();
     let (before, after) = (decision.before, decision.after.unwrap());
-    // It completes nine times as many rounds in that time.
+    // The program completes nine times as many rounds in that time.
     assert!(after.inputs.fault_entries * 3 < before.inputs.fault_entries, "{decision:#?}");
     assert!(after.replays * 3 < before.replays);
     let rounds = world.process(id).rounds;
@@ -87,7 +87,8 @@ fn helpful_plan_is_confirmed_and_reported_with_before_and_after() {
 fn speedup_is_not_taken_for_a_higher_cost() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    // Nearly all migrated memory is accessed too, and the program is ten times as fast.
+    // Nearly all migrated memory is accessed remotely as well, and the program is ten times as
+    // fast.
     world.process(id).accessed_bytes = 3 << 20;
     world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
@@ -123,7 +124,7 @@ fn costly_plan_is_rolled_back_and_not_retried_until_something_changes() {
 }
 
 #[test]
-fn policy_that_failed_beside_another_plan_is_retried_without_it() {
+fn policy_that_failed_during_another_plan_is_retried_without_it() {
     let mut world = World::new();
     let other = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run_until("a confirmed decision", |world| {
@@ -165,7 +166,7 @@ fn trial_of_a_paused_program_is_rolled_back_after_four_windows() {
     assert_eq!(world.decision().stage, Stage::Trial);
     world.run(4.0);
     assert!(world.decision().stage.reason().unwrap().contains("too little"), "{:#?}", world.decision());
-    // It resumes after some time.
+    // The program resumes later.
     world.process(id).program = Program::InTurn;
     world.run(60.0);
     assert_eq!(world.decision().stage, Stage::Confirmed);

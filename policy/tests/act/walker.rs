@@ -1,4 +1,4 @@
-//! Program on a GPU that evicts by age of arrival: its sequence of block accesses, and its counts.
+//! Simulated program on a GPU that evicts by age of arrival: its block accesses and counts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use crate::world::KEY;
 pub(crate) const FAULTS: u64 = 512;
 pub(crate) const REPLAYS: u64 = 2;
 pub(crate) const FETCH: Duration = Duration::from_millis(10);
-/// Maximum of ranges in a snapshot.
+/// Maximum ranges in a snapshot.
 const SHOWN_MAX: usize = 64;
 /// Duration of an access to a resident block.
 pub(crate) const HIT: Duration = Duration::from_micros(200);
@@ -33,7 +33,7 @@ pub(crate) struct Walker {
     pub(crate) computes: Duration,
     /// Rounds after which it is idle.
     pub(crate) rounds_max: u64,
-    /// Time that it still has to use.
+    /// Remaining time of the last access and computation.
     pub(crate) owed: Duration,
     pub(crate) pattern: PatternKind,
     pub(crate) counters: Counters,
@@ -91,7 +91,7 @@ impl Walker {
         Memory { blocks: self.blocks.values().cloned().collect(), ranges: self.ranges().collect() }
     }
 
-    /// Range per allocation. If it has all blocks, it has the program's counts.
+    /// One range per allocation. A range with all blocks has the counts of the program.
     fn ranges(&self) -> impl Iterator<Item = Range> {
         let blocks: Vec<&Block> = self.blocks.values().collect();
         let each = self.allocation_blocks.min(blocks.len()).max(1);

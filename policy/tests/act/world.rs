@@ -25,7 +25,7 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct World {
     /// Calendar time, which may be set.
     pub(crate) now: SystemTime,
-    /// Life time.
+    /// Monotonic time since the start.
     pub(crate) elapsed: Duration,
     pub(crate) since: SystemTime,
     pub(crate) processes: Vec<Simulated>,
@@ -37,9 +37,9 @@ pub(crate) struct World {
     pub(crate) gpu_name: Option<String>,
     /// Actuator of all orders.
     pub(crate) actuator: ActuatorKind,
-    /// Results of the driver without execution.
+    /// Result of all calls, which are then not executed.
     pub(crate) answers: Option<CallResult>,
-    /// Programs that are currently invisible.
+    /// Programs that snapshots omit.
     pub(crate) hidden: BTreeSet<ProcessId>,
     pub(crate) is_counting: bool,
     pub(crate) probes: Vec<ProbeStatus>,
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// Adds a program with this many blocks and this directive.
+    /// Adds a program with a number of blocks and a directive.
     pub(crate) fn add(&mut self, program: Program, blocks: u64, directive: Option<Directive>) -> ProcessId {
         let pid = 100 + u32::try_from(self.processes.len()).unwrap();
         let id = ProcessId { pid, start_ticks: 7 };
@@ -115,7 +115,7 @@ impl World {
         self.processes.iter_mut().find(|process| process.id == id).unwrap()
     }
 
-    /// Runs for this many seconds, with orders executed at once.
+    /// Runs for a time, with orders executed at once.
     pub(crate) fn run(&mut self, seconds: f64) {
         let end = self.now + Duration::from_secs_f64(seconds);
         while self.now < end {
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// Advice calls about a program so far, by anybody.
+    /// Advice calls about a program so far, by any program.
     pub(crate) fn advice_calls(&self, id: ProcessId) -> u64 {
         self.processes.iter().find(|process| process.id == id).map_or(0, Simulated::advice_calls)
     }

@@ -92,7 +92,7 @@ impl Actuation {
 
     /// Logs once that no advice of a former run is in force any more.
     pub(super) fn log_withdrawn(&mut self) {
-        if self.has_leftovers && !self.acting.is_taking_back() {
+        if self.has_leftovers && !self.acting.is_withdrawing() {
             self.has_leftovers = false;
             tracing::info!("advice of the former run is withdrawn");
         }

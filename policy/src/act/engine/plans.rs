@@ -1,4 +1,4 @@
-//! Plans of moves at launches, beside the orders of the other policies.
+//! Plans: moves at launches, in addition to the orders of live policies.
 
 use std::collections::BTreeSet;
 
@@ -15,17 +15,17 @@ use super::{
 };
 
 impl Acting {
-    /// Commands to helpers since the last call, in this order.
+    /// Takes the commands to helpers since the last call, in order.
     pub fn take_plan_commands(&mut self) -> Vec<PlanCommand> {
         std::mem::take(&mut self.commands)
     }
 
-    /// Whether figures of decisions have changed since the last call, beside those in events.
+    /// Whether figures of decisions have changed since the last call, apart from those in events.
     pub const fn take_figures_changed(&mut self) -> bool {
         std::mem::replace(&mut self.have_figures_changed, false)
     }
 
-    /// Goes on with the plan of a process, if its calls are followed for this GPU.
+    /// Advances the plan of a process whose calls are followed for this GPU.
     pub(super) fn follow(&mut self, sight: &Sight<'_>, is_withdrawing: bool) {
         if of_plans(&sight.directive.policy).is_none() {
             return;
@@ -37,8 +37,8 @@ impl Acting {
         self.take_plan(turn);
     }
 
-    /// Withdraws the plans of processes that have exited, that are not followed, or whose directive
-    /// names no plan.
+    /// Withdraws the plans of processes that have exited, are not followed, or have no plan policy
+    /// in their directive.
     pub(super) fn drop_unseen_plans(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Directive)]) {
         let followed = seen.iter().filter(|(process, gpu, directive)| {
             let following = scene.following.get(&process.id);

@@ -8,17 +8,17 @@ use super::{
 };
 
 impl Acting {
-    /// Restrictions of processes with a directive beyond observe, apart from the directive's own
-    /// mode. To be called after [`Self::observe`] of the same scene. As expensive as an interval:
-    /// not to be called in each.
+    /// Restrictions of the processes in a mode other than observe, apart from the mode itself.
+    /// Called after [`Self::observe`] of the same scene. Costs as much as an interval, so it is not
+    /// called in each.
     #[must_use]
     pub fn restrictions(&self, scene: &Scene<'_>) -> Vec<Restriction> {
         let mut all = nowhere(scene);
         for (process, gpu, directive) in seen(scene) {
             let Some(track) = self.tracks.get(&(process.id, gpu)) else { continue };
-            let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
-            let rests = self.rollbacks.concerns(process.id, gpu);
-            let mut restrictions = track.restrictions(&sight, &self.guard, &self.limits, rests);
+            let sight = Sight::of(scene, process, gpu, directive, self.others_acted_on(process.id, gpu));
+            let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
+            let mut restrictions = track.restrictions(&sight, &self.guard, &self.limits, is_withdrawing);
             restrictions.extend(self.plan_restrictions(&sight));
             all.extend(restrictions.into_iter().map(|(scope, reason)| Restriction {
                 process: process.id,
@@ -31,7 +31,7 @@ impl Acting {
     }
 }
 
-/// Processes of the scene that are not [`seen`] at any GPU.
+/// Restrictions of processes that are not [`seen`] at any GPU.
 fn nowhere(scene: &Scene<'_>) -> Vec<Restriction> {
     let reason = |process: &Process| {
         if !is_counting(scene) {

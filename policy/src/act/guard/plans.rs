@@ -1,18 +1,17 @@
-//! What the guard permits of a plan that the helper follows: by the same rules and accounts as moves
-//! by order.
+//! Admission and charging of plans, by the same rules and accounts as ordered migrations.
 
 use model::{Action, Place, PlannedIteration, ProbedIteration};
 
 use super::{Guard, headroom, not_permitted, too_little_host, used_up};
 use crate::act::{limits::Limits, room::room_bytes, scene::Sight};
 
-/// What is moved in an iteration, by a plan or by the table of a probe.
+/// Moves of an iteration, by a plan or by a probe's table.
 pub(crate) struct Moved {
     to_gpu_bytes: u64,
     to_host_bytes: u64,
-    /// Bytes of the memory that moves.
+    /// Bytes of the memory that moves, each counted once.
     range_bytes: u64,
-    /// Most bytes on the GPU that are relied on.
+    /// Peak of the bytes that are expected on the GPU.
     peak_bytes: u64,
     duration_ns: u64,
 }
@@ -27,13 +26,13 @@ impl From<&PlannedIteration> for Moved {
 impl From<&ProbedIteration> for Moved {
     fn from(probed: &ProbedIteration) -> Self {
         let ProbedIteration { to_gpu_bytes, to_host_bytes, duration_ns, .. } = *probed;
-        // The driver evicts for what comes back, as it does without it.
+        // The driver evicts for memory that returns, as it does without a probe.
         Self { to_gpu_bytes, to_host_bytes, range_bytes: to_host_bytes, peak_bytes: 0, duration_ns }
     }
 }
 
 impl Guard {
-    /// Whether a plan, or the table of a probe, may be followed now.
+    /// Checks whether a plan or a probe's table may be published now.
     ///
     /// # Errors
     /// If not: the reason.
@@ -51,7 +50,7 @@ impl Guard {
         let moves = self.moves(sight);
         let places = [(Place::Gpu(sight.gpu), planned.to_gpu_bytes), (Place::Host, planned.to_host_bytes)];
         for action in places.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(place, _)| Action::Migrate(place)) {
-            let denied = not_permitted(policy, action).or_else(|| self.forbids(action, moves, sight));
+            let denied = not_permitted(policy, action).or_else(|| self.denial(action, moves, sight));
             denied.map_or(Ok(()), Err)?;
         }
         self.affords(&planned, sight, limits)?;
@@ -66,14 +65,14 @@ impl Guard {
             return Err(too_little_host(0));
         }
         let left = self.host_left(sight, limits);
-        // What moves more than once takes its memory once.
+        // Memory that moves more than once needs host memory once.
         if left < planned.to_host_bytes.min(planned.range_bytes) {
             return Err(too_little_host(left));
         }
         Ok(())
     }
 
-    /// Whether the budgets suffice for the moves of an iteration.
+    /// Checks whether the budgets suffice for the moves of an iteration.
     fn affords(&self, planned: &Moved, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
         let budget = sight.directive.budget;
         let moved = planned.to_gpu_bytes.saturating_add(planned.to_host_bytes);
@@ -91,10 +90,10 @@ impl Guard {
         }
     }
 
-    /// Charges what the helper has moved since the last interval.
+    /// Charges the bytes that the helper has moved since the last interval.
     ///
     /// # Errors
-    /// If that is more than the budgets had: the one that is exceeded.
+    /// If a budget is exceeded: its description.
     pub(crate) fn charge_plan(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
         let (left, why) = self.budget_left(sight, limits);
         self.spend(bytes, sight, limits);

@@ -1,4 +1,4 @@
-//! Cumulative counts of a process, and what was moved of them in an iteration.
+//! Cumulative counts of a process, and its moves per iteration.
 
 use model::{ActuatorKind, Following, IterationBegin, PlanCounters, verdict::Inputs};
 
@@ -15,14 +15,14 @@ pub(super) struct Counts {
     reported: PlanCounters,
 }
 
-/// Iteration in progress. What is requested in it is copied before its end, and not in the same
-/// interval.
+/// Progress of the current iteration. Moves requested in an iteration are copied before its end,
+/// but not always in the same interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     iteration: Option<u64>,
     /// Counts at its begin.
     begin: Counts,
-    /// What was moved since then.
+    /// Moves since then.
     moved: PlanCounters,
 }
 
@@ -37,9 +37,9 @@ impl Counts {
         Reading { iteration, link_bytes: bytes_htod.saturating_add(bytes_dtoh), faults: fault_entries }
     }
 
-    /// What was counted since the begin of an iteration. A helper counts the bytes that it has
-    /// requested, of which those that the driver has copied were moved, whatever the process says. uvmd's
-    /// own calls are counted when they have ended, which may be in a later iteration.
+    /// Moves since an earlier moment. A helper reports the bytes that it has requested; they are
+    /// limited to the bytes that the driver has copied, because a process may report anything.
+    /// uvmd's own calls are counted at their end, which may be in a later iteration.
     pub(super) fn moved_since(&self, earlier: &Self) -> PlanCounters {
         let reported = self.reported.since(earlier.reported);
         if self.actuator == Some(ActuatorKind::Ioctl) {
@@ -60,7 +60,7 @@ impl Progress {
         Self { iteration: None, begin, moved: PlanCounters::default() }
     }
 
-    /// What was moved since the last interval.
+    /// Moves since the last interval.
     pub(super) fn advance(&mut self, counts: &Counts, iteration: Option<u64>) -> PlanCounters {
         let moved = counts.moved_since(&self.begin);
         let increase = moved.since(self.moved);

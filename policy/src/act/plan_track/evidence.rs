@@ -1,4 +1,4 @@
-//! What is written of a plan in its decision.
+//! Evidence of a plan in its decision.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use model::{
 
 use crate::act::{arms::mib, scene::Sight};
 
-/// Decision about a plan, before anything was measured.
+/// Decision about a plan, before any measurement.
 pub(super) fn decision(
     id: DecisionId,
     PlanPolicy { name: policy, promise }: PlanPolicy,
@@ -68,7 +68,7 @@ pub(super) fn decision(
     }
 }
 
-/// Median iteration of an arm, once there is one.
+/// Median iteration of an arm; `None` before its first sample.
 pub(super) fn measured(arm: &ArmFigures) -> Option<Measured> {
     let ArmFigures { iterations: _, link_bytes, faults, duration_ns } = *arm;
     let inputs = Inputs { fault_entries: faults?, ..Inputs::default() };
@@ -76,11 +76,11 @@ pub(super) fn measured(arm: &ArmFigures) -> Option<Measured> {
     Some(Measured { window, inputs, own_link_bytes: link_bytes?, ..Measured::default() })
 }
 
-/// Lower bound of the share that a plan saves of what the driver alone has none of: there is no ratio.
+/// Lower bound of the saved share if the driver alone has a count of 0, where a ratio is undefined.
 const SAVED_OF_NOTHING: f64 = -1.0;
 
-/// What a plan is expected to save by the model of the driver, at most: bytes over the link only if it
-/// promises these.
+/// Expected savings of a plan by the model of the driver: upper bounds. Bytes over the link count
+/// as saved only if the plan promises them.
 fn expected(promise: Promise, planned: &PlannedIteration) -> Expected {
     let saved = |planned: u64, driver: u64| match (planned, driver) {
         (0, 0) => 0.0,
@@ -98,7 +98,7 @@ fn expected(promise: Promise, planned: &PlannedIteration) -> Expected {
     }
 }
 
-/// What a plan comes to, in words.
+/// Description of a plan's expected effect.
 fn outlook(promise: Promise, planned: &PlannedIteration) -> String {
     match promise {
         Promise::LinkBytes => {

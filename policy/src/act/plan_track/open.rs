@@ -1,4 +1,4 @@
-//! Plan in force, or shown in shadow: its trial, and whether it may stay.
+//! Open plan, in force or in shadow: its trial, and the conditions under which it stays.
 
 use std::time::SystemTime;
 
@@ -12,29 +12,29 @@ use super::{
     evidence::measured,
 };
 use crate::act::{
-    arms::{Look, Trial},
+    arms::{Assessment, Trial},
     guard::Guard,
     limits::Limits,
     scene::Sight,
 };
 
-/// Blocks with a confirmed plan of which each last one is an event, with its figures.
+/// Blocks per event with the figures of a confirmed plan.
 const CONFIRMED_BLOCKS_PER_EVENT: u64 = 64;
 
-/// Plans of which more than 1 / this of the moves expire have launches wait.
+/// Maximum share of expired moves before launches have to wait: 1 / this.
 const EXPIRED_PART_MAX: u64 = 16;
-/// Iterations of which expired moves are counted for that, unless the trial fails before.
+/// Minimum iterations for that share, unless the trial fails before.
 const EXPIRY_ITERATIONS_MIN: u64 = 4;
 
 /// Cool-down of a policy after the end of its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CooldownKind {
     None,
-    /// A short one, in any case.
+    /// A short one, whatever the history.
     Pause,
-    /// Longer each time.
+    /// Twice as long each time.
     Later,
-    /// After harm or no benefit.
+    /// After harm, or without a benefit.
     Failed,
 }
 
@@ -46,20 +46,20 @@ pub(super) struct Open {
     version: u64,
     /// `None` in shadow.
     pub(super) trial: Option<Trial>,
-    /// Whether launches wait until moves are handed over...
+    /// Whether launches wait until moves are handed over.
     pub(super) launches_wait: bool,
-    /// ...and whether they may be made to.
+    /// Whether launches may be made to wait.
     may_wait: bool,
-    /// The iteration in progress.
+    /// Progress of the current iteration.
     progress: Progress,
-    /// What was done since the decision.
+    /// Moves since the decision.
     moved: PlanCounters,
-    /// Whether the last interval has changed the figures of the decision.
+    /// Whether the last interval changed the figures of the decision.
     pub(super) has_changed: bool,
 }
 
 impl Open {
-    /// Plan that is tried, or shown alone without a trial.
+    /// Open plan, in shadow without a trial.
     pub(super) fn new(
         decision: Decision,
         directive: Directive,
@@ -81,27 +81,28 @@ impl Open {
         }
     }
 
-    /// Table that is to be carried out now, if any.
+    /// Table to be published now, if any.
     pub(super) fn wanted(&self) -> Option<Publication> {
         let Self { version, launches_wait, .. } = *self;
         let trial = self.trial.as_ref().filter(|trial| trial.wants_plan());
         trial.map(|_| Publication { version, launches_wait })
     }
 
-    /// Whether launches are to wait for moves to be handed over, as too many of those expired in so many
-    /// iterations at least.
-    fn is_to_wait(&self, planned: &PlannedIteration, actuator: Option<ActuatorKind>, iterations_min: u64) -> bool {
+    /// Whether launches have to wait until moves are handed over, because too many moves expired in
+    /// at least `iterations_min` iterations.
+    fn must_wait(&self, planned: &PlannedIteration, actuator: Option<ActuatorKind>, iterations_min: u64) -> bool {
         let PlanCounters { iterations, expired, .. } = self.moved;
         let may_wait = self.may_wait && !self.launches_wait && actuator == Some(ActuatorKind::Helper);
         let moves = iterations.max(1).saturating_mul(planned.moves);
         may_wait && iterations >= iterations_min && expired.saturating_mul(EXPIRED_PART_MAX) > moves
     }
 
-    /// Begins the trial anew, with launches that wait for moves to be handed over.
-    fn begin_anew(&mut self, planned: &PlannedIteration) -> Look {
+    /// Restarts the trial with launches that wait until moves are handed over.
+    fn restart_waiting(&mut self, planned: &PlannedIteration) -> Assessment {
         let promise = self.decision.plan.as_ref().map(|plan| plan.promise).unwrap_or_default();
-        (self.trial, self.launches_wait) = (Some(Trial::new(promise, planned.duration_ns).of_waiting_launches()), true);
-        Look::Measured
+        (self.trial, self.launches_wait) =
+            (Some(Trial::new(promise, planned.duration_ns).with_waiting_launches()), true);
+        Assessment::Measured
     }
 
     pub(super) fn is_worth_an_event(&self) -> bool {
@@ -113,8 +114,10 @@ impl Open {
         (self.decision.stage, self.decision.updated_at) = (stage, taken);
     }
 
-    /// Looks at the plan in force: whether it may stay, and what it has come to. An error is the stage
-    /// in which it ends.
+    /// Assesses the plan at an interval.
+    ///
+    /// # Errors
+    /// If the plan ends: its last stage, and the cool-down.
     pub(super) fn look(
         &mut self,
         following: &Following,
@@ -122,7 +125,7 @@ impl Open {
         sight: &Sight<'_>,
         guard: &mut Guard,
         limits: &Limits,
-    ) -> Result<Look, (Stage, CooldownKind)> {
+    ) -> Result<Assessment, (Stage, CooldownKind)> {
         let ended = |why: &str| Err((Stage::Ended(why.to_owned()), CooldownKind::None));
         if self.directive != *sight.directive {
             return ended("the directive for the process has changed");
@@ -138,7 +141,7 @@ impl Open {
         let admitted = guard.admits_moves(self.decision.policy, planned, sight, limits);
         let Some(trial) = &mut self.trial else {
             let may = sight.permits_acting().is_ok() && admitted.is_ok();
-            return if may { ended("it is permitted now: a trial begins") } else { Ok(Look::Open) };
+            return if may { ended("it is permitted now: a trial begins") } else { Ok(Assessment::Open) };
         };
         if let Err(why) = sight.permits_acting() {
             return Err((Stage::RolledBack(why), CooldownKind::None));
@@ -150,25 +153,25 @@ impl Open {
         self.moved = self.moved.plus(moved);
         guard.charge_plan(moved.bytes(), sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
-        let mut look = reading.map_or(Look::Open, |reading| trial.read(reading));
+        let mut look = reading.map_or(Assessment::Open, |reading| trial.read(reading));
         let iterations_min = match look {
-            Look::Confirmed => u64::MAX,
-            Look::Fails(_) => 0,
-            Look::Open | Look::Measured | Look::Unmeasurable => EXPIRY_ITERATIONS_MIN,
+            Assessment::Confirmed => u64::MAX,
+            Assessment::Fails(_) => 0,
+            Assessment::Open | Assessment::Measured | Assessment::Unmeasurable => EXPIRY_ITERATIONS_MIN,
         };
-        if self.decision.stage == Stage::Trial && self.is_to_wait(planned, following.actuator, iterations_min) {
-            // What was measured is of another plan.
-            look = self.begin_anew(planned);
+        if self.decision.stage == Stage::Trial && self.must_wait(planned, following.actuator, iterations_min) {
+            // The measurements are those of launches that do not wait.
+            look = self.restart_waiting(planned);
         }
         let wants_plan = self.trial.as_ref().is_some_and(Trial::wants_plan);
         self.note(following.actuator);
         match look {
-            Look::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
-            Look::Unmeasurable => {
+            Assessment::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
+            Assessment::Unmeasurable => {
                 let why = "the duration of iterations changes too much for blocks of them to be compared";
                 return Err((Stage::RolledBack(why.to_owned()), CooldownKind::Later));
             }
-            Look::Open | Look::Measured | Look::Confirmed => {}
+            Assessment::Open | Assessment::Measured | Assessment::Confirmed => {}
         }
         if let Some(why) = following.report.ended.as_ref().filter(|_| wants_plan) {
             self.decision.last_error = Some(CallResult::Failed(why.clone()));
@@ -177,7 +180,7 @@ impl Open {
         Ok(look)
     }
 
-    /// Notes the figures in the decision.
+    /// Records the figures in the decision.
     fn note(&mut self, actuator: Option<ActuatorKind>) {
         let Some(trial) = &self.trial else { return };
         let (without, with) = trial.figures();
@@ -199,7 +202,7 @@ impl Open {
         }
         self.decision.before = measured(&without).unwrap_or_default();
         self.decision.after = measured(&with);
-        // An iteration is the program's work.
+        // Pace in iterations: each is the same work.
         let durations_ns = with.duration_ns.filter(|with_ns| *with_ns > 0).zip(without.duration_ns);
         self.decision.pace = durations_ns.map(|(with_ns, without_ns)| without_ns as f64 / with_ns as f64);
     }

@@ -15,28 +15,34 @@ use crate::act::{
 };
 
 impl Track {
-    /// Restrictions apart from the directive's mode. `rests` while advice of a former decision is
-    /// being withdrawn.
+    /// Restrictions apart from the directive's mode. `is_withdrawing`: whether advice of a former
+    /// decision is being withdrawn.
     pub(crate) fn restrictions(
         &self,
         sight: &Sight<'_>,
         guard: &Guard,
         limits: &Limits,
-        rests: bool,
+        is_withdrawing: bool,
     ) -> Vec<(RestrictionScope, String)> {
         let mut all = guard.restrictions(sight, limits);
         if self.open.is_some() || of_plans(&sight.directive.policy).is_some() {
             return all;
         }
-        if rests {
+        if is_withdrawing {
             all.push((RestrictionScope::Everything, "earlier advice is being withdrawn".to_owned()));
             return all;
         }
-        all.extend(self.keeps_from_trying(sight, guard, limits));
+        all.extend(self.proposal_restrictions(sight, guard, limits));
         all
     }
 
-    fn keeps_from_trying(&self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Vec<(RestrictionScope, String)> {
+    /// Restrictions that currently prevent a proposal.
+    fn proposal_restrictions(
+        &self,
+        sight: &Sight<'_>,
+        guard: &Guard,
+        limits: &Limits,
+    ) -> Vec<(RestrictionScope, String)> {
         let window = window(sight, limits);
         let everything = |why: String| vec![(RestrictionScope::Everything, why)];
         let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else {
@@ -46,20 +52,20 @@ impl Track {
             return everything("the program pauses: there is no work to compare".to_owned());
         }
         let (now, circumstances) = (sight.scene.now, Circumstances::of(sight));
-        let resting = |policy: &str| self.cooldown.rests(policy, now, &circumstances);
-        let is_resting = |policy: &str| resting(policy).is_some();
+        let remaining = |policy: &str| self.cooldown.remaining(policy, now, &circumstances);
+        let is_cooling_down = |policy: &str| remaining(policy).is_some();
         let names = || catalogue::selected(&sight.directive.policy).map(Named::name);
-        let rest = |name| Some((RestrictionScope::Policy(name), resting(name)?.to_string()));
+        let rest = |name| Some((RestrictionScope::Policy(name), remaining(name)?.to_string()));
         let mut all: Vec<_> = names().filter_map(rest).collect();
         let view = sight.view(self.meter.accessed(window), limits);
         let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
-        let proposals: Vec<_> = catalogue::proposals(&sight.directive.policy, &view, is_resting, admits).collect();
-        if proposals.is_empty() && !names().all(is_resting) {
+        let proposals: Vec<_> = catalogue::proposals(&sight.directive.policy, &view, is_cooling_down, admits).collect();
+        if proposals.is_empty() && !names().all(is_cooling_down) {
             all.push((RestrictionScope::Everything, unseen(sight)));
         }
         all.extend(proposals.into_iter().filter_map(|Proposal { plan, admission, .. }| match admission {
             Admission::Act => None,
-            Admission::Shadow(why) | Admission::Refused(why) => Some((RestrictionScope::Policy(plan.policy), why)),
+            Admission::Shadow(why) | Admission::Denied(why) => Some((RestrictionScope::Policy(plan.policy), why)),
         }));
         all
     }

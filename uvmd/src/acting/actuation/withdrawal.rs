@@ -79,7 +79,7 @@ impl Actuation {
         let begun = Instant::now();
         let (end, mut stalled) = (begun + patience.in_all, begun + patience.stalled);
         let mut is_first_turn = true;
-        while self.acting.is_taking_back() {
+        while self.acting.is_withdrawing() {
             let left = end.min(stalled).saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(StillInForce(self.acting.withdrawing()));
