@@ -32,12 +32,18 @@ pub(crate) struct Faults {
     first: FaultCounts,
     last: FaultCounts,
     /// Whether there are more than are held.
-    are_too_many: bool,
+    has_too_many_blocks: bool,
 }
 
 impl Faults {
     pub(crate) const fn new(is_counted: bool) -> Self {
-        Self { is_counted, deliveries: 0, first: FaultCounts::new(), last: FaultCounts::new(), are_too_many: false }
+        Self {
+            is_counted,
+            deliveries: 0,
+            first: FaultCounts::new(),
+            last: FaultCounts::new(),
+            has_too_many_blocks: false,
+        }
     }
 
     /// Bytes of memory, by counts.
@@ -54,8 +60,8 @@ impl Faults {
     pub(crate) fn deliver(&mut self, counts: Option<FaultCounts>) {
         self.is_counted = counts.is_some();
         let Some(counts) = counts else { return };
-        self.are_too_many = counts.len() > FAULTED_BLOCKS_MAX;
-        let counts = if self.are_too_many { FaultCounts::new() } else { counts };
+        self.has_too_many_blocks = counts.len() > FAULTED_BLOCKS_MAX;
+        let counts = if self.has_too_many_blocks { FaultCounts::new() } else { counts };
         self.deliveries = self.deliveries.saturating_add(1);
         if self.deliveries < DELIVERIES {
             self.first.clone_from(&counts);
@@ -64,13 +70,13 @@ impl Faults {
     }
 
     /// Whether the faults of iterations are counted, or never will be.
-    pub(crate) const fn are_known(&self) -> bool {
+    pub(crate) const fn is_complete(&self) -> bool {
         !self.is_counted || self.deliveries >= DELIVERIES
     }
 
     /// Checks that all blocks with faults are known.
     pub(crate) const fn check(&self) -> Result<(), Refusal> {
-        if self.are_too_many { Err(Refusal::TooManyFaults { blocks_max: FAULTED_BLOCKS_MAX }) } else { Ok(()) }
+        if self.has_too_many_blocks { Err(Refusal::TooManyFaults { blocks_max: FAULTED_BLOCKS_MAX }) } else { Ok(()) }
     }
 
     /// First addresses of the blocks with faults.

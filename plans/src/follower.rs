@@ -314,7 +314,7 @@ impl Follower {
         if let Some(probe) = &mut self.probe
             && matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. })
         {
-            probe.spoil();
+            probe.invalidate();
         }
         self.sequence.add(call);
         let change = self.advance(is_launch);
@@ -364,7 +364,7 @@ impl Follower {
             }
         }
         let rhythm = self.rhythm.filter(|_| is_confirmed)?;
-        if !self.faults.are_known() {
+        if !self.faults.is_complete() {
             return None;
         }
         // At the begin of an iteration.
@@ -400,7 +400,7 @@ impl Follower {
         let unmapped_bytes = work.unmapped_bytes;
         let (workload, pending_plan) = match self.prepare(work) {
             Ok(prepared) => prepared,
-            Err(refusal) => return Some(self.refuse(refusal.of_claims(unmapped_bytes))),
+            Err(refusal) => return Some(self.refuse(refusal.with_unmapped(unmapped_bytes))),
         };
         drop(turn);
         self.is_planner_refusal = false;
@@ -500,7 +500,7 @@ impl Follower {
                 Change::Planned
             }
             Err(refusal) => {
-                let change = self.refuse(refusal.of_claims(unmapped_bytes));
+                let change = self.refuse(refusal.with_unmapped(unmapped_bytes));
                 self.is_planner_refusal = true;
                 change
             }

@@ -76,7 +76,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
 /// Methods that `auto-plan` chooses from: those that lower the bytes over the link. Of equal plans, it
 /// takes the first one's.
 #[must_use]
-pub fn of_chooser() -> Vec<Box<dyn Method>> {
+pub fn auto_plan_candidates() -> Vec<Box<dyn Method>> {
     ["foresight", "autoswap", "appobmem", "g10"].iter().filter_map(|name| by_name(name)).collect()
 }
 

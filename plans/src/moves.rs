@@ -28,7 +28,7 @@ pub(crate) fn moved_piece<'a>(pieces: &'a Pieces, tensors: &[usize], action: &Ac
 }
 
 /// Moves in their order; neighbours that go together are one.
-pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) -> Vec<Move> {
+pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) -> Vec<Move> {
     let op = |place: usize| u32::try_from(place % pieces.ops).unwrap_or(u32::MAX);
     let one = |Step { piece, destination, begin, wait, expiry }: Step| {
         let piece = pieces.all.get(piece)?;

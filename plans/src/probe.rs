@@ -31,7 +31,7 @@ pub use self::{
 };
 use crate::{
     coverage::COUNT_BYTES,
-    moves::{Step, assembled},
+    moves::{Step, merged_moves},
     pieces::Pieces,
     ranges::Ranges,
     sequence::Work,
@@ -97,7 +97,7 @@ struct Window {
     /// The program's iteration when the table was withdrawn.
     withdrawn_at: u64,
     is_withdrawn: bool,
-    is_spoilt: bool,
+    is_invalid: bool,
 }
 
 /// Probes of the launches of an iteration.
@@ -168,9 +168,9 @@ impl Probe {
     }
 
     /// The program moves memory by itself: what comes back in this window says nothing.
-    pub const fn spoil(&mut self) {
+    pub const fn invalidate(&mut self) {
         if let Some(window) = &mut self.window {
-            window.is_spoilt = true;
+            window.is_invalid = true;
         }
     }
 
@@ -194,10 +194,10 @@ impl Probe {
         let is_long = window.unchanged >= STALLED_DELIVERIES && iteration >= window.changed_at + STALLED_ITERATIONS;
         let is_stalled = is_long || window.unchanged >= STALLED_DELIVERIES_MAX;
         if !window.is_withdrawn {
-            window.is_spoilt |= observed.has_ended;
+            window.is_invalid |= observed.has_ended;
             let followed = observed.iterations.saturating_sub(window.before.iterations);
-            window.is_withdrawn = window.is_spoilt || is_stalled || followed >= FIRST + PROBES_PER_LAUNCH;
-            window.is_spoilt |= is_stalled;
+            window.is_withdrawn = window.is_invalid || is_stalled || followed >= FIRST + PROBES_PER_LAUNCH;
+            window.is_invalid |= is_stalled;
             self.is_over |= is_stalled;
             if window.is_withdrawn {
                 (window.unchanged, window.withdrawn_at) = (0, iteration);
@@ -209,7 +209,7 @@ impl Probe {
             return false;
         }
         if let Some(mut window) = self.window.take() {
-            window.is_spoilt |= !has_settled;
+            window.is_invalid |= !has_settled;
             self.close(&window, observed);
         }
         self.open(observed, iteration);
@@ -261,7 +261,7 @@ impl Probe {
             changed_at: iteration,
             withdrawn_at: iteration,
             is_withdrawn: false,
-            is_spoilt: false,
+            is_invalid: false,
         });
     }
 
@@ -312,18 +312,18 @@ impl Probe {
                 ]
             })
         });
-        let moves = assembled(&self.pieces, steps);
+        let moves = merged_moves(&self.pieces, steps);
         let (first_launch, tokens) = (self.first_launch, self.tokens.clone());
         Table { first_launch, tokens, moves }
     }
 
     /// Takes the evidence of a window, whose records are complete.
     fn close(&mut self, window: &Window, after: &Observation) {
-        let Window { group, table, before, is_spoilt, .. } = window;
+        let Window { group, table, before, is_invalid, .. } = window;
         let since = |count: fn(&Observation) -> u64| count(after).saturating_sub(count(before));
         let (moves, len) = (since(|counts| counts.moves), table.moves.len() as u64);
         self.iterations = self.iterations.saturating_add(moves.div_ceil(len.max(1)).max(1));
-        let is_spoilt = *is_spoilt
+        let is_invalid = *is_invalid
             || len == 0
             || after.late != before.late
             || after.skipped != before.skipped
@@ -332,7 +332,7 @@ impl Probe {
         for at in group {
             let Some(target) = self.targets.get_mut(*at) else { continue };
             let blocks = target.blocks(&self.pieces);
-            let executed = executions(table, &blocks, moves).filter(|executed| !is_spoilt && *executed > 0);
+            let executed = executions(table, &blocks, moves).filter(|executed| !is_invalid && *executed > 0);
             let Some(executed) = executed else {
                 target.attempts += 1;
                 continue;

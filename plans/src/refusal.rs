@@ -71,7 +71,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The refusal of a program that claims this much memory that is not mapped.
-    pub(crate) fn of_claims(self, unmapped_bytes: u64) -> Self {
+    pub(crate) fn with_unmapped(self, unmapped_bytes: u64) -> Self {
         if unmapped_bytes == 0 { self } else { Self::Unmapped { unmapped_bytes, reason: Box::new(self) } }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) struct Work {
     pub(crate) pieces: Pieces,
     /// Of each launch, whether what it uses is known to be used by itself: no copy or fill is between it
     /// and the launch before.
-    pub(crate) are_alone: Vec<bool>,
+    pub(crate) isolated: Vec<bool>,
     /// Whether the program moves its managed memory itself, or lets the GPU access it elsewhere.
     pub(crate) places_memory: bool,
     /// Bytes of managed memory that launches name, the program claims, and it has not mapped.
@@ -261,7 +261,7 @@ impl Sequence {
         let durations_ns = durations.collect();
         let [.., first_launch] = begins;
         let queue_starts = self.queue_starts(begin..end);
-        let (pieces, are_alone, unmapped_bytes) = self.pieces(begin..end, limits)?;
+        let (pieces, isolated, unmapped_bytes) = self.pieces(begin..end, limits)?;
         let is_placing = |call: &Call| matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. });
         let places_memory = self.program.has_advised_access() || calls(begin..end).any(is_placing);
         if pieces.ops as u64 != period {
@@ -273,7 +273,7 @@ impl Sequence {
             durations_ns,
             queue_starts,
             pieces,
-            are_alone,
+            isolated,
             places_memory,
             unmapped_bytes,
         }))
@@ -314,22 +314,22 @@ impl Sequence {
         let first = OpId::new(first);
         let footprints = Footprints::of(&stream, first..OpId::new(stream.ops().len()), Until::NextInUse);
         let mut uses: Vec<Vec<Extent>> = Vec::new();
-        let (mut others, mut are_alone) = (Vec::new(), Vec::new());
+        let (mut others, mut isolated) = (Vec::new(), Vec::new());
         for (id, op) in stream.ops().iter() {
             let OpKind::Launch(launch) = op.kind else { continue };
             let extents = footprints.op(id);
-            let is_alone = others.is_empty();
+            let is_isolated = others.is_empty();
             others.extend_from_slice(extents);
             let signature = &stream.signatures()[stream.launches()[launch].signature];
             // Copies and fills have no grid.
             if signature.grid != [0; 3] {
                 uses.push(std::mem::take(&mut others));
-                are_alone.push(is_alone);
+                isolated.push(is_isolated);
             }
         }
         // What comes behind the last launch is before the first one of the next iteration.
-        if let (Some(first), Some(is_alone)) = (uses.first_mut(), are_alone.first_mut()) {
-            *is_alone &= others.is_empty();
+        if let (Some(first), Some(is_isolated)) = (uses.first_mut(), isolated.first_mut()) {
+            *is_isolated &= others.is_empty();
             first.append(&mut others);
         }
         let block = |id: BlockId| {
@@ -353,7 +353,7 @@ impl Sequence {
             let ops::Block { bytes, address } = stream.blocks()[extent.block];
             address.map(|address| address..address.saturating_add(bytes))
         }));
-        Ok((Pieces::of(&stream, &uses, limits, block)?, are_alone, unmapped_bytes))
+        Ok((Pieces::of(&stream, &uses, limits, block)?, isolated, unmapped_bytes))
     }
 
     /// Bytes that live on GPUs and are not managed, beside those of an iteration's pieces.

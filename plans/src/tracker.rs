@@ -156,19 +156,19 @@ impl Tracker {
                 let freed = program
                     .block_from(address)
                     .map_or(address..address.saturating_add(1), |block| address..address.saturating_add(block.bytes));
-                if self.moves_any_of(&freed) { Err(Ending::Freed) } else { Ok(()) }
+                if self.overlaps(&freed) { Err(Ending::Freed) } else { Ok(()) }
             }
             Action::Advise { address, bytes, advice, .. } => {
                 let (subject, is_given) = Subject::of(advice);
                 let is_against = is_given && subject != Subject::Access;
                 let range = address..address.saturating_add(bytes);
-                if is_against && self.moves_any_of(&range) { Err(Ending::ProgramAdvice) } else { Ok(()) }
+                if is_against && self.overlaps(&range) { Err(Ending::ProgramAdvice) } else { Ok(()) }
             }
             _ => call.token().map_or(Ok(()), |token| self.launch(token, call.number)),
         }
     }
 
-    fn moves_any_of(&self, range: &Range<u64>) -> bool {
+    fn overlaps(&self, range: &Range<u64>) -> bool {
         let first = self.ranges.partition_point(|there| there.end <= range.start);
         self.ranges.get(first).is_some_and(|there| there.start < range.end)
     }
@@ -197,11 +197,11 @@ impl Tracker {
         let launch = self.launches;
         self.launches += 1;
         self.iterations += u64::from(self.launches.is_multiple_of(period));
-        self.begin_behind(launch, op, period);
+        self.begin_moves(launch, op, period);
         Ok(())
     }
 
-    fn begin_behind(&mut self, launch: u64, op: usize, period: u64) {
+    fn begin_moves(&mut self, launch: u64, op: usize, period: u64) {
         let first = self.moves.partition_point(|step| (step.begin_op as usize) < op);
         let begins = self.moves.iter().enumerate().skip(first).take_while(|(_, step)| step.begin_op as usize == op);
         for (at, step) in begins {

@@ -64,7 +64,7 @@ pub fn of(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> Traffic {
 }
 
 /// Moves less those that copy nothing in the steady state.
-pub(crate) fn without_idle(pieces: &Pieces, gpu_bytes: u64, moves: Vec<Move>) -> Vec<Move> {
+pub(crate) fn effective_moves(pieces: &Pieces, gpu_bytes: u64, moves: Vec<Move>) -> Vec<Move> {
     let (_, copies) = run(pieces, gpu_bytes, &moves);
     moves.into_iter().zip(copies).filter_map(|(step, copies)| copies.then_some(step)).collect()
 }
@@ -288,6 +288,6 @@ mod tests {
         let pieces = pieces(&[2, 0, 4, 3, 4, 1, 4]);
         let moves = vec![prefetch(0, 4)];
         assert_eq!(of(&pieces, 3 * UNIT, &moves).bytes.to_gpu, UNIT / 2);
-        assert_eq!(without_idle(&pieces, 3 * UNIT, moves.clone()), moves);
+        assert_eq!(effective_moves(&pieces, 3 * UNIT, moves.clone()), moves);
     }
 }

@@ -250,7 +250,7 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     let arm = |policy: &String| {
         let methods = match policy.trim_end_matches(WAIT) {
-            PLAN_CHOOSER => methods::of_chooser(),
+            PLAN_CHOOSER => methods::auto_plan_candidates(),
             name => methods::by_name(name).into_iter().collect(),
         };
         if methods.is_empty() {

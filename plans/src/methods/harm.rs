@@ -4,7 +4,7 @@ use call_ring::plan::{Destination, MOVES_MAX, Move};
 
 use super::{Method, Outline, Problem, Workload, ahead_bytes};
 use crate::{
-    moves::{Step, assembled},
+    moves::{Step, merged_moves},
     refusal::Refusal,
     traffic,
 };
@@ -31,7 +31,7 @@ impl Method for Harm {
             let movable = uses.into_iter().filter(is_moved);
             let leave = |piece| Step { piece, destination: Destination::Host, begin, wait: None, expiry: None };
             let steps = movable.map(leave);
-            moves.extend(assembled(pieces, steps));
+            moves.extend(merged_moves(pieces, steps));
         }
         moves.truncate(MOVES_MAX);
         self.assess(problem, moves)

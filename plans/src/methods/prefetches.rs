@@ -18,7 +18,7 @@ use trace::id::Id;
 
 use super::{Method, Outline, Problem, Workload, ahead_bytes, machine};
 use crate::{
-    moves::{Step, assembled, moved_piece},
+    moves::{Step, merged_moves, moved_piece},
     refusal::Refusal,
     traffic,
 };
@@ -26,7 +26,7 @@ use crate::{
 /// Queues that are tried: launches ahead, at most.
 const QUEUES: [usize; 4] = [1, 8, 64, 1000];
 /// Percentage by which a plan may copy more than the driver alone: a trial rolls back for more.
-const MORE_BYTES_MAX_PERCENT: u64 = 5;
+const EXTRA_BYTES_MAX_PERCENT: u64 = 5;
 /// Most prefetches of a schedule that are looked at, before those that copy nothing are left out.
 const STEPS_MAX: usize = 16 * MOVES_MAX;
 
@@ -71,7 +71,7 @@ impl Method for Prefetches {
             return Err(Refusal::NoFewerFaults { planned, driver: of_driver });
         }
         let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
-        if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * MORE_BYTES_MAX_PERCENT) {
+        if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * EXTRA_BYTES_MAX_PERCENT) {
             return Err(Refusal::NoGain { planned_bytes, driver_bytes });
         }
         let peak_bytes = ahead_bytes(pieces, &moves);
@@ -93,8 +93,8 @@ fn schedule_bytes(problem: &Problem) -> Result<u64, Refusal> {
 /// Moves of a schedule.
 fn moves(workload: &Workload, tensors: &[usize], schedule: &Schedule) -> Result<Vec<Move>, Refusal> {
     let Workload { pieces, memory, .. } = workload;
-    let moves = assembled(pieces, steps(workload, tensors, schedule)?);
-    Ok(if moves.len() > MOVES_MAX { traffic::without_idle(pieces, memory.bytes, moves) } else { moves })
+    let moves = merged_moves(pieces, steps(workload, tensors, schedule)?);
+    Ok(if moves.len() > MOVES_MAX { traffic::effective_moves(pieces, memory.bytes, moves) } else { moves })
 }
 
 /// Prefetches of a schedule. Of those of a piece that begin together, the one that is waited for first

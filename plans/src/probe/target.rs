@@ -63,10 +63,10 @@ impl Target {
 /// Targets of the launches of an iteration, with at most so many bytes each in both directions together:
 /// those that name most, first.
 pub(super) fn of(work: &Work, budget_bytes: u64) -> Vec<Target> {
-    let Work { tokens, pieces, are_alone, .. } = work;
+    let Work { tokens, pieces, isolated, .. } = work;
     let may_be = |op: usize| {
         let repeats = tokens.get(op).is_some_and(|token| token.pointers.is_some());
-        repeats && are_alone.get(op).copied().unwrap_or(false)
+        repeats && isolated.get(op).copied().unwrap_or(false)
     };
     let named = pieces.by_op().into_iter().enumerate().filter(|(op, _)| may_be(*op));
     let mut named: Vec<(usize, Vec<usize>, u64)> = named

@@ -92,7 +92,7 @@ fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
 fn plan_uses_the_memory_that_was_measured_where_it_was() {
     let [estimated, measured] = [None, Some(30 * MIB)].map(|capacity_bytes| {
         let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 32 * MIB, are_faults_counted: false, probes: None };
-        let mut follower = Follower::new(settings, methods::of_chooser());
+        let mut follower = Follower::new(settings, methods::auto_plan_candidates());
         follower.set_capacity(capacity_bytes);
         for call in calls(&stream("deep"), 1).calls {
             follower.add(call);

@@ -25,7 +25,7 @@ use trace::id::Id;
 use self::load::Load;
 pub(super) use self::{exchange::least, load::Absence};
 use crate::{
-    moves::{Step, assembled, moved_piece},
+    moves::{Step, merged_moves, moved_piece},
     pieces::Pieces,
 };
 
@@ -47,7 +47,7 @@ pub(super) fn of_schedule(
         // Behind the launch before.
         let begin = (action.begin.index() + ops - 1) % ops;
         let Some(last_use) = piece.uses.iter().rev().find(|op| **op <= begin).or(piece.uses.last()) else { continue };
-        absences.extend(Absence::behind(pieces, place, *last_use));
+        absences.extend(Absence::after(pieces, place, *last_use));
     }
     let mut absences: Vec<Absence> = absences.into_iter().collect();
     let mut load = Load::with(pieces, limit_bytes, &absences);
@@ -79,7 +79,7 @@ pub(super) fn moves(pieces: &Pieces, mut absences: Vec<Absence>, limit_bytes: u6
             }
         }
     }
-    assembled(pieces, absences.iter().flat_map(steps))
+    merged_moves(pieces, absences.iter().flat_map(steps))
 }
 
 /// Departure of a piece, and its return unless that is left to faults.

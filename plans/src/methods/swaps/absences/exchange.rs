@@ -30,7 +30,7 @@ const VISITS_MAX: u64 = 1 << 26;
 pub(in super::super) fn least(pieces: &Pieces, limit_bytes: u64, first: Option<Vec<Absence>>) -> Option<Vec<Absence>> {
     let moving = pieces.all.iter().enumerate().filter(|(_, piece)| piece.moves);
     let others = moving.flat_map(|(place, piece)| {
-        piece.uses.iter().filter_map(move |last_use| Absence::behind(pieces, place, *last_use))
+        piece.uses.iter().filter_map(move |last_use| Absence::after(pieces, place, *last_use))
     });
     let mut others: Vec<Absence> = others.collect();
     others.sort_by_key(|absence| (Reverse(absence.next_use - absence.last_use), *absence));
@@ -235,7 +235,7 @@ mod tests {
 
     /// Pieces that are absent after an exchange, which were at first those behind these uses.
     fn exchanged(pieces: &Pieces, limit_mib: u64, first: Option<&[(usize, usize)]>) -> Option<Vec<usize>> {
-        let absence = |(place, last_use): &(usize, usize)| Absence::behind(pieces, *place, *last_use).unwrap();
+        let absence = |(place, last_use): &(usize, usize)| Absence::after(pieces, *place, *last_use).unwrap();
         let first = first.map(|first| first.iter().map(absence).collect::<Vec<_>>());
         if let Some(first) = &first {
             assert!(Load::with(pieces, limit_mib * MIB, first).is_within());

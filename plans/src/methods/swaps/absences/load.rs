@@ -25,7 +25,7 @@ pub(in super::super) struct Absence {
 impl Absence {
     /// Absence of a piece from behind a launch that uses it to the next one that does, if a launch is
     /// between them.
-    pub(super) fn behind(pieces: &Pieces, place: usize, last_use: usize) -> Option<Self> {
+    pub(super) fn after(pieces: &Pieces, place: usize, last_use: usize) -> Option<Self> {
         let piece = pieces.all.get(place)?;
         let next_use = piece.uses.get(piece.uses.partition_point(|op| *op <= last_use)).copied();
         let next_use = next_use.or(piece.uses.first().map(|first| first + pieces.ops)).unwrap_or(last_use + pieces.ops);
