@@ -1,4 +1,4 @@
-//! Memory leaves the GPU behind each launch that uses it: a control, which a trial has to find out.
+//! Moves memory to the host after each launch that uses it: a control that a trial must reject.
 
 use call_ring::plan::{Destination, MOVES_MAX, Move};
 
@@ -12,7 +12,7 @@ use crate::{
 /// Name of the method.
 pub(super) const NAME: &str = "harmful-plan";
 
-/// Departures of all that is used, as many as a plan holds. No launch waits for them.
+/// Moves of all used blocks to the host, up to the limit of a plan. No launch waits for them.
 pub(super) struct Harm;
 
 impl Method for Harm {
