@@ -149,8 +149,7 @@ impl Program {
         self.advised.has_access()
     }
 
-    /// Synchronization by a call, if any. A copy from GPU memory to other memory returns when it is
-    /// done.
+    /// Wait of a call for the GPU, if any. A copy from GPU to other memory returns when done.
     #[must_use]
     pub fn sync(&self, call: &Call) -> Option<ops::SyncKind> {
         match call.action {
