@@ -1,17 +1,17 @@
-//! Memory of a follower. Programs choose what it holds, so that each part has a limit, which is checked
-//! before memory is taken for it.
+//! Memory budget of a follower. Programs choose what it holds, so each part has a limit, which is
+//! checked before memory is allocated.
 //!
-//! | part | limit | beyond it |
+//! | part | limit | above it |
 //! | --- | --- | --- |
-//! | what the program has: now, before the window, and while an iteration is taken apart | [`PROGRAM_BYTES_MAX`] each | [`Refusal::Incomplete`] |
-//! | calls of the window | [`WINDOW_BYTES`] | the first ones leave |
-//! | detector, and marks of calls | [`DETECTOR_BYTES_MAX`] | tokens leave |
-//! | counts of faults, at first and last | [`FAULTED_BLOCKS_MAX`] each | [`Refusal::TooManyFaults`] |
+//! | state of the program: now, before the window, and while an iteration is analysed | [`PROGRAM_BYTES_MAX`] each | [`Refusal::Incomplete`] |
+//! | calls of the window | [`WINDOW_BYTES`] | the oldest are dropped |
+//! | detector, and marks of calls | [`DETECTOR_BYTES_MAX`] | tokens are dropped |
+//! | fault counts, first and last | [`FAULTED_BLOCKS_MAX`] each | [`Refusal::TooManyFaults`] |
 //! | an iteration as a stream of operations, with footprints | [`STREAM_BYTES_MAX`] | [`Refusal::MemoryBudget`] |
-//! | pieces, also reduced ones, and what they are counted by | 12 MiB each | the same |
+//! | pieces, also reduced ones, and the ranges from which they are counted | 12 MiB each | the same |
 //!
-//! Planners have limits of their own. Iterations are taken apart by one follower at a time, so that
-//! [`TURN_BYTES_MAX`] is taken once by all of them.
+//! Planners have limits of their own. One follower at a time analyses an iteration, so
+//! [`TURN_BYTES_MAX`] is taken once for all of them.
 
 use recorder::PROGRAM_BYTES_MAX;
 
@@ -21,23 +21,23 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Most bytes of a follower between calls.
+/// Maximum bytes of a follower between calls.
 pub const HELD_BYTES_MAX: usize =
     2 * PROGRAM_BYTES_MAX + WINDOW_BYTES + DETECTOR_BYTES_MAX + 2 * FAULTED_BLOCKS_MAX * COUNT_BYTES + PIECES_BYTES_MAX;
-/// Most bytes that it takes beyond these while it takes an iteration apart.
+/// Maximum bytes of a follower beyond these while it analyses an iteration.
 pub const TURN_BYTES_MAX: usize = PROGRAM_BYTES_MAX + STREAM_BYTES_MAX + NAMED_BYTES_MAX + PIECES_BYTES_MAX;
-/// Bytes of calls that are retained.
+/// Bytes of retained calls.
 pub const WINDOW_BYTES: usize = 8 << 20;
-/// Most bytes of the detector, and of the marks of calls.
+/// Maximum bytes of the detector, and of the marks of calls.
 pub const DETECTOR_BYTES_MAX: usize = 24 << 20;
-/// Most bytes of an iteration as a stream of operations.
+/// Maximum bytes of an iteration as a stream of operations.
 pub const STREAM_BYTES_MAX: usize = 48 << 20;
 
-/// Bytes of an operation in a stream, and of an address that one names.
+/// Bytes of an operation in a stream, and of an address that it names.
 const OP_BYTES: usize = 160;
 const ADDRESS_BYTES: usize = 192;
 
-/// Checks the size of a stream of operations, by their number and that of the addresses in them.
+/// Checks the size of a stream of this number of operations, which name this number of addresses.
 pub(crate) const fn check_stream(ops: usize, addresses: usize) -> Result<(), Refusal> {
     let bytes = ops.saturating_mul(OP_BYTES).saturating_add(addresses.saturating_mul(ADDRESS_BYTES));
     if bytes > STREAM_BYTES_MAX {

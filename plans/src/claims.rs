@@ -1,23 +1,24 @@
-//! Limits of what a program claims of its memory.
+//! Limits on the memory that a program claims.
 //!
-//! Whatever records its calls can record any. Of an allocation, the size is known from them alone, so
-//! that it is compared with what the node has. Managed memory is also seen from outside: it is mapped.
-//! Where mappings are not known, as without permission for /proc, only the size limits a claim.
+//! Recorded calls are not trusted: a program can record anything. The size of an allocation is
+//! known from its record alone, so it is compared with the node's memory. Managed memory is also
+//! visible from outside, as it is mapped. If mappings are unknown, as without permission for /proc,
+//! only the size limits a claim.
 
 use std::ops::Range;
 
 use crate::{ranges::Ranges, refusal::Refusal};
 
-/// Limits of claims.
+/// Limits on claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimLimits {
-    /// Most bytes of an allocation: those of the node's memory and its GPUs' together.
+    /// Maximum bytes of an allocation: the memory of the node and of its GPUs together.
     pub allocation_bytes_max: u64,
-    /// Managed memory that the process has mapped; `None` if that is not known.
+    /// Managed memory mapped by the process; `None` if unknown.
     pub mapped: Option<Ranges>,
 }
 
-/// None: nothing is known of the node.
+/// No limits: nothing is known of the node.
 impl Default for ClaimLimits {
     fn default() -> Self {
         Self { allocation_bytes_max: u64::MAX, mapped: None }
@@ -25,7 +26,7 @@ impl Default for ClaimLimits {
 }
 
 impl ClaimLimits {
-    /// Bytes of memory.
+    /// Heap bytes held.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.mapped.as_ref().map_or(0, Ranges::heap_bytes)
     }
@@ -41,7 +42,8 @@ impl ClaimLimits {
         self.mapped_of(is_managed).map_or(1, |mapped| mapped.places(range).len())
     }
 
-    /// Areas of an allocation that are there and overlap with a range of it.
+    /// Mapped areas of an allocation that overlap a range of it; all of the allocation if mappings
+    /// are unknown or it is not managed.
     pub(crate) fn areas<'a>(
         &'a self,
         is_managed: bool,
@@ -56,7 +58,7 @@ impl ClaimLimits {
         areas.chain(whole)
     }
 
-    /// Bytes of these managed allocations that are not there; 0 if mappings are not known.
+    /// Bytes of managed allocations that are not mapped; 0 if mappings are unknown.
     pub(crate) fn unmapped_bytes(&self, allocations: impl Iterator<Item = Range<u64>>) -> u64 {
         let bytes = |mapped: &Ranges| allocations.collect::<Ranges>().without(mapped).bytes();
         self.mapped.as_ref().map_or(0, bytes)

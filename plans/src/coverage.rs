@@ -1,7 +1,7 @@
-//! Share of the memory that the GPU faults on which arguments of launches name.
+//! Coverage: share of the memory with GPU faults that arguments of launches name.
 //!
-//! An argument proves a use of memory, and a kernel may use more: pointers in memory lead on. The
-//! driver's faults, which uvmd counts by VA block, say what was missed. They are counted from when
+//! An argument proves a use of memory, but a kernel may follow pointers to more. The driver's
+//! faults, which uvmd counts by VA block, show what the arguments miss. Counting starts once
 //! iterations are known: before that, a program prepares its memory.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,51 +11,57 @@ use trace::footprints::Coverage;
 
 use crate::{pieces::Pieces, ranges::Ranges, refusal::Refusal};
 
-/// GPU faults of a process by the first address of the VA block. They only grow.
+/// GPU faults of a process, by the first address of the VA block. Counts never decrease.
 pub type FaultCounts = BTreeMap<u64, u64>;
 
-/// Deliveries from when iterations are known until there is a coverage. Counts are some time old when
-/// they come: those of the second are the first ones of iterations alone.
+/// Deliveries of counts after iterations are known, until coverage is computed. Counts are stale on
+/// delivery: those of the second are the first ones taken within iterations.
 const DELIVERIES: u32 = 3;
 
-/// Most blocks with faults of which counts are held, of 512 GiB of memory.
+/// Maximum number of faulted blocks with counts: 512 GiB of memory.
 pub const FAULTED_BLOCKS_MAX: usize = 1 << 18;
 
-/// Bytes of a count in a map that was made as a whole.
+/// Bytes per count in a map built in bulk.
 pub(crate) const COUNT_BYTES: usize = 20;
 
-/// Faults since iterations are known.
+/// Faults counted since iterations are known.
 #[derive(Debug)]
 pub(crate) struct Faults {
     is_counted: bool,
     deliveries: u32,
     first: FaultCounts,
     last: FaultCounts,
-    /// Whether there are more than are held.
-    are_too_many: bool,
+    /// Whether the last counts were of more blocks than are held.
+    has_too_many_blocks: bool,
 }
 
 impl Faults {
     pub(crate) const fn new(is_counted: bool) -> Self {
-        Self { is_counted, deliveries: 0, first: FaultCounts::new(), last: FaultCounts::new(), are_too_many: false }
+        Self {
+            is_counted,
+            deliveries: 0,
+            first: FaultCounts::new(),
+            last: FaultCounts::new(),
+            has_too_many_blocks: false,
+        }
     }
 
-    /// Bytes of memory, by counts.
+    /// Heap bytes held, estimated from counts.
     pub(crate) fn heap_bytes(&self) -> usize {
         (self.first.len() + self.last.len()) * COUNT_BYTES
     }
 
-    /// Iterations are not known, or known from now on.
+    /// Restarts counting, when iterations become known or unknown.
     pub(crate) const fn restart(&mut self) {
         self.deliveries = 0;
     }
 
-    /// Counts of now; `None` if nobody counts them.
+    /// Adds the current counts; `None` if faults are not counted.
     pub(crate) fn deliver(&mut self, counts: Option<FaultCounts>) {
         self.is_counted = counts.is_some();
         let Some(counts) = counts else { return };
-        self.are_too_many = counts.len() > FAULTED_BLOCKS_MAX;
-        let counts = if self.are_too_many { FaultCounts::new() } else { counts };
+        self.has_too_many_blocks = counts.len() > FAULTED_BLOCKS_MAX;
+        let counts = if self.has_too_many_blocks { FaultCounts::new() } else { counts };
         self.deliveries = self.deliveries.saturating_add(1);
         if self.deliveries < DELIVERIES {
             self.first.clone_from(&counts);
@@ -64,23 +70,23 @@ impl Faults {
     }
 
     /// Whether the faults of iterations are counted, or never will be.
-    pub(crate) const fn are_known(&self) -> bool {
+    pub(crate) const fn is_complete(&self) -> bool {
         !self.is_counted || self.deliveries >= DELIVERIES
     }
 
-    /// Checks that all blocks with faults are known.
+    /// Checks that the number of faulted blocks is within the limit.
     pub(crate) const fn check(&self) -> Result<(), Refusal> {
-        if self.are_too_many { Err(Refusal::TooManyFaults { blocks_max: FAULTED_BLOCKS_MAX }) } else { Ok(()) }
+        if self.has_too_many_blocks { Err(Refusal::TooManyFaults { blocks_max: FAULTED_BLOCKS_MAX }) } else { Ok(()) }
     }
 
-    /// First addresses of the blocks with faults.
+    /// First addresses of the faulted blocks.
     pub(crate) fn faulted(&self) -> BTreeSet<u64> {
         let has_faults = |(block, count): &(&u64, &u64)| **count > self.first.get(*block).copied().unwrap_or(0);
         self.last.iter().filter(has_faults).map(|(block, _)| *block).collect()
     }
 
-    /// Bytes of blocks that the pieces are in, beside those of blocks with faults. `None` if there were
-    /// no faults, or nobody counts them.
+    /// Coverage of the faulted blocks by the blocks of the pieces. `None` if there were no faults,
+    /// or they are not counted.
     pub(crate) fn coverage(&self, pieces: &Pieces) -> Option<Coverage> {
         if !self.is_counted || self.deliveries < DELIVERIES {
             return None;

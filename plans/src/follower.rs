@@ -1,4 +1,4 @@
-//! Plan for a process, by its calls.
+//! Follower of a process: detects iterations in its calls, and plans for them.
 
 use std::time::Duration;
 
@@ -24,67 +24,67 @@ use crate::{
     turns::TURNS,
 };
 
-/// Iterations of which calls are retained once they are confirmed: two whole ones before the last begin,
-/// and another one for launches whose numbers are not known.
+/// Iterations of retained calls, once confirmed: two complete ones before the last begin, and one
+/// for launches without known numbers.
 const RETAINED_ITERATIONS: u64 = 3;
 
-/// What a plan is made for.
+/// Settings of a follower.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// User of the process. Users take turns at taking iterations apart, which takes memory.
+    /// User of the process. Users take turns at analysing iterations, which takes memory.
     pub user: u32,
     /// UUID of the GPU.
     pub gpu: [u8; 16],
-    /// Its memory that the process may use.
+    /// GPU memory that the process may use.
     pub gpu_bytes: u64,
     /// Whether [faults are delivered](Follower::deliver): plans wait for those of iterations.
     pub are_faults_counted: bool,
-    /// What may be [probed](crate::probe). `None`: nothing.
+    /// Quota of [probes](crate::probe); `None` disables them.
     pub probes: Option<ProbeQuota>,
 }
 
 /// Quota of [probes](crate::probe).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeQuota {
-    /// Most bytes that they move in an iteration, both directions together.
+    /// Maximum bytes moved in an iteration, both directions together.
     pub iteration_bytes: u64,
-    /// How often probing may start: it starts anew when the program changes to another iteration.
+    /// Number of times that probing may start: it starts anew when the iteration changes.
     pub starts: u32,
 }
 
-/// Plan and what it comes to.
+/// Plan with its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Planner or other method that made it.
+    /// Name of the planner or other method.
     pub planner: &'static str,
-    /// Number of a launch at which an iteration begins.
+    /// Number of a launch that begins an iteration.
     pub first_launch: u64,
-    /// Duration of the iteration that it was made of.
+    /// Duration of the iteration that the plan was computed from.
     pub duration_ns: u64,
     /// Token of each launch of an iteration.
     pub tokens: Vec<Token>,
-    /// Moves, by the launches behind which they begin.
+    /// Moves, ordered by the launches after which they begin.
     pub moves: Vec<Move>,
-    /// Traffic of an iteration with it, by the model of the driver.
+    /// Traffic of an iteration with the plan, by the model of the driver.
     pub traffic: Traffic,
-    /// Traffic of an iteration without it.
+    /// Traffic of an iteration without the plan, by the same model.
     pub driver: Traffic,
-    /// Of each launch, the launches since the program last waited for the GPU: by so many it is ahead of
-    /// the GPU at most. Empty if the program does not wait in an iteration.
+    /// Per launch, the number of launches since the program last waited for the GPU: its maximum
+    /// lead over the GPU. Empty if the program does not wait in an iteration.
     pub leads: Vec<u64>,
-    /// Most bytes on the GPU that it relies on.
+    /// Peak bytes on the GPU that the plan relies on.
     pub peak_bytes: u64,
-    /// Bytes that it may have there.
+    /// GPU bytes that the plan may use.
     pub room_bytes: u64,
-    /// Memory that arguments name beside what the GPU faulted on, if that was counted.
+    /// Coverage of the memory with GPU faults by that which arguments name, if faults are counted.
     pub coverage: Option<Coverage>,
-    /// What probes have found, if there were any.
+    /// Figures of probes, if any were made.
     pub probed: Option<Figures>,
 }
 
 impl Planned {
-    /// Share of the VA blocks with GPU faults that arguments name, in percent; `None` if there were none,
-    /// or nobody counts them.
+    /// Percentage of VA blocks with GPU faults that arguments name; `None` if there were no faults,
+    /// or they are not counted.
     #[must_use]
     pub fn coverage_percent(&self) -> Option<u64> {
         self.coverage.map(|coverage| percent(coverage.recall()))
@@ -96,7 +96,7 @@ impl Planned {
         launches + moves.capacity() * size_of::<Move>()
     }
 
-    /// Its moves, as a helper follows them.
+    /// Table of the plan, as a helper follows it.
     #[must_use]
     pub fn table(&self) -> Table {
         let Self { first_launch, tokens, moves, .. } = self;
@@ -107,11 +107,11 @@ impl Planned {
 /// Probes in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probing {
-    /// Table that is to be followed now, if any.
+    /// Table to follow now, if any.
     pub table: Option<Table>,
-    /// Duration of the iteration that they are made of.
+    /// Duration of the probed iteration.
     pub duration_ns: u64,
-    /// What is known by now.
+    /// Figures so far.
     pub figures: Figures,
 }
 
@@ -120,41 +120,41 @@ pub struct Probing {
 pub enum State {
     /// No iteration is confirmed.
     Watching,
-    /// Probes find out what launches access, before there is a plan.
+    /// Probes determine what launches access, before a plan is computed.
     Probing(Box<Probing>),
-    /// Planners compute.
+    /// Planners are computing.
     Planning,
-    /// There is a plan.
+    /// A plan is available.
     Planned(Box<Planned>),
-    /// There is none for the iteration that is confirmed.
+    /// No plan for the confirmed iteration.
     Refused(Refusal),
 }
 
 /// Change of the state by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Another table of a probe is to be followed, or none any more.
+    /// The probe's table to follow has changed, or is withdrawn.
     Probing,
     /// Planners have begun to compute.
     Planning,
-    /// There is a plan.
+    /// A plan is available.
     Planned,
-    /// There is none for the iteration.
+    /// No plan for the iteration.
     Refused,
-    /// The program does something else: the plan or the refusal does not hold any more.
+    /// The program has drifted: the plan or the refusal no longer applies.
     Drifted,
 }
 
 /// Begin of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begin {
-    /// Number of the iteration since iterations are known, confirmed or not.
+    /// Number of the iteration, counted since iterations are known, confirmed or not.
     pub number: u64,
     /// Time of its first launch.
     pub at_ns: u64,
 }
 
-/// What is known of a plan before planners answer.
+/// Plan whose moves planners have not answered yet.
 struct PendingPlan {
     first_launch: u64,
     duration_ns: u64,
@@ -164,7 +164,7 @@ struct PendingPlan {
     unmapped_bytes: u64,
     coverage: Option<Coverage>,
     probed: Option<Figures>,
-    /// Bytes of memory of the workload, which planners have meanwhile.
+    /// Heap bytes of the workload, which planners hold meanwhile.
     workload_bytes: usize,
 }
 
@@ -172,9 +172,9 @@ struct PendingPlan {
 pub struct Follower {
     settings: Settings,
     outliner: Box<dyn Outliner>,
-    /// Plan that planners compute.
+    /// Plan that planners are computing.
     pending_plan: Option<Box<PendingPlan>>,
-    /// Whether the state is a refusal of planners, which may plan again.
+    /// Whether the state is a refusal by planners, which may be retried.
     is_planner_refusal: bool,
     sequence: Sequence,
     faults: Faults,
@@ -183,21 +183,21 @@ pub struct Follower {
     state: State,
     rhythm: Option<Rhythm>,
     iteration: Option<Begin>,
-    /// Whether probes may be made now.
+    /// Whether probes are permitted now.
     may_probe: bool,
     probe: Option<Box<Probe>>,
-    /// What probes have found since iterations are known; empty if there was nothing to probe.
+    /// Results of probes since iterations are known; empty if there was nothing to probe.
     evidence: Option<Evidence>,
 }
 
 impl Follower {
-    /// Follower of a process from its first call on, with the planners of its plans.
+    /// Follower of a process from its first call on, with planners.
     #[must_use]
     pub fn new(settings: Settings, outliner: impl Outliner + 'static) -> Self {
         Self::after(Program::default(), settings, Box::new(outliner))
     }
 
-    /// Follower of a process that has this much already.
+    /// Follower of a process that starts from a state of its program.
     #[must_use]
     pub fn after(program: Program, settings: Settings, outliner: Box<dyn Outliner>) -> Self {
         let (sequence, faults) = (Sequence::after(program), Faults::new(settings.are_faults_counted));
@@ -219,13 +219,13 @@ impl Follower {
         }
     }
 
-    /// State.
+    /// Current state.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Bytes of memory that it takes between calls, by counts.
+    /// Heap bytes held between calls, estimated from counts.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let state = match &self.state {
@@ -240,7 +240,7 @@ impl Follower {
         self.sequence.heap_bytes() + counts + state + pending_plan + probe + evidence
     }
 
-    /// The plan, if there is one.
+    /// The plan, if available.
     #[must_use]
     pub const fn planned(&self) -> Option<&Planned> {
         match &self.state {
@@ -249,48 +249,48 @@ impl Follower {
         }
     }
 
-    /// What probes have found, since iterations are known.
+    /// Results of probes since iterations are known.
     #[must_use]
     pub fn evidence(&self) -> Option<Evidence> {
         self.evidence.clone().or_else(|| self.probe.as_ref().map(|probe| probe.evidence()))
     }
 
-    /// What is left of the quota of probes.
+    /// Remaining quota of probes.
     #[must_use]
     pub const fn probe_quota(&self) -> Option<ProbeQuota> {
         self.settings.probes
     }
 
-    /// The last iteration that has begun; `None` while iterations are not known.
+    /// Last iteration that has begun; `None` while iterations are not known.
     #[must_use]
     pub const fn iteration(&self) -> Option<Begin> {
         self.iteration
     }
 
-    /// What the program has.
+    /// State of the program.
     #[must_use]
     pub const fn program(&self) -> &Program {
         self.sequence.program()
     }
 
-    /// Adds the GPU faults of the process until now; `None` if nobody counts them by VA block.
+    /// Adds the cumulative GPU faults of the process; `None` if they are not counted by VA block.
     pub fn deliver(&mut self, faults: Option<FaultCounts>) {
         self.faults.deliver(faults);
     }
 
-    /// Sets the limits of what the program claims of its memory.
+    /// Sets the limits on the memory that the program claims.
     pub fn set_claim_limits(&mut self, limits: ClaimLimits) {
         self.claim_limits = limits;
     }
 
-    /// Sets the managed bytes of the process that are on the GPU while the driver evicts: their frames are
-    /// what a plan may use. `None`, as at first, if that is not known.
+    /// Sets the managed bytes of the process that are on the GPU while the driver evicts: a plan
+    /// may use their frames. `None`, as initially, if unknown.
     pub const fn set_capacity(&mut self, bytes: Option<u64>) {
         self.capacity_bytes = bytes;
     }
 
-    /// Adds what is counted of the process now, and of the table that is followed; `None` if probes may
-    /// not be made. Probes in progress end then.
+    /// Adds the current counts of the process and of the followed table; `None` if probes are not
+    /// permitted, which ends those in progress.
     pub fn observe(&mut self, observed: Option<&Observation>) -> Option<Change> {
         self.may_probe = observed.is_some();
         let iteration = self.number().unwrap_or(0);
@@ -307,14 +307,14 @@ impl Follower {
         has_changed.then_some(Change::Probing)
     }
 
-    /// Adds the next call. Where the state changes, the helper needs to know: of a plan, or that
-    /// there is none any more.
+    /// Adds the next call. A change of the state has to be passed on to the helper: a plan was
+    /// found or withdrawn.
     pub fn add(&mut self, call: Call) -> Option<Change> {
         let (is_launch, time_ns) = (call.token().is_some(), call.stamp.time_ns);
         if let Some(probe) = &mut self.probe
             && matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. })
         {
-            probe.spoil();
+            probe.invalidate();
         }
         self.sequence.add(call);
         let change = self.advance(is_launch);
@@ -364,10 +364,10 @@ impl Follower {
             }
         }
         let rhythm = self.rhythm.filter(|_| is_confirmed)?;
-        if !self.faults.are_known() {
+        if !self.faults.is_complete() {
             return None;
         }
-        // At the begin of an iteration.
+        // Only at the begin of an iteration.
         if !self.sequence.last()?.checked_sub(rhythm.first_launch)?.is_multiple_of(rhythm.period) {
             return None;
         }
@@ -383,7 +383,7 @@ impl Follower {
             Ok(work) => work?,
             Err(refusal) => return Some(self.refuse(refusal)),
         };
-        // Before anything is computed of it.
+        // Before anything is computed from it.
         if let Err(refusal) = planning::admit(&work.pieces) {
             return Some(self.refuse(refusal));
         }
@@ -400,7 +400,7 @@ impl Follower {
         let unmapped_bytes = work.unmapped_bytes;
         let (workload, pending_plan) = match self.prepare(work) {
             Ok(prepared) => prepared,
-            Err(refusal) => return Some(self.refuse(refusal.of_claims(unmapped_bytes))),
+            Err(refusal) => return Some(self.refuse(refusal.with_unmapped(unmapped_bytes))),
         };
         drop(turn);
         self.is_planner_refusal = false;
@@ -412,13 +412,14 @@ impl Follower {
         Some(Change::Planning)
     }
 
-    /// What planners do, while they plan.
+    /// Status of planners while they plan.
     #[must_use]
     pub fn planning_status(&self) -> &'static str {
         self.outliner.status()
     }
 
-    /// Time from a refusal after which the iteration is planned again, at a begin; `None` if it is final.
+    /// Delay from a refusal until the iteration is planned again, at a begin; `None` if it is
+    /// final.
     #[must_use]
     pub fn retry_delay(&self) -> Option<Duration> {
         self.outliner.retry_delay().filter(|_| self.is_planner_refusal)
@@ -429,7 +430,7 @@ impl Follower {
         self.outliner.pause();
     }
 
-    /// Takes the answer of planners, if there is one by now.
+    /// Takes the answer of planners, if ready.
     pub fn poll(&mut self) -> Option<Change> {
         self.pending_plan.as_ref()?;
         let answer = self.outliner.poll()?;
@@ -437,7 +438,7 @@ impl Follower {
         Some(self.answered(*pending_plan, answer))
     }
 
-    /// Probes of an iteration, once; `None` if none may be made, or if they cannot matter.
+    /// Probes of an iteration, made once; `None` if they are not permitted, or cannot matter.
     fn probe_of(&self, work: &Work) -> Option<Probe> {
         let quota = self.settings.probes.filter(|quota| quota.starts > 0)?;
         if !self.may_probe || self.evidence.is_some() {
@@ -456,13 +457,13 @@ impl Follower {
         Change::Refused
     }
 
-    /// What planners compute the plan of an iteration from, and what is known of the plan.
+    /// Workload for planners, and the plan that waits for their answer.
     fn prepare(&self, work: Work) -> Result<(Workload, PendingPlan), Refusal> {
         let coverage = self.faults.coverage(&work.pieces);
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
         }
-        let evidence = self.evidence.as_ref().filter(|evidence| evidence.is_of(&work.tokens));
+        let evidence = self.evidence.as_ref().filter(|evidence| evidence.matches(&work.tokens));
         let probed = evidence.map(Evidence::figures).filter(|figures| figures.probed > 0);
         let Work { first_launch, tokens, durations_ns, queue_starts, pieces, unmapped_bytes, .. } = work;
         let pieces = match evidence {
@@ -500,14 +501,14 @@ impl Follower {
                 Change::Planned
             }
             Err(refusal) => {
-                let change = self.refuse(refusal.of_claims(unmapped_bytes));
+                let change = self.refuse(refusal.with_unmapped(unmapped_bytes));
                 self.is_planner_refusal = true;
                 change
             }
         }
     }
 
-    /// Iteration that uses these pieces, on the memory that there is for it.
+    /// Workload of an iteration that uses these pieces, with the memory available to it.
     fn workload(&self, pieces: Pieces, durations_ns: Vec<u64>, queue_starts: Vec<Option<usize>>) -> Workload {
         let (pieces, memory) = if let Some(bytes) = self.capacity_bytes {
             let taken_bytes = self.sequence.unmanaged_bytes(&Pieces::default());
@@ -558,7 +559,7 @@ impl std::fmt::Debug for Follower {
     }
 }
 
-/// Launches that each launch is ahead, of the first ones behind the last sync.
+/// Lead of each launch: number of launches since the first one after the last sync.
 fn leads(queue_starts: &[Option<usize>]) -> Vec<u64> {
     let Some(last_start) = queue_starts.iter().rev().find_map(|start| *start) else { return Vec::new() };
     let ops = queue_starts.len();

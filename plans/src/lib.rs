@@ -1,21 +1,21 @@
-//! Plans for a CUDA program, made of its recorded calls while it runs.
+//! Plans for a running CUDA program, computed from its recorded calls.
 //!
-//! recorded calls -> iterations -> footprints in blocks of the driver -> schedule of a planner ->
-//! moves at launches, which the helper makes, or uvmd from outside
+//! recorded calls -> iterations -> footprints in driver blocks -> schedule of a planner -> moves at
+//! launches, made by the helper, or by uvmd from outside the process
 //!
-//! * [`follower`]: the calls of a process, and the plan for it
-//! * [`budget`]: memory of a follower
-//! * [`claims`]: limits of what a program says of its memory; [`ranges`]: sets of addresses
-//! * [`coverage`]: how much of what the GPU faults on is known
-//! * [`refusal`]: reasons why there is no plan
-//! * [`pieces`]: memory that an iteration uses, and which launches use it
+//! * [`follower`]: follower of a process's calls, with its plan
+//! * [`budget`]: memory budget of a follower
+//! * [`claims`]: limits on the memory that a program claims; [`ranges`]: address sets
+//! * [`coverage`]: share of the memory with GPU faults that launches name
+//! * [`refusal`]: reasons for having no plan
+//! * [`pieces`]: memory that an iteration uses, with the launches that use it
 //! * [`probe`]: which blocks of its footprint a launch accesses
-//! * [`table`]: moves of a plan or a probe, as a helper follows them
-//! * [`methods`]: methods of making moves between launches
-//! * [`planning`]: the best moves of some methods, at once or by a process that answers later
-//! * [`traffic`]: bytes over the link and faults, with a plan and without one
-//! * [`tracker`]: place of a program in a plan that is carried out from outside
-//! * `turns`: turns of users at what takes much memory for a moment
+//! * [`table`]: table of moves, of a plan or a probe, as a helper follows it
+//! * [`methods`]: methods of computing moves between launches
+//! * [`planning`]: best moves of several methods, at once or from a planner process
+//! * [`traffic`]: model of link traffic and faults, with and without a plan
+//! * [`tracker`]: position of a program in a plan carried out from outside the process
+//! * `turns`: fair turns of users at memory-intensive work
 //!
 //! No I/O, no clock: the same calls give the same plan.
 

@@ -1,8 +1,8 @@
-//! Methods of making the moves of a plan.
+//! Methods of computing the moves of a plan.
 //!
 //! * [`swaps`]: memory leaves the GPU and comes back, by the schedule of a planner
-//! * [`prefetches`]: memory comes to the GPU ahead of launches, and the driver evicts
-//! * [`harm`]: memory leaves the GPU behind each launch that uses it, for comparison
+//! * [`prefetches`]: memory is prefetched ahead of launches, and the driver evicts
+//! * [`harm`]: memory leaves the GPU after each launch that uses it, as a control
 
 mod harm;
 mod prefetches;
@@ -25,27 +25,27 @@ use crate::{
     traffic::{self, Traffic},
 };
 
-/// Frames of the GPU that plans leave alone where it is not known how much managed memory it holds: page
-/// tables and small allocations take some.
+/// GPU frames that plans leave free if the managed memory on the GPU is unknown: page tables and
+/// small allocations take some.
 pub const SPARE_FRAMES: u64 = 3;
-/// Links of the machine that planners assume: about what `PCIe` of the fourth generation has.
+/// Link that planners assume: about that of `PCIe` of the fourth generation.
 const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
 
-/// Method of making the moves of a plan: one of [`by_name`].
+/// Method of computing the moves of a plan: one of [`by_name`].
 pub trait Method: sealed::Sealed {
-    /// Name: of the planner, if there is one.
+    /// Name of the method: that of its planner, if it has one.
     fn name(&self) -> &'static str;
 
-    /// Moves for an iteration.
+    /// Computes moves for an iteration.
     ///
     /// # Errors
-    /// If there are none that keep what the method promises.
+    /// If no moves keep the promise of the method.
     fn outline(&self, problem: &Problem) -> Result<Outline, Refusal>;
 
-    /// Outline with these moves, from any source, and with figures that are computed from them.
+    /// Computes the figures of moves from any source.
     ///
     /// # Errors
-    /// If they do not keep what the method promises.
+    /// If the moves do not keep the promise of the method.
     fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal>;
 }
 
@@ -57,12 +57,12 @@ mod sealed {
     impl Sealed for super::harm::Harm {}
 }
 
-/// The method of this name: `pump`, `harmful-plan`, or swaps by the planner of this name.
+/// Method by name: `pump`, `harmful-plan`, or swaps by the planner of that name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
     match name {
         pump::NAME => {
-            // How far launches lead is not known in time.
+            // The lead of launches is not known as a time.
             Some(Box::new(prefetches::Prefetches(Pump { lead_ns: u64::MAX, ..Pump::default() })))
         }
         harm::NAME => Some(Box::new(harm::Harm)),
@@ -73,75 +73,76 @@ pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
     }
 }
 
-/// Methods that `auto-plan` chooses from: those that lower the bytes over the link. Of equal plans, it
-/// takes the first one's.
+/// Methods that `auto-plan` chooses from: those that reduce bytes over the link. Of equal plans,
+/// that of the first method is taken.
 #[must_use]
-pub fn of_chooser() -> Vec<Box<dyn Method>> {
+pub fn auto_plan_candidates() -> Vec<Box<dyn Method>> {
     ["foresight", "autoswap", "appobmem", "g10"].iter().filter_map(|name| by_name(name)).collect()
 }
 
-/// Memory of the GPU for the pieces of an iteration.
+/// GPU memory for the pieces of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuMemory {
-    /// Bytes of it.
+    /// Total bytes.
     bytes: u64,
     /// Bytes that a plan may use.
     room_bytes: u64,
-    /// Most bytes of it that a launch may use in a plan in which memory leaves.
+    /// Maximum bytes that a launch may use in a plan of swaps.
     launch_bytes_max: u64,
 }
 
 impl GpuMemory {
-    /// Memory that the pieces had while the driver evicted: frames, which parts of blocks do not fill.
+    /// Memory resident while the driver evicted, rounded up to frames: partial blocks do not fill
+    /// them.
     pub(crate) fn measured(resident_bytes: u64) -> Self {
         let bytes = resident_bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(resident_bytes);
         Self { bytes, room_bytes: bytes, launch_bytes_max: bytes }
     }
 
-    /// Memory that is not taken otherwise, as far as that is known.
+    /// Memory estimated to be free of other allocations.
     pub(crate) const fn estimated(bytes: u64) -> Self {
         let room_bytes = bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES);
-        // Beside a launch that uses more, an estimate leaves nothing to move.
+        // A launch that uses more than this leaves nothing to move in an estimate.
         Self { bytes, room_bytes, launch_bytes_max: bytes / 2 }
     }
 }
 
-/// Iteration that a plan is to be made for, and the memory that there is.
+/// Iteration to plan, and the memory available to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     pub(crate) pieces: Pieces,
     pub(crate) durations_ns: Vec<u64>,
-    /// Of each launch, the first one that may wait for the GPU together with it: that behind the last
-    /// sync. `None` if that is in the iteration before.
+    /// Per launch, the first launch that may wait for the GPU together with it: the one after the
+    /// last sync. `None` if that is in the previous iteration.
     pub(crate) queue_starts: Vec<Option<usize>>,
     pub(crate) memory: GpuMemory,
 }
 
-/// Workload with what all methods need of it.
+/// Workload with figures that all methods need.
 #[derive(Debug)]
 pub struct Problem {
     workload: Workload,
     /// Traffic of the driver alone.
     driver: Traffic,
-    /// Pieces with frames of their own.
+    /// Pieces of whole blocks, which have frames of their own.
     blocks: Pieces,
-    /// Bytes of the frames of the others.
+    /// Bytes of the frames of partial blocks.
     parts_bytes: u64,
 }
 
-/// Moves of a plan, and what they come to.
+/// Moves of a plan with their figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outline {
-    /// Moves, by the launches behind which they begin.
+    /// Moves, ordered by the launches after which they begin.
     pub moves: Vec<Move>,
-    /// Traffic with them.
+    /// Traffic with the moves.
     pub traffic: Traffic,
-    /// Most bytes on the GPU that the plan relies on.
+    /// Peak bytes on the GPU that the plan relies on.
     pub peak_bytes: u64,
 }
 
 impl Workload {
-    /// Bytes of memory that it is described in.
+    /// Heap bytes held.
     pub(crate) fn heap_bytes(&self) -> usize {
         let Self { pieces, durations_ns, queue_starts, memory: _ } = self;
         let launches =
@@ -149,12 +150,12 @@ impl Workload {
         pieces.heap_bytes() + launches
     }
 
-    /// Bytes of the GPU that a plan may use.
+    /// GPU bytes that a plan may use.
     pub(crate) const fn room_bytes(&self) -> u64 {
         self.memory.room_bytes
     }
 
-    /// Whether all of it fits: then nothing has to move.
+    /// Whether all pieces fit, so that nothing has to move.
     pub(crate) fn fits(&self) -> bool {
         let blocks = self.pieces.all.iter().filter(|piece| piece.is_block());
         let bytes = blocks.map(|piece| piece.bytes).fold(0, u64::saturating_add);
@@ -191,14 +192,14 @@ impl Problem {
     }
 }
 
-/// Bytes of the frames that parts of blocks have together.
+/// Bytes of the frames that partial blocks share.
 fn frames_bytes(parts: &Pieces) -> u64 {
     let peak_bytes = parts.bytes_by_op().into_iter().max().unwrap_or(0);
     let bytes = peak_bytes.saturating_add(parts.padding_bytes());
     bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(bytes)
 }
 
-/// Most bytes of moves to the GPU that have begun, up to the end of the launch that waits for them.
+/// Peak bytes of moves to the GPU in flight, including the launch that waits for them.
 fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
     let mut ahead = vec![Vec::new(); pieces.all.len()];
     for step in moves.iter().filter(|step| step.destination == Destination::Gpu) {
@@ -209,7 +210,7 @@ fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
         }
     }
     let mut bytes = vec![0_u64; pieces.ops];
-    // Changes from launch to launch, as there may be many moves of a piece, each for many launches.
+    // Differences between launches: a piece may have many moves, each in flight for many launches.
     let mut changes = vec![0_i32; pieces.ops + 1];
     for (piece, ahead) in pieces.all.iter().zip(ahead).filter(|(_, ahead)| !ahead.is_empty()) {
         changes.fill(0);
@@ -256,7 +257,7 @@ mod tests {
 
     const UNIT: u64 = 2 << 20;
 
-    /// Iteration of this many launches with this many units.
+    /// Iteration of `ops` launches that uses `units` units.
     fn pieces(ops: usize, units: u64) -> Pieces {
         let piece = |unit| Piece {
             block: BlockId(0),
@@ -276,7 +277,8 @@ mod tests {
     }
 
     proptest! {
-        /// From the launch after that of its begin up to the one that waits for it, around the iteration.
+        /// In flight from the launch after its begin up to the launch that waits, around the
+        /// iteration.
         #[test]
         fn bytes_ahead_are_those_of_units_with_a_move_that_has_begun(
             moves in prop::collection::vec((0_u64..6, 1_u64..4, 0_u32..9, prop::option::of(0_u32..9)), 0..12),
@@ -294,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Each launch of each move of each unit would be 2^35 steps.
+    /// Visiting each launch of each move of each unit would take 2^35 steps.
     #[test]
     fn moves_that_overlap_for_all_launches_take_a_step_per_unit_and_launch() {
         let pieces = pieces(1 << 14, 512);

@@ -1,4 +1,4 @@
-//! Moves of pieces behind launches, as plans have them.
+//! Moves of pieces after launches, as in plans.
 
 use call_ring::plan::{Destination, Move, PAGE_BYTES};
 use planner::Action;
@@ -6,40 +6,40 @@ use trace::id::Id;
 
 use crate::pieces::{Piece, Pieces};
 
-/// Move of a piece. Places are those of launches, and continue through the next iteration.
+/// Move of a piece. Launch indices may exceed the period: they continue into the next iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) piece: usize,
     pub(crate) destination: Destination,
-    /// Launch behind which it begins.
+    /// Launch after which the move begins.
     pub(crate) begin: usize,
-    /// Launch that waits for it, if any.
+    /// Launch that waits for the move, if any.
     pub(crate) wait: Option<usize>,
-    /// Launch at which it expires, if it does.
+    /// Launch at which the move expires, if any.
     pub(crate) expiry: Option<usize>,
 }
 
-/// Piece that an action of a schedule moves, whose tensors are these pieces; `None` if it stays, or is
-/// to move in part: a unit of the driver goes as a whole.
+/// Piece moved by an action of a schedule; `tensors` has the piece of each tensor. `None` if the
+/// piece stays, or would move in part: a driver unit moves as a whole.
 pub(crate) fn moved_piece<'a>(pieces: &'a Pieces, tensors: &[usize], action: &Action) -> Option<(usize, &'a Piece)> {
     let place = *tensors.get(action.tensor.index())?;
     let piece = pieces.all.get(place).filter(|piece| piece.moves)?;
     action.part.is_none_or(|part| part.bytes() >= piece.bytes).then_some((place, piece))
 }
 
-/// Moves in their order; neighbours that go together are one.
-pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) -> Vec<Move> {
+/// Moves of `steps` in plan order, with adjacent ones merged where they agree.
+pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) -> Vec<Move> {
     let op = |place: usize| u32::try_from(place % pieces.ops).unwrap_or(u32::MAX);
     let one = |Step { piece, destination, begin, wait, expiry }: Step| {
         let piece = pieces.all.get(piece)?;
-        // Only whole pages of the allocation.
+        // Only whole pages of the allocation are moved.
         let first = piece.address.checked_next_multiple_of(PAGE_BYTES)?;
         let bytes = piece.address.saturating_add(piece.bytes).saturating_sub(first) / PAGE_BYTES * PAGE_BYTES;
         let (begin_op, wait_op, expiry_op) = (op(begin), wait.map(op), expiry.map(op));
         Some((piece.block, Move { begin: first, bytes, destination, begin_op, wait_op, expiry_op }))
     };
     let mut moves: Vec<_> = steps.into_iter().filter_map(one).collect();
-    // What leaves makes room for what comes, and what is waited for first goes first.
+    // Moves to the host come first, to make room for those to the GPU; then the earliest wait.
     moves.sort_by_key(|(_, step)| {
         let wait_op = step.wait_op.unwrap_or(u32::MAX);
         let is_of_next = wait_op <= step.begin_op;
@@ -55,7 +55,7 @@ pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) 
                     && last.begin.checked_add(last.bytes) == Some(step.begin) =>
             {
                 last.bytes = last.bytes.saturating_add(step.bytes);
-                // Together they expire with the first of them.
+                // Merged moves expire with the first of them.
                 let ahead = |op: &u32| (*op as usize + pieces.ops - step.begin_op as usize - 1) % pieces.ops;
                 last.expiry_op = [last.expiry_op, step.expiry_op].into_iter().flatten().min_by_key(ahead);
             }
@@ -65,9 +65,9 @@ pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) 
     joined.into_iter().map(|(_, step)| step).collect()
 }
 
-/// Places of the pieces in the range of a move.
+/// Indices of the pieces in the range of a move.
 pub(crate) fn within(pieces: &Pieces, step: &Move) -> std::ops::Range<usize> {
     let first = pieces.all.partition_point(|piece| piece.address < step.begin);
-    let behind = pieces.all.partition_point(|piece| piece.address < step.begin.saturating_add(step.bytes));
-    first..behind.max(first)
+    let end = pieces.all.partition_point(|piece| piece.address < step.begin.saturating_add(step.bytes));
+    first..end.max(first)
 }

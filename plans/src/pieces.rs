@@ -1,6 +1,6 @@
-//! Memory that an iteration uses, in units of the driver's blocks.
+//! Memory used by an iteration, in units of the driver's blocks.
 //!
-//! * `cut`: division of memory into pieces, which are counted before they are made
+//! * `cut`: division of memory into pieces, which are counted before they are allocated
 
 mod cut;
 
@@ -12,50 +12,52 @@ use trace::{BlockId, Draft, Iteration, OpStream, Role, Tensor, TensorId, draft::
 pub(crate) use self::cut::{NAMED_BYTES_MAX, PIECES_BYTES_MAX};
 use crate::{claims::ClaimLimits, refusal::Refusal};
 
-/// Most pieces of an iteration; units are larger where there were more.
+/// Maximum number of pieces in an iteration; units are enlarged to stay within it.
 pub const PIECES_MAX: usize = 1024;
 
-/// Chunk of the driver, and the least bytes of a part of a block that is prefetched.
+/// Size of a driver chunk, and minimum size of a partial block that is prefetched.
 const CHUNK_BYTES: u64 = 64 << 10;
 
-/// Memory that moves as a whole.
+/// Unit of memory that moves as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    /// Allocation that it is in.
+    /// Allocation that contains the piece.
     pub block: BlockId,
     /// First address.
     pub address: u64,
     /// Size.
     pub bytes: u64,
-    /// Whether it is managed.
+    /// Whether the memory is managed.
     pub is_managed: bool,
-    /// Whether it may be moved: managed memory that outlives iterations, except the smallest parts of blocks.
+    /// Whether the piece may be moved: managed memory that outlives iterations, except partial
+    /// blocks smaller than a driver chunk.
     pub moves: bool,
-    /// Whether it lives before and after the iteration.
+    /// Whether the memory is alive before and after the iteration.
     pub outlives: bool,
-    /// Launches that use it, by their places in the iteration, in order. Not empty.
+    /// Launches that use the piece, by index in the iteration, ascending. Not empty.
     pub uses: Vec<usize>,
 }
 
 impl Piece {
-    /// Whether it has frames of the GPU of its own, which are free where it leaves. A part of a block of
-    /// the driver is in chunks of a frame that it shares with other parts, and keeps them.
+    /// Whether the piece is made of whole driver blocks. These have GPU frames of their own, which
+    /// are free once the piece leaves. A partial block has chunks of a frame shared with other
+    /// parts, and keeps them.
     #[must_use]
     pub const fn is_block(&self) -> bool {
         is_whole(self.address) && is_whole(self.bytes)
     }
 }
 
-/// Memory of an iteration.
+/// Memory used by an iteration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pieces {
     /// Number of launches.
     pub ops: usize,
-    /// All pieces, by address.
+    /// All pieces, sorted by address.
     pub all: Vec<Piece>,
 }
 
-/// What is known of a block.
+/// Properties of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub(crate) is_managed: bool,
@@ -63,10 +65,10 @@ pub(crate) struct Block {
 }
 
 impl Pieces {
-    /// Pieces of the extents that each launch of an iteration uses, as far as claims are there.
+    /// Cuts the extents that each launch of an iteration uses into pieces, without unmapped claims.
     ///
     /// # Errors
-    /// If they would take too much memory.
+    /// If the pieces would exceed their memory budget.
     pub(crate) fn of(
         stream: &OpStream,
         uses: &[Vec<Extent>],
@@ -76,24 +78,24 @@ impl Pieces {
         Ok(Self { ops: uses.len(), all: cut::pieces(&cut::Claims { stream, limits, block: &block }, uses)? })
     }
 
-    /// Bytes of memory that they are described in.
+    /// Heap bytes held.
     pub(crate) fn heap_bytes(&self) -> usize {
         let uses = self.all.iter().map(|piece| piece.uses.capacity() * size_of::<usize>()).sum::<usize>();
         self.all.capacity() * size_of::<Piece>() + uses
     }
 
-    /// Those that are managed.
+    /// Keeps the managed pieces only.
     pub(crate) fn managed(mut self) -> Self {
         self.all.retain(|piece| piece.is_managed);
         self
     }
 
-    /// Pieces with frames of their own.
+    /// Pieces of whole blocks, which have frames of their own.
     pub(crate) fn blocks(&self) -> Self {
         self.filtered(Piece::is_block)
     }
 
-    /// Pieces that share frames.
+    /// Partial blocks, which share frames.
     pub(crate) fn parts(&self) -> Self {
         self.filtered(|piece| !piece.is_block())
     }
@@ -102,7 +104,7 @@ impl Pieces {
         Self { ops: self.ops, all: self.all.iter().filter(|piece| is_in(piece)).cloned().collect() }
     }
 
-    /// Most bytes that a launch uses.
+    /// Maximum bytes used by a launch.
     #[must_use]
     pub fn op_bytes_max(&self) -> u64 {
         let mut bytes = vec![0_u64; self.ops];
@@ -116,7 +118,7 @@ impl Pieces {
         bytes.into_iter().max().unwrap_or(0)
     }
 
-    /// Places of the pieces that each launch uses.
+    /// Indices of the pieces that each launch uses.
     pub(crate) fn by_op(&self) -> Vec<Vec<usize>> {
         let mut by_op = vec![Vec::new(); self.ops];
         for (place, piece) in self.all.iter().enumerate() {
@@ -135,15 +137,15 @@ impl Pieces {
         sum(self.all.iter())
     }
 
-    /// Bytes that are on the GPU throughout.
+    /// Bytes resident on the GPU throughout the iteration.
     #[must_use]
     pub fn staying_bytes(&self) -> u64 {
         sum(self.all.iter().filter(|piece| piece.outlives && !piece.moves))
     }
 
-    /// Bytes that are alive at each launch.
+    /// Bytes alive at each launch.
     pub(crate) fn bytes_by_op(&self) -> Vec<u64> {
-        // Changes from launch to launch, as there may be many pieces of many launches each.
+        // Differences between launches: there may be many pieces, each alive for many launches.
         let mut changes = vec![0_i128; self.ops + 1];
         for piece in &self.all {
             let (first, end) = match (piece.uses.first(), piece.uses.last()) {
@@ -163,8 +165,8 @@ impl Pieces {
         alive.take(self.ops).collect()
     }
 
-    /// Padding of parts of blocks: bytes of the driver's chunks that they do not fill. It has 64 KiB of a
-    /// part in a chunk where they are aligned, and pages in others
+    /// Padding of partial blocks: bytes of driver chunks that they do not fill. The driver places
+    /// aligned 64 KiB of a part in a chunk of their own, and the remaining pages in other chunks
     /// (`uvm_va_block_gpu_chunk_index_range` of `uvm_va_block.c`, 535 to 550).
     #[must_use]
     pub fn padding_bytes(&self) -> u64 {
@@ -181,8 +183,8 @@ impl Pieces {
         chunks_bytes.saturating_add(rounded(pages_bytes, CHUNK_BYTES)).saturating_sub(bytes)
     }
 
-    /// Iteration for planners, with a tensor for each piece that does not stay, and a kernel for each
-    /// launch; and the pieces of the tensors.
+    /// Iteration for planners, with a tensor per piece that does not stay and a kernel per launch;
+    /// and the piece index of each tensor.
     pub(crate) fn iteration(&self, durations_ns: &[u64]) -> Result<(Iteration, Vec<usize>), Refusal> {
         let mut draft = Draft::default();
         let mut kernels = vec![Vec::new(); self.ops];
@@ -198,7 +200,7 @@ impl Pieces {
                 }
             }
         }
-        // What a launch does with memory is not known.
+        // Reads and writes are not distinguished, so all memory is input and output.
         for (tensors, duration_ns) in kernels.into_iter().zip(durations_ns) {
             let name = String::new();
             draft.kernel(DraftKernel { name, duration_ns: *duration_ns, inputs: tensors.clone(), outputs: tensors });
@@ -220,7 +222,7 @@ fn sum<'a>(pieces: impl Iterator<Item = &'a Piece>) -> u64 {
 mod tests {
     use super::*;
 
-    /// Parts of blocks, each of which dies behind the launch that uses it unless it outlives iterations.
+    /// Partial blocks, each freed after the launch that uses it unless it outlives iterations.
     fn pieces(parts: &[(u64, u64, bool, usize)]) -> Pieces {
         let piece = |&(address, bytes, outlives, op): &(u64, u64, bool, usize)| Piece {
             block: BlockId(0),
@@ -243,7 +245,7 @@ mod tests {
         };
         assert_eq!(padding(&[(0, 128 * KIB)]), 0);
         assert_eq!(padding(&[(0, 100 * KIB)]), 28 * KIB);
-        // The rest of both is in one chunk.
+        // The remainders of both share a chunk.
         assert_eq!(padding(&[(0, 100 * KIB), (2048 * KIB, 68 * KIB)]), 24 * KIB);
         assert_eq!(padding(&[(32 * KIB, 64 * KIB)]), 0);
         assert_eq!(padding(&[(0, 16)]), 64 * KIB - 16);

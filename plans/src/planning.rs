@@ -1,9 +1,9 @@
-//! Planning: from the workload of an iteration to the best moves of some methods.
+//! Planning: computes the best moves of several methods for the workload of an iteration.
 //!
-//! Methods may take any time and memory, as a workload is what a program says of itself. So a
-//! follower hands the workload to an [`Outliner`], which may answer later. In tests and examples
-//! that is a list of methods, which answers at once; in uvmd, a process that it kills when it takes
-//! too much: [`wire`] has the messages, [`answer`](mod@wire) its side, and the check of the answer.
+//! A workload is untrusted input, so methods may take any amount of time and memory. A follower
+//! therefore passes it to an [`Outliner`], which may answer later. In tests and examples that is a
+//! list of methods, which answers at once. In uvmd it is a process, killed when it exceeds its
+//! limits: [`wire`] has the messages, the process's side and the check of its answer.
 
 pub mod wire;
 
@@ -16,51 +16,52 @@ use crate::{
     traffic::Traffic,
 };
 
-/// Most pieces of memory that planners take.
+/// Maximum number of pieces that planners accept.
 const PLANNED_PIECES_MAX: usize = 1 << 16;
-/// Most uses of pieces by launches, of which each takes some bytes of a message.
+/// Maximum number of uses of pieces by launches; each takes a few bytes of a message.
 const USES_MAX: usize = 1 << 20;
-/// Most pairs of a piece and a launch. Processor time and memory of a planner process limit what methods
-/// do with them.
+/// Maximum number of pairs of a piece and a launch. The time and memory that methods spend on them
+/// is limited by the planner process.
 const PAIRS_MAX: usize = 1 << 28;
 
-/// Runs planners, and returns their best outline at once or later.
+/// Runs planners and returns their best outline, at once or later.
 pub trait Outliner {
-    /// Begins to outline a workload, instead of any before. Answers if that is done at once.
+    /// Starts outlining a workload, in place of any before. Returns an immediate answer, if any.
     fn begin(&mut self, workload: Workload) -> Option<Answer>;
 
-    /// The answer, if there is one by now.
+    /// The answer, if ready.
     fn poll(&mut self) -> Option<Answer>;
 
-    /// What it does until it answers.
+    /// Status while the answer is pending.
     fn status(&self) -> &'static str {
         "its plan is being computed"
     }
 
-    /// Stops: no answer is wanted any more.
+    /// Cancels the outline in progress.
     fn stop(&mut self);
 
-    /// Pauses: who waits for a turn holds up nobody until the next [`poll`](Self::poll).
+    /// Leaves the queue for a turn until the next [`poll`](Self::poll), so that others need not
+    /// wait.
     fn pause(&mut self) {}
 
-    /// Time from the last answer, a refusal, after which another answer is possible; `None` if it is final.
+    /// Delay from the last answer, a refusal, until a retry is possible; `None` if it is final.
     fn retry_delay(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether that time has passed.
+    /// Whether the retry delay has passed.
     fn is_retry_due(&self) -> bool {
         false
     }
 }
 
-/// Answer of planners.
+/// Answer of planners: their best outline, or a refusal.
 pub type Answer = Result<BestOutline, Refusal>;
 
-/// The best outline of some methods.
+/// Best outline of several methods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BestOutline {
-    /// Method that made it.
+    /// Name of the method.
     pub method: &'static str,
     /// The outline.
     pub outline: Outline,
@@ -80,8 +81,8 @@ impl Outliner for Vec<Box<dyn Method>> {
     fn stop(&mut self) {}
 }
 
-/// Of the outlines by these methods, the one with the fewest bytes over the link; of equal ones, the
-/// first. Without any, the first refusal.
+/// Outline with the fewest bytes over the link, the first of equal ones. If all methods refuse, the
+/// first refusal.
 ///
 /// # Errors
 /// If all methods refuse.
@@ -93,7 +94,7 @@ pub fn best(methods: &[Box<dyn Method>], workload: Workload) -> Answer {
     best.answer()
 }
 
-/// The best outline of the methods that were tried.
+/// Best outline of the methods tried so far.
 struct Best {
     problem: Problem,
     outline: Option<(&'static str, Outline)>,
@@ -127,10 +128,10 @@ impl Best {
     }
 }
 
-/// Checks that a workload is in proportion to what planners can do.
+/// Checks that the size of a workload is within the limits of planners.
 ///
 /// # Errors
-/// If it is not.
+/// If it exceeds a limit.
 pub(crate) fn admit(pieces: &Pieces) -> Result<(), Refusal> {
     let (launches, count) = (pieces.ops, pieces.all.len());
     let uses = pieces.all.iter().map(|piece| piece.uses.len()).sum();
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use crate::pieces::Piece;
 
-    /// Pieces with this many uses each.
+    /// `count` pieces with `uses` uses each.
     fn pieces(ops: usize, count: usize, uses: usize) -> Pieces {
         let piece = |at: usize| Piece {
             block: BlockId(0),

@@ -1,18 +1,18 @@
-//! Touch probe: which blocks of its footprint a launch accesses.
+//! Touch probe: determines which blocks of its footprint a launch accesses.
 //!
-//! Arguments of launches name extents, which end at the next address in use. Of a pool, they name far
-//! more than a launch accesses. The probe of a launch is a table of moves: its footprint leaves the GPU
-//! between the launch before and the launch, and comes back behind the launch, before the next one. What
-//! the launch accesses comes back by faults, and what it does not, by the move. uvmd's records of blocks
-//! say of each block how often [all of it came back](Observation::idle_returns) by a move without an
+//! Arguments of launches name extents, which end at the next address in use. In a pool, they name
+//! far more than a launch accesses. The probe of a launch is a table of moves: its footprint leaves
+//! the GPU between the previous launch and the launch, and comes back after the launch, before the
+//! next one. Accessed blocks come back by faults, and the others by the move. uvmd's block records
+//! count how often [all of a block came back](Observation::idle_returns) by a move, without an
 //! access since memory had left.
 //!
-//! A block counts as not accessed only if each execution but one proves it, and none speaks against it. A
-//! move that was late or left out, a lost record, a block that the GPU did not have, calls of the program
-//! that move memory: then it counts as accessed, as its arguments name it.
+//! A block counts as not accessed only if each execution but one proves it, and none contradicts
+//! it. It counts as accessed, as its arguments name it, if a move was late or skipped, a record was
+//! dropped, the block was not on the GPU, or calls of the program moved memory.
 //!
-//! * `target`: launches that are probed, and the parts of their footprints that are probed at a time
-//! * `evidence`: what was found
+//! * `target`: probed launches, and the parts of their footprints probed at a time
+//! * `evidence`: results of probes
 
 mod evidence;
 mod target;
@@ -31,50 +31,53 @@ pub use self::{
 };
 use crate::{
     coverage::COUNT_BYTES,
-    moves::{Step, assembled},
+    moves::{Step, merged_moves},
     pieces::Pieces,
     ranges::Ranges,
     sequence::Work,
     table::Table,
 };
 
-/// Most iterations with moves of probes, up to the end of the window in progress.
+/// Maximum number of iterations with probe moves, exceeded only by the window in progress.
 pub const ITERATIONS_MAX: u64 = 256;
-/// Deliveries without change from when a table is withdrawn until its records are complete, which are read
-/// some time after the counters.
+/// Deliveries without change after the withdrawal of a table until its records count as complete:
+/// records are read some time after the counters.
 const SETTLING: u32 = 3;
-/// Iterations that begin meanwhile, a whole one among them, in which the program waits for the GPU: moves are
-/// counted before the GPU has come to them.
+/// Iterations that begin meanwhile, one of them complete, in which the program waits for the GPU:
+/// moves are counted before the GPU executes them.
 const SETTLING_ITERATIONS: u64 = 2;
-/// Deliveries without progress, and iterations of the program in them, after which probing ends.
+/// Deliveries without progress, and iterations of the program during these, after which probing
+/// ends.
 const STALLED_DELIVERIES: u32 = 64;
 const STALLED_ITERATIONS: u64 = 8;
-/// Deliveries without progress after which it ends in any case.
+/// Deliveries without progress after which probing ends in any case.
 const STALLED_DELIVERIES_MAX: u32 = 6000;
-/// Deliveries of a probe: an hour by default. A program can have its counts change with each.
+/// Maximum number of deliveries of a probe: an hour by default. A program can make its counts
+/// change with each.
 const DELIVERIES_MAX: u32 = 36_000;
 
-/// What is counted of a process at one time. Counts only grow.
+/// Counts of a process at one time. They never decrease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
-    /// Iterations with a table that were followed to their end.
+    /// Iterations with a table, followed to their end.
     pub iterations: u64,
     /// Moves handed over to the driver.
     pub moves: u64,
     /// Moves that launches did not wait for.
     pub late: u64,
-    /// Moves and waits that were left out.
+    /// Skipped moves and waits.
     pub skipped: u64,
-    /// Whether the table that was published last is not followed any more.
+    /// Whether the last published table is no longer followed.
     pub has_ended: bool,
-    /// Mappings of memory that GPUs access where it is, as far as the driver shows them.
+    /// Remote mappings of memory by GPUs, as far as the driver shows them.
     pub remote_mappings: u64,
-    /// Times that a block came back as a whole by a call of the process, absent since before the process
-    /// had memory moved to the host; by its first address.
+    /// Returns of a whole block by a call of the process, after an absence that began before the
+    /// process had memory moved to the host; by first address.
     pub idle_returns: BTreeMap<u64, u64>,
-    /// Times that something else ended an absence from since before then; likewise.
+    /// Absences that began before then and were ended by something else, such as a fault; by first
+    /// address.
     pub interrupted_absences: BTreeMap<u64, u64>,
-    /// Records of blocks that were lost.
+    /// Block records dropped.
     pub dropped_records: u64,
 }
 
@@ -84,20 +87,21 @@ impl Observation {
     }
 }
 
-/// Time in which the table of some targets may be followed.
+/// Time in which the table of a group of targets may be followed.
 #[derive(Debug)]
 struct Window {
     group: Vec<usize>,
     table: Table,
     before: Observation,
-    /// Last observation, deliveries since it has changed, and the program's iteration at that time.
+    /// Last observation, deliveries since its last change, and the program's iteration at that
+    /// change.
     last: Observation,
     unchanged: u32,
     changed_at: u64,
     /// The program's iteration when the table was withdrawn.
     withdrawn_at: u64,
     is_withdrawn: bool,
-    is_spoilt: bool,
+    is_invalid: bool,
 }
 
 /// Probes of the launches of an iteration.
@@ -115,12 +119,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Probes of an iteration, with so many bytes in each, both directions together. `None` if there is
-    /// nothing to probe.
+    /// Probes of an iteration, which move at most `budget_bytes` in each, both directions together.
+    /// `None` if there is nothing to probe.
     pub(crate) fn of(work: &Work, budget_bytes: u64) -> Option<Self> {
         let Work { first_launch, tokens, pieces, places_memory, queue_starts, .. } = work;
-        // With two launches, the one behind is the one before. A program that does not wait for the GPU in an
-        // iteration is ahead of it by an unknown time.
+        // With two launches, the next one is the previous one. The lead of a program that does not
+        // wait for the GPU in an iteration is unknown.
         let waits = queue_starts.iter().any(Option::is_some);
         if *places_memory || !waits || pieces.ops < 3 || tokens.len() != pieces.ops {
             return None;
@@ -139,7 +143,7 @@ impl Probe {
         })
     }
 
-    /// Bytes of memory, by counts.
+    /// Heap bytes held, estimated from counts.
     pub(crate) fn heap_bytes(&self) -> usize {
         let targets = self.targets.iter().map(Target::heap_bytes).sum::<usize>();
         let window = self.window.as_ref().map_or(0, |window| {
@@ -149,33 +153,34 @@ impl Probe {
         self.tokens.capacity() * size_of::<Token>() + self.pieces.heap_bytes() + targets + window
     }
 
-    /// Table that is to be followed now, if any.
+    /// Table to follow now, if any.
     #[must_use]
     pub fn table(&self) -> Option<&Table> {
         self.window.as_ref().filter(|window| !window.is_withdrawn).map(|window| &window.table)
     }
 
-    /// Whether nothing more is to be probed.
+    /// Whether probing has ended.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Ends with what is known by now. Whether a table was to be followed.
+    /// Ends probing with the results so far. Returns whether a table was to be followed.
     pub fn end(&mut self) -> bool {
         self.is_over = true;
         self.window.take().is_some_and(|window| !window.is_withdrawn)
     }
 
-    /// The program moves memory by itself: what comes back in this window says nothing.
-    pub const fn spoil(&mut self) {
+    /// Invalidates the window in progress: the program moves memory itself, so returns prove
+    /// nothing.
+    pub const fn invalidate(&mut self) {
         if let Some(window) = &mut self.window {
-            window.is_spoilt = true;
+            window.is_invalid = true;
         }
     }
 
-    /// Adds what is counted now, in iteration `iteration` of the program. Returns whether the table
-    /// that is to be followed is another one, or none any more.
+    /// Adds the current counts, in iteration `iteration` of the program. Returns whether the table
+    /// to follow has changed or is withdrawn.
     pub fn deliver(&mut self, observed: &Observation, iteration: u64) -> bool {
         self.deliveries = self.deliveries.saturating_add(1);
         if self.is_over || self.deliveries >= DELIVERIES_MAX {
@@ -194,10 +199,10 @@ impl Probe {
         let is_long = window.unchanged >= STALLED_DELIVERIES && iteration >= window.changed_at + STALLED_ITERATIONS;
         let is_stalled = is_long || window.unchanged >= STALLED_DELIVERIES_MAX;
         if !window.is_withdrawn {
-            window.is_spoilt |= observed.has_ended;
+            window.is_invalid |= observed.has_ended;
             let followed = observed.iterations.saturating_sub(window.before.iterations);
-            window.is_withdrawn = window.is_spoilt || is_stalled || followed >= FIRST + PROBES_PER_LAUNCH;
-            window.is_spoilt |= is_stalled;
+            window.is_withdrawn = window.is_invalid || is_stalled || followed >= FIRST + PROBES_PER_LAUNCH;
+            window.is_invalid |= is_stalled;
             self.is_over |= is_stalled;
             if window.is_withdrawn {
                 (window.unchanged, window.withdrawn_at) = (0, iteration);
@@ -209,14 +214,14 @@ impl Probe {
             return false;
         }
         if let Some(mut window) = self.window.take() {
-            window.is_spoilt |= !has_settled;
+            window.is_invalid |= !has_settled;
             self.close(&window, observed);
         }
         self.open(observed, iteration);
         self.window.is_some()
     }
 
-    /// What is known by now, in figures.
+    /// Figures of the results so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let mut figures = Figures { iterations: self.iterations, ..Figures::default() };
@@ -233,7 +238,7 @@ impl Probe {
         figures
     }
 
-    /// What is known by now.
+    /// Results so far.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
         let mut evidence = Evidence::new(self.tokens.clone(), self.figures());
@@ -261,11 +266,11 @@ impl Probe {
             changed_at: iteration,
             withdrawn_at: iteration,
             is_withdrawn: false,
-            is_spoilt: false,
+            is_invalid: false,
         });
     }
 
-    /// Targets that are probed together: no two launches in a row, and no block twice.
+    /// Targets of the next window: no two adjacent launches, and no block twice.
     fn group(&self) -> Vec<usize> {
         let (mut group, mut blocks, mut bytes, mut moves) = (Vec::new(), Ranges::default(), 0_u64, 0);
         let mut ops: BTreeSet<usize> = BTreeSet::new();
@@ -312,18 +317,18 @@ impl Probe {
                 ]
             })
         });
-        let moves = assembled(&self.pieces, steps);
+        let moves = merged_moves(&self.pieces, steps);
         let (first_launch, tokens) = (self.first_launch, self.tokens.clone());
         Table { first_launch, tokens, moves }
     }
 
-    /// Takes the evidence of a window, whose records are complete.
+    /// Evaluates a window, whose records are complete.
     fn close(&mut self, window: &Window, after: &Observation) {
-        let Window { group, table, before, is_spoilt, .. } = window;
+        let Window { group, table, before, is_invalid, .. } = window;
         let since = |count: fn(&Observation) -> u64| count(after).saturating_sub(count(before));
         let (moves, len) = (since(|counts| counts.moves), table.moves.len() as u64);
         self.iterations = self.iterations.saturating_add(moves.div_ceil(len.max(1)).max(1));
-        let is_spoilt = *is_spoilt
+        let is_invalid = *is_invalid
             || len == 0
             || after.late != before.late
             || after.skipped != before.skipped
@@ -332,12 +337,12 @@ impl Probe {
         for at in group {
             let Some(target) = self.targets.get_mut(*at) else { continue };
             let blocks = target.blocks(&self.pieces);
-            let executed = executions(table, &blocks, moves).filter(|executed| !is_spoilt && *executed > 0);
+            let executed = executions(table, &blocks, moves).filter(|executed| !is_invalid && *executed > 0);
             let Some(executed) = executed else {
                 target.attempts += 1;
                 continue;
             };
-            // Blocks with at least as many counted events meanwhile.
+            // Blocks with at least `least` events during the window.
             let counted = |counts: fn(&Observation) -> &BTreeMap<u64, u64>, least: u64| -> Ranges {
                 let before = counts(before);
                 let since = |(block, count): &(&u64, &u64)| {
@@ -356,8 +361,8 @@ impl Probe {
     }
 }
 
-/// Times that these blocks left and came back again, of so many moves that were made in their order; `None` if
-/// some of them came back once more than others.
+/// Number of times that these blocks left and came back, after `moves` moves of the table in order;
+/// `None` if some of them came back once more than others.
 fn executions(table: &Table, blocks: &Ranges, moves: u64) -> Option<u64> {
     let len = table.moves.len() as u64;
     let (whole, rest) = (moves.checked_div(len)?, moves.checked_rem(len)?);

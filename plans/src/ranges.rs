@@ -1,69 +1,69 @@
-//! Sets of addresses, as ranges: their size depends on the number of ranges, not on that of bytes.
+//! Address sets, stored as ranges: memory grows with the number of ranges, not of addresses.
 
 use std::ops::Range;
 
 use planner::Part;
 
-/// Set of addresses: ranges in order, neither empty nor adjacent.
+/// Address set: sorted ranges, neither empty nor adjacent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges(Vec<Range<u64>>);
 
 impl Ranges {
-    /// Whole blocks of the driver that a range of memory lies in.
+    /// Addresses of the driver blocks that overlap a memory range.
     pub(crate) const fn blocks_of(address: u64, bytes: u64) -> Range<u64> {
         let end = address.saturating_add(bytes).div_ceil(Part::BLOCK_BYTES);
         address / Part::BLOCK_BYTES * Part::BLOCK_BYTES..end.saturating_mul(Part::BLOCK_BYTES)
     }
 
-    /// Ranges in order.
+    /// Iterates over the ranges in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().cloned()
     }
 
-    /// Bytes of memory.
+    /// Heap bytes held.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.capacity() * size_of::<Range<u64>>()
     }
 
-    /// Number of addresses.
+    /// Number of addresses in the set.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).fold(0, u64::saturating_add)
     }
 
-    /// Places of the ranges that overlap with another one.
+    /// Indices of the ranges that overlap another one.
     pub(crate) fn places(&self, other: &Range<u64>) -> Range<usize> {
         let first = self.0.partition_point(|range| range.end <= other.start);
         let end = self.0.partition_point(|range| range.start < other.end);
         first..end.max(first)
     }
 
-    /// Ranges that overlap with another one.
+    /// Ranges that overlap another one.
     pub(crate) fn overlapping(&self, other: &Range<u64>) -> &[Range<u64>] {
         self.0.get(self.places(other)).unwrap_or_default()
     }
 
-    /// Parts of a range that are in the set.
+    /// Intersection with a range.
     pub(crate) fn within(&self, other: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let (begin, end) = (other.start, other.end);
         self.overlapping(other).iter().map(move |range| range.start.max(begin)..range.end.min(end))
     }
 
-    /// Whether an address is in the set.
+    /// Whether the set contains an address.
     pub(crate) fn contains(&self, address: u64) -> bool {
         !self.places(&(address..address.saturating_add(1))).is_empty()
     }
 
-    /// Whether all of a range is in the set.
+    /// Whether the set contains all of a range.
     pub(crate) fn covers(&self, other: &Range<u64>) -> bool {
         other.is_empty() || self.within(other).next().as_ref() == Some(other)
     }
 
-    /// Whether no address is in both sets.
+    /// Whether the sets have no address in common.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         self.0.iter().all(|range| other.places(range).is_empty())
     }
 
-    /// Addresses that are not in the other set.
+    /// Set difference: the addresses that are not in the other set.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let mut rest = Vec::new();
         for range in &self.0 {
@@ -83,7 +83,7 @@ impl Ranges {
     }
 }
 
-/// Ranges in any order, which may overlap.
+/// Collects ranges in any order, which may overlap.
 impl FromIterator<Range<u64>> for Ranges {
     fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Self {
         let mut all: Vec<Range<u64>> = ranges.into_iter().filter(|range| !range.is_empty()).collect();

@@ -1,10 +1,10 @@
-//! Reasons why there is no plan.
+//! Reasons for having no plan.
 
 use planner::Unplannable;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Reason why there is no plan for an iteration.
+/// Reason for having no plan for an iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Refusal {
@@ -70,13 +70,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The refusal of a program that claims this much memory that is not mapped.
-    pub(crate) fn of_claims(self, unmapped_bytes: u64) -> Self {
+    /// Refusal with the bytes that the program claims and has not mapped, if any.
+    pub(crate) fn with_unmapped(self, unmapped_bytes: u64) -> Self {
         if unmapped_bytes == 0 { self } else { Self::Unmapped { unmapped_bytes, reason: Box::new(self) } }
     }
 }
 
-/// Reason why an answer of planners is not used.
+/// Reason for rejecting an answer of planners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the messages document the variants")]
 pub enum InvalidAnswer {

@@ -1,4 +1,4 @@
-//! The last calls of a process, with their numbers, and what the detector makes of them.
+//! Last calls of a process with their numbers, and the iterations that the detector finds in them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,20 +23,20 @@ use crate::{
     refusal::Refusal,
 };
 
-/// What is known of a call beside it.
+/// Metadata of a call.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    /// Operations of the detector before it.
+    /// Operations of the detector before the call.
     ops: u64,
-    /// Tokens of launches and syncs before it.
+    /// Tokens of launches and syncs before the call.
     tokens: u64,
-    /// Number of its launch.
+    /// Number of the launch, if any.
     number: Option<u64>,
-    /// Whether it waits for the GPU.
+    /// Whether the call waits for the GPU.
     is_sync: bool,
 }
 
-/// Iterations by the numbers of their launches.
+/// Phase and period of iterations, in numbers of launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rhythm {
     /// Number of a launch at which an iteration begins.
@@ -45,25 +45,26 @@ pub(crate) struct Rhythm {
     pub(crate) period: u64,
 }
 
-/// What an iteration does.
+/// Work of an iteration.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) first_launch: u64,
     pub(crate) tokens: Vec<Token>,
     pub(crate) durations_ns: Vec<u64>,
-    /// Of each launch, the first one behind the last sync; `None` if that is in the iteration before.
+    /// Per launch, the first launch after the last sync; `None` if that is in the previous
+    /// iteration.
     pub(crate) queue_starts: Vec<Option<usize>>,
     pub(crate) pieces: Pieces,
-    /// Of each launch, whether what it uses is known to be used by itself: no copy or fill is between it
-    /// and the launch before.
-    pub(crate) are_alone: Vec<bool>,
-    /// Whether the program moves its managed memory itself, or lets the GPU access it elsewhere.
+    /// Per launch, whether its uses are known to be its own: no copy or fill is between it and the
+    /// previous launch.
+    pub(crate) isolated: Vec<bool>,
+    /// Whether the program moves its managed memory itself, or permits remote access by the GPU.
     pub(crate) places_memory: bool,
-    /// Bytes of managed memory that launches name, the program claims, and it has not mapped.
+    /// Bytes of managed memory that launches name and the program claims, but has not mapped.
     pub(crate) unmapped_bytes: u64,
 }
 
-/// Calls in their order.
+/// Sequence of calls.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     window: Window,
@@ -71,22 +72,23 @@ pub(crate) struct Sequence {
     detector: Detector,
     ops: u64,
     tokens: u64,
-    /// What the program has now.
+    /// Current state of the program.
     program: Program,
     /// Number of the last launch.
     last: Option<u64>,
 }
 
-/// Tokens of the detector's window: of two iterations of as many launches, copies and fills as a plan has launches.
+/// Detector window in tokens: two iterations, each of as many launches, copies and fills as a plan
+/// has launches.
 const DETECTED_TOKENS: usize = 2 * PERIOD_MAX;
-/// Tokens of a graph: iterations of few graphs are too short for the detector otherwise.
+/// Tokens per graph launch: iterations of few graphs are too short for the detector otherwise.
 const GRAPH_TOKENS: usize = 8;
-/// Numbers of copies and fills for the detector, which no function's handle is.
+/// Numbers of copies and fills for the detector, which differ from all function handles.
 const COPY: u64 = u64::MAX - 1;
 const FILL: u64 = u64::MAX - 2;
 
 impl Sequence {
-    /// Sequence of the calls of a program that has this much already.
+    /// Sequence of calls that starts from a state of the program.
     pub(crate) fn after(program: Program) -> Self {
         let settings = detect::Settings { has_syncs: true, window: DETECTED_TOKENS, ..detect::Settings::default() };
         Self {
@@ -100,13 +102,13 @@ impl Sequence {
         }
     }
 
-    /// Bytes of memory, by counts.
+    /// Heap bytes held, estimated from counts.
     pub(crate) fn heap_bytes(&self) -> usize {
         let Self { window, marks, detector, program, .. } = self;
         window.bytes() + marks.capacity() * size_of::<Mark>() + detector.bytes() + program.bytes()
     }
 
-    /// Drops the calls before the last iterations, of this rhythm and number.
+    /// Drops the calls before the last `iterations` iterations of this rhythm.
     pub(crate) fn shorten(&mut self, rhythm: Rhythm, iterations: u64) {
         let Some(since) = self.last.map(|last| last.saturating_sub(iterations * rhythm.period)) else { return };
         if let Some(first) = self.marks.iter().rposition(|mark| mark.number == Some(since)) {
@@ -121,7 +123,7 @@ impl Sequence {
         self.detector.state()
     }
 
-    /// What the program has now.
+    /// Current state of the program.
     pub(crate) const fn program(&self) -> &Program {
         &self.program
     }
@@ -186,18 +188,18 @@ impl Sequence {
         self.tokens += 1;
     }
 
-    /// Iterations of a lock; `None` if their launches have no numbers yet.
+    /// Rhythm of a lock; `None` if its launches have no numbers yet.
     pub(crate) fn rhythm(&self, lock: &Lock) -> Result<Option<Rhythm>, Refusal> {
         let begin = self.marks.partition_point(|mark| mark.ops < lock.start_op);
         if begin == 0 && self.window.added() > self.marks.len() as u64 {
             return Err(Refusal::TooLong);
         }
         let Some(first) = self.marks.get(begin) else { return Ok(None) };
-        let behind = first.tokens + (lock.period.launches + lock.period.syncs) as u64;
-        if self.tokens < behind {
+        let end = first.tokens + (lock.period.launches + lock.period.syncs) as u64;
+        if self.tokens < end {
             return Ok(None);
         }
-        let calls = self.window.calls().zip(&self.marks).skip(begin).take_while(|(_, mark)| mark.tokens < behind);
+        let calls = self.window.calls().zip(&self.marks).skip(begin).take_while(|(_, mark)| mark.tokens < end);
         let numbers: Vec<Option<u64>> =
             calls.filter(|(call, _)| call.token().is_some()).map(|(_, mark)| mark.number).collect();
         if numbers.is_empty() || numbers.len() > PERIOD_MAX {
@@ -207,7 +209,8 @@ impl Sequence {
         Ok(numbers.first().copied().flatten().map(|first_launch| Rhythm { first_launch, period }))
     }
 
-    /// The last whole iteration; `None` if it differs from the one before, or is not there yet.
+    /// Work of the last complete iteration; `None` if it differs from the previous one, or if there
+    /// is no complete one yet.
     pub(crate) fn work(&self, rhythm: Rhythm, limits: &ClaimLimits) -> Result<Option<Work>, Refusal> {
         if self.program.is_full() {
             return Err(Refusal::Incomplete);
@@ -216,7 +219,8 @@ impl Sequence {
         let Some(whole) = self.last.and_then(|last| last.checked_sub(first_launch)).map(|since| since / period) else {
             return Ok(None);
         };
-        // The calls behind its last launch belong to it, up to the first launch of the next.
+        // An iteration includes the calls after its last launch, up to the first launch of the next
+        // one.
         let Some(before) = whole.checked_sub(2) else { return Ok(None) };
         let begins = [before, before + 1, before + 2].map(|at| first_launch + at * period);
         let places = begins.map(|number| self.marks.iter().position(|mark| mark.number == Some(number)));
@@ -261,7 +265,7 @@ impl Sequence {
         let durations_ns = durations.collect();
         let [.., first_launch] = begins;
         let queue_starts = self.queue_starts(begin..end);
-        let (pieces, are_alone, unmapped_bytes) = self.pieces(begin..end, limits)?;
+        let (pieces, isolated, unmapped_bytes) = self.pieces(begin..end, limits)?;
         let is_placing = |call: &Call| matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. });
         let places_memory = self.program.has_advised_access() || calls(begin..end).any(is_placing);
         if pieces.ops as u64 != period {
@@ -273,13 +277,13 @@ impl Sequence {
             durations_ns,
             queue_starts,
             pieces,
-            are_alone,
+            isolated,
             places_memory,
             unmapped_bytes,
         }))
     }
 
-    /// Of each launch of an iteration, the first one behind the last sync.
+    /// Per launch of an iteration, the first launch after the last sync.
     fn queue_starts(&self, range: std::ops::Range<usize>) -> Vec<Option<usize>> {
         let (mut starts, mut first) = (Vec::new(), None);
         for (call, mark) in self.window.calls().zip(&self.marks).skip(range.start).take(range.len()) {
@@ -290,15 +294,15 @@ impl Sequence {
                 first = Some(starts.len());
             }
         }
-        // Behind the last launch, a sync is before the first one of the next iteration.
+        // A sync after the last launch is before the first one of the next iteration.
         if first == Some(starts.len()) {
             starts.iter_mut().take_while(|first| first.is_none()).for_each(|first| *first = Some(0));
         }
         starts
     }
 
-    /// Memory that launches of an iteration use, and the copies and fills before each of them; which
-    /// launches have none of these before them; and bytes of claims that are not mapped.
+    /// Memory used by each launch of an iteration and by the copies and fills before it; per
+    /// launch, whether it has none of these before it; and claimed bytes that are not mapped.
     fn pieces(&self, range: std::ops::Range<usize>, limits: &ClaimLimits) -> Result<(Pieces, Vec<bool>, u64), Refusal> {
         let invalid = |reason: OpsError| Refusal::Invalid { reason: reason.to_string() };
         let (program, calls) = self.window.last(self.marks.len() - range.start);
@@ -314,22 +318,22 @@ impl Sequence {
         let first = OpId::new(first);
         let footprints = Footprints::of(&stream, first..OpId::new(stream.ops().len()), Until::NextInUse);
         let mut uses: Vec<Vec<Extent>> = Vec::new();
-        let (mut others, mut are_alone) = (Vec::new(), Vec::new());
+        let (mut others, mut isolated) = (Vec::new(), Vec::new());
         for (id, op) in stream.ops().iter() {
             let OpKind::Launch(launch) = op.kind else { continue };
             let extents = footprints.op(id);
-            let is_alone = others.is_empty();
+            let is_isolated = others.is_empty();
             others.extend_from_slice(extents);
             let signature = &stream.signatures()[stream.launches()[launch].signature];
             // Copies and fills have no grid.
             if signature.grid != [0; 3] {
                 uses.push(std::mem::take(&mut others));
-                are_alone.push(is_alone);
+                isolated.push(is_isolated);
             }
         }
-        // What comes behind the last launch is before the first one of the next iteration.
-        if let (Some(first), Some(is_alone)) = (uses.first_mut(), are_alone.first_mut()) {
-            *is_alone &= others.is_empty();
+        // Copies and fills after the last launch are before the first one of the next iteration.
+        if let (Some(first), Some(is_isolated)) = (uses.first_mut(), isolated.first_mut()) {
+            *is_isolated &= others.is_empty();
             first.append(&mut others);
         }
         let block = |id: BlockId| {
@@ -346,17 +350,17 @@ impl Sequence {
         for extents in &mut uses {
             extents.retain(on_gpu);
         }
-        // Of what the iteration names alone: a pool may reserve more than there is.
+        // Only of memory that the iteration names: a pool may reserve more than the node has.
         uses.iter().flatten().try_for_each(|extent| limits.check(stream.blocks()[extent.block].bytes))?;
         let managed = uses.iter().flatten().filter(|extent| block(extent.block).is_managed);
         let unmapped_bytes = limits.unmapped_bytes(managed.filter_map(|extent| {
             let ops::Block { bytes, address } = stream.blocks()[extent.block];
             address.map(|address| address..address.saturating_add(bytes))
         }));
-        Ok((Pieces::of(&stream, &uses, limits, block)?, are_alone, unmapped_bytes))
+        Ok((Pieces::of(&stream, &uses, limits, block)?, isolated, unmapped_bytes))
     }
 
-    /// Bytes that live on GPUs and are not managed, beside those of an iteration's pieces.
+    /// Unmanaged bytes on GPUs, except those of an iteration's pieces.
     pub(crate) fn unmanaged_bytes(&self, pieces: &Pieces) -> u64 {
         let used: HashMap<u64, u64> = pieces.all.iter().fold(HashMap::new(), |mut used, piece| {
             if let Some(block) = self.program.block(piece.address) {
@@ -368,12 +372,12 @@ impl Sequence {
         let unused = |block: &LiveBlock| block.bytes.saturating_sub(used.get(&block.address).copied().unwrap_or(0));
         let of_gpu = |block: &LiveBlock| matches!(block.kind, MemoryKind::Device | MemoryKind::Pool);
         let unused = self.program.live().filter(of_gpu).map(|block| unused(&block));
-        // What the program says of its memory may have no end.
+        // Saturating: claimed sizes are unbounded.
         unused.fold(0, u64::saturating_add)
     }
 }
 
-/// Addresses that a call names, at most.
+/// Maximum number of addresses that a call names.
 fn addresses(call: &Call) -> usize {
     match &call.action {
         Action::Launch { pointers, .. } => pointers.as_ref().map_or(0, Vec::len),

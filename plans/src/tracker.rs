@@ -1,7 +1,7 @@
-//! Place of a program in a plan that is carried out from outside, by its recorded calls.
+//! Position of a program in a plan carried out from outside the process, by its recorded calls.
 //!
-//! Launches are compared with the plan as the helper does it. Only their records are there: a launch
-//! that is missing among them, as it was refused by the driver or not recorded, ends the plan, too.
+//! Launches are compared with the plan as in the helper. Only their records are available: a launch
+//! without a record, refused by the driver or not recorded, ends the plan as well.
 
 use std::ops::Range;
 
@@ -14,10 +14,11 @@ use call_ring::{
 use recorder::Program;
 use thiserror::Error;
 
-/// Most moves that have begun and were not taken: a plan has no more. Further ones are skipped.
+/// Maximum number of begun moves that are not taken yet: as many as a plan has. Further ones are
+/// skipped.
 const BEGUN_MAX: usize = MOVES_MAX;
 
-/// Reason why a plan is not carried out any more.
+/// Reason for ending a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Ending {
@@ -35,33 +36,33 @@ pub enum Ending {
     ProgramAdvice,
 }
 
-/// Move that begins.
+/// Move that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// Its place in the plan.
+    /// Index of the move in the plan.
     pub at: usize,
     /// The move.
     pub step: Move,
-    /// Number of the launch from which on it is late, of those since the plan is followed: at which it
-    /// expires, or else that waits for it.
+    /// Launch from which the move is late, by number since the plan is followed: the launch at
+    /// which it expires, or else the one that waits for it.
     pub deadline_launch: Option<u64>,
 }
 
-/// Place of a program in a plan.
+/// Position of a program in a plan.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     first_launch: u32,
     tokens: Vec<Token>,
-    /// By the ops behind which they begin.
+    /// Moves, ordered by the ops after which they begin.
     moves: Vec<Move>,
-    /// Memory of the moves, by address.
+    /// Memory of the moves, sorted by address.
     ranges: Vec<Range<u64>>,
     is_checked: bool,
-    /// Sequence number of the last call: a free or advice may be among those that are missing.
+    /// Sequence number of the last call. Gaps end the plan: a missing call may be a free or advice.
     last_sequence: Option<u64>,
-    /// Number of the last launch that was compared, as the helper numbers them.
+    /// Number of the last compared launch, in the helper's numbering.
     last: Option<u32>,
-    /// Launches since the begin of the first iteration that is followed.
+    /// Launches since the begin of the first followed iteration.
     launches: u64,
     iterations: u64,
     begun: Vec<Begun>,
@@ -69,7 +70,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Tracker of a plan, from the next iteration on.
+    /// Tracker of a plan, which follows it from the next iteration on.
     #[must_use]
     pub fn new(plan: &Plan<'_>) -> Self {
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -96,33 +97,33 @@ impl Tracker {
         }
     }
 
-    /// Launches since the begin of the first iteration that is followed.
+    /// Launches since the begin of the first followed iteration.
     #[must_use]
     pub const fn launches(&self) -> u64 {
         self.launches
     }
 
-    /// Iterations that were followed to their end.
+    /// Iterations followed to their end.
     #[must_use]
     pub const fn iterations(&self) -> u64 {
         self.iterations
     }
 
-    /// Moves that were left out, as too many had begun.
+    /// Moves skipped because too many had begun.
     #[must_use]
     pub const fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Takes the moves that have begun since.
+    /// Takes the moves that have begun since the last call.
     pub fn take_begun(&mut self) -> Vec<Begun> {
         std::mem::take(&mut self.begun)
     }
 
-    /// Adds the next calls of a program that had this much before them.
+    /// Adds the next calls of a program; `program` is its state before them.
     ///
     /// # Errors
-    /// If the plan ends, for this reason: nothing of it is to be moved any more.
+    /// The reason, if the plan ends: none of its memory may be moved any more.
     pub fn add(&mut self, calls: &[Call], program: &Program) -> Result<(), Ending> {
         if !self.is_checked {
             self.check(program)?;
@@ -131,7 +132,7 @@ impl Tracker {
         calls.iter().try_for_each(|call| self.add_one(call, program))
     }
 
-    /// Whether the program lets its memory be moved.
+    /// Checks that the program permits moves of the plan's memory.
     fn check(&self, program: &Program) -> Result<(), Ending> {
         for range in &self.ranges {
             let mut at = range.start;
@@ -156,19 +157,19 @@ impl Tracker {
                 let freed = program
                     .block_from(address)
                     .map_or(address..address.saturating_add(1), |block| address..address.saturating_add(block.bytes));
-                if self.moves_any_of(&freed) { Err(Ending::Freed) } else { Ok(()) }
+                if self.overlaps(&freed) { Err(Ending::Freed) } else { Ok(()) }
             }
             Action::Advise { address, bytes, advice, .. } => {
                 let (subject, is_given) = Subject::of(advice);
                 let is_against = is_given && subject != Subject::Access;
                 let range = address..address.saturating_add(bytes);
-                if is_against && self.moves_any_of(&range) { Err(Ending::ProgramAdvice) } else { Ok(()) }
+                if is_against && self.overlaps(&range) { Err(Ending::ProgramAdvice) } else { Ok(()) }
             }
             _ => call.token().map_or(Ok(()), |token| self.launch(token, call.number)),
         }
     }
 
-    fn moves_any_of(&self, range: &Range<u64>) -> bool {
+    fn overlaps(&self, range: &Range<u64>) -> bool {
         let first = self.ranges.partition_point(|there| there.end <= range.start);
         self.ranges.get(first).is_some_and(|there| there.start < range.end)
     }
@@ -197,11 +198,11 @@ impl Tracker {
         let launch = self.launches;
         self.launches += 1;
         self.iterations += u64::from(self.launches.is_multiple_of(period));
-        self.begin_behind(launch, op, period);
+        self.begin_moves(launch, op, period);
         Ok(())
     }
 
-    fn begin_behind(&mut self, launch: u64, op: usize, period: u64) {
+    fn begin_moves(&mut self, launch: u64, op: usize, period: u64) {
         let first = self.moves.partition_point(|step| (step.begin_op as usize) < op);
         let begins = self.moves.iter().enumerate().skip(first).take_while(|(_, step)| step.begin_op as usize == op);
         for (at, step) in begins {
@@ -209,7 +210,7 @@ impl Tracker {
                 self.skipped += 1;
                 continue;
             }
-            // The next launch of its place.
+            // Distance to the next launch with index `op_ahead`.
             let ahead = |op_ahead: u32| (u64::from(op_ahead) + period - 1 - op as u64) % period + 1;
             let deadline_launch = step.expiry_op.or(step.wait_op).map(|op| launch + ahead(op));
             self.begun.push(Begun { at, step: *step, deadline_launch });

@@ -1,10 +1,9 @@
-//! Bytes over the link and faults in an iteration that repeats, with moves or without any: a model of
-//! the driver.
+//! Model of the driver: link traffic and faults of a repeating iteration, with or without moves.
 //!
-//! The driver evicts the block whose last migration is the longest ago (docs/simulator.md, "Eviction").
-//! Its `block_mark_memory_used` makes a block the last one in this order, when the block gains memory
-//! on the GPU, and at the end of each `uvm_va_block_make_resident`, whether that has copied anything.
-//! So a prefetch of resident memory renews it. An access that does not fault is not seen.
+//! The driver evicts the least recently migrated block (docs/simulator.md, "Eviction"). Its
+//! `block_mark_memory_used` moves a block to the end of this order when the block gains memory on
+//! the GPU, and at the end of each `uvm_va_block_make_resident`, whether or not that has copied
+//! anything. So a prefetch of resident memory renews it. An access without a fault is not seen.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +15,9 @@ use crate::{
     pieces::{Piece, Pieces},
 };
 
-/// Iterations until the residency repeats, or nearly.
+/// Iterations until the residency repeats, or nearly does.
 const WARM_UP: u64 = 2;
-/// Iterations behind these that are measured: what is evicted may recur in each second or third one.
+/// Iterations measured after the warm-up: evictions may recur in every second or third one.
 const MEASURED: u64 = 6;
 
 /// Bytes over the link in an iteration.
@@ -35,7 +34,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// In both directions.
+    /// Total of both directions.
     #[must_use]
     pub const fn total(self) -> u64 {
         let Self { to_gpu, to_host, faulted, evicted } = self;
@@ -43,33 +42,33 @@ impl Bytes {
     }
 }
 
-/// Traffic of an iteration, in the steady state: the mean of some.
+/// Traffic of an iteration in the steady state: the mean of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Bytes over the link.
     pub bytes: Bytes,
-    /// Pieces that come by faults, new memory included, of which nothing is copied.
+    /// Pieces populated by faults, including new memory, for which nothing is copied.
     pub faulted_pieces: u64,
-    /// Most bytes that are on the GPU at any time before evictions, from the first iteration on.
+    /// Peak bytes on the GPU before evictions, from the first iteration on.
     pub peak_bytes: u64,
 }
 
-/// Traffic with these moves, from an empty GPU on; without any, that of the driver alone. Memory comes
-/// by moves and faults, and where there is no room, that which came first is evicted. A move to the
-/// GPU takes memory when it begins, and renews what is there; one to the host gives it back when an op
-/// waits for it, or with the next op if none does.
+/// Simulates the traffic with moves, starting with an empty GPU; without any, that of the driver
+/// alone. Moves and faults populate memory, and the least recently migrated pieces are evicted when
+/// there is no room. A move to the GPU takes memory when it begins, and renews resident memory. A
+/// move to the host frees memory at the op that waits for it, or at the next op if none does.
 #[must_use]
 pub fn of(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> Traffic {
     run(pieces, gpu_bytes, moves).0
 }
 
-/// Moves less those that copy nothing in the steady state.
-pub(crate) fn without_idle(pieces: &Pieces, gpu_bytes: u64, moves: Vec<Move>) -> Vec<Move> {
+/// Drops the moves that copy nothing in the steady state.
+pub(crate) fn effective_moves(pieces: &Pieces, gpu_bytes: u64, moves: Vec<Move>) -> Vec<Move> {
     let (_, copies) = run(pieces, gpu_bytes, &moves);
     moves.into_iter().zip(copies).filter_map(|(step, copies)| copies.then_some(step)).collect()
 }
 
-/// Traffic, and whether each move copies something.
+/// Traffic, and for each move, whether it copies anything.
 fn run(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> (Traffic, Vec<bool>) {
     let by_op = pieces.by_op();
     let left_before =
@@ -120,7 +119,7 @@ fn run(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> (Traffic, Vec<bool>) 
     (Traffic { bytes, faulted_pieces: faulted_pieces / MEASURED, peak_bytes }, copies)
 }
 
-/// Adds bytes: what a program says of its memory may have no end.
+/// Adds bytes, saturating: claimed sizes are unbounded.
 const fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }
@@ -131,15 +130,15 @@ fn mark(copies: &mut [bool], at: usize, copied_bytes: u64) {
     }
 }
 
-/// Memory on the GPU.
+/// Simulated GPU memory.
 #[derive(Debug)]
 struct Gpu<'a> {
     pieces: &'a [Piece],
     limit_bytes: u64,
     resident_bytes: u64,
-    /// Count of migrations.
+    /// Logical clock: number of migrations.
     time: u64,
-    /// What is on it, by the time of the last migration.
+    /// Resident pieces, by time of the last migration.
     order: BTreeMap<u64, usize>,
     states: Vec<PieceState>,
 }
@@ -147,9 +146,9 @@ struct Gpu<'a> {
 /// State of a piece.
 #[derive(Clone, Copy, Debug, Default)]
 struct PieceState {
-    /// Time of its last migration, if it is on the GPU.
+    /// Time of the last migration, if the piece is resident.
     migrated_at: Option<u64>,
-    /// Whether it has contents to copy.
+    /// Whether the piece has contents to copy.
     is_written: bool,
 }
 
@@ -163,7 +162,7 @@ impl<'a> Gpu<'a> {
         self.pieces.get(place).zip(self.states.get_mut(place))
     }
 
-    /// Makes a piece the last one to be evicted. Whether it was absent.
+    /// Moves a piece to the end of the eviction order. Returns whether it was absent.
     fn touch(&mut self, place: usize) -> bool {
         self.time += 1;
         let time = self.time;
@@ -177,7 +176,7 @@ impl<'a> Gpu<'a> {
         before.is_none()
     }
 
-    /// Removes a piece; its bytes if it was there.
+    /// Removes a piece. Returns its bytes, or 0 if it was absent.
     fn remove(&mut self, place: usize) -> u64 {
         let Some((piece, state)) = self.of(place) else { return 0 };
         let (bytes, migrated_at) = (piece.bytes, state.migrated_at.take());
@@ -187,7 +186,7 @@ impl<'a> Gpu<'a> {
         bytes
     }
 
-    /// Bytes that a fault copies for an access; `None` without a fault.
+    /// Bytes copied by the fault of an access; `None` without a fault.
     fn access(&mut self, place: usize) -> Option<u64> {
         let (piece, state) = self.of(place).filter(|(_, state)| state.migrated_at.is_none())?;
         let is_copied = std::mem::replace(&mut state.is_written, true);
@@ -195,13 +194,13 @@ impl<'a> Gpu<'a> {
         Some(if is_copied { piece.bytes } else { 0 })
     }
 
-    /// Bytes that a move to the GPU copies. There is none of memory without contents.
+    /// Bytes copied by a move to the GPU: none for memory without contents, which does not move.
     fn prefetch(&mut self, place: usize) -> u64 {
         let Some((piece, _)) = self.of(place).filter(|(_, state)| state.is_written) else { return 0 };
         if self.touch(place) { piece.bytes } else { 0 }
     }
 
-    /// Evicts what there is no room for; its bytes.
+    /// Evicts pieces until the limit is met. Returns their bytes.
     fn evict(&mut self, peak_bytes: &mut u64) -> u64 {
         *peak_bytes = self.resident_bytes.max(*peak_bytes);
         let mut evicted_bytes = 0;
@@ -213,7 +212,7 @@ impl<'a> Gpu<'a> {
         evicted_bytes
     }
 
-    /// Frees a piece behind the op that uses it last, if it does not outlive the iteration.
+    /// Frees a piece after the op that uses it last, unless it outlives the iteration.
     fn free_after(&mut self, place: usize, op: usize) {
         let dies = |piece: &Piece| !piece.outlives && piece.uses.last() == Some(&op);
         if let Some((_, state)) = self.of(place).filter(|(piece, _)| dies(piece)) {
@@ -223,7 +222,7 @@ impl<'a> Gpu<'a> {
     }
 }
 
-/// Moves that each op has, in their order, with their places among all.
+/// Moves of each op in order, with their indices in `moves`.
 fn moves_by_op(ops: usize, moves: &[Move], op: impl Fn(&Move) -> Option<u32>) -> Vec<Vec<(usize, &Move)>> {
     let mut by_op = vec![Vec::new(); ops];
     for (at, step) in moves.iter().enumerate() {
@@ -270,7 +269,7 @@ mod tests {
 
     #[test]
     fn memory_that_came_first_is_evicted_however_often_it_is_used() {
-        // Unit 0 is used before each of the others, of which two have room beside it.
+        // Unit 0 is used before each of the others, of which two fit together with it.
         let all = of(&pieces(&[0, 1, 0, 2, 0, 3]), 3 * UNIT, &[]);
         assert_eq!((all.faulted_pieces, all.bytes.faulted, all.bytes.evicted), (4, 4 * UNIT, 4 * UNIT));
     }
@@ -284,10 +283,10 @@ mod tests {
 
     #[test]
     fn move_that_copies_in_every_other_iteration_is_not_idle() {
-        // The fifth launch of every other iteration finds unit 0 there.
+        // In every other iteration, unit 0 is resident at the fifth launch.
         let pieces = pieces(&[2, 0, 4, 3, 4, 1, 4]);
         let moves = vec![prefetch(0, 4)];
         assert_eq!(of(&pieces, 3 * UNIT, &moves).bytes.to_gpu, UNIT / 2);
-        assert_eq!(without_idle(&pieces, 3 * UNIT, moves.clone()), moves);
+        assert_eq!(effective_moves(&pieces, 3 * UNIT, moves.clone()), moves);
     }
 }

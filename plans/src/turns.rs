@@ -1,5 +1,5 @@
-//! Turns of users at work that takes much memory for a moment, one follower at a time. A user with many
-//! followers waits like one with a single one: each other user has one turn before its next.
+//! Fair turns of users at memory-intensive work, one follower at a time. A user waits for one turn
+//! of each other user before its next, regardless of its number of followers.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +11,7 @@ pub(crate) static TURNS: Turns = Turns::new();
 
 /// Turns of users.
 pub(crate) struct Turns {
-    /// Users that wait, each once; the first one has its turn.
+    /// Waiting users, each once; the first one has its turn.
     users: Mutex<VecDeque<u32>>,
     has_ended: Condvar,
 }

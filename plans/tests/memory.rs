@@ -1,5 +1,5 @@
-//! Memory of a follower of programs that claim whatever takes most. A single test: other allocations
-//! would count.
+//! Memory of a follower of programs whose claims take as much as possible. A single test:
+//! allocations of others would count.
 
 #![cfg(test)]
 
@@ -19,7 +19,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 const UNIT: u64 = 2 << 20;
 const BASE: u64 = 1 << 40;
 
-/// Follower, and what its program has called so far.
+/// Follower, and the calls of its program so far.
 struct Attack {
     follower: Follower,
     calls: u64,
@@ -87,7 +87,7 @@ fn mapped(ranges: impl Iterator<Item = Range<u64>>) -> ClaimLimits {
     ClaimLimits { mapped: Some(ranges.collect()), ..ClaimLimits::default() }
 }
 
-/// Attack by its name, and a program's calls until there is a plan or a refusal.
+/// Attack by name, with its program's calls until there is a plan or a refusal.
 type Named = (&'static str, fn() -> Attack);
 
 fn one_claim(bits: u32) -> Attack {
@@ -121,7 +121,7 @@ fn overlapping(bytes: u64, pointers: u64) -> Attack {
     attack
 }
 
-/// Names as long as they may be, each in as many signatures as an iteration has room for.
+/// Names of maximum length, each in as many signatures as an iteration has room for.
 fn names() -> Attack {
     const FUNCTIONS: u64 = 2000;
     let mut attack = Attack::new(ClaimLimits::default(), blocks(4));
@@ -148,7 +148,7 @@ fn fragments() -> Attack {
     attack
 }
 
-/// Launches that never repeat, allocations and faults: what a follower holds for long.
+/// Launches that never repeat, allocations and faults: what a follower holds permanently.
 fn endless() -> Attack {
     let mut attack = Attack::new(ClaimLimits::default(), blocks(plans::coverage::FAULTED_BLOCKS_MAX as u64));
     (0..60_000).for_each(|at| attack.malloc(BASE + at * UNIT, 4096 + at, MemoryKind::Managed));
@@ -194,11 +194,11 @@ const ATTACKS: [Named; 12] = [
 /// Bytes of memory of a follower.
 #[derive(Debug)]
 struct Measured {
-    /// At most, with its program's faults in the test.
+    /// Peak, including the program's faults in the test.
     peak: usize,
     /// After the last call.
     held: usize,
-    /// The same by its own counts.
+    /// After the last call, by its own counts.
     counted: usize,
     state: State,
 }

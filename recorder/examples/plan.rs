@@ -1,12 +1,13 @@
-//! Plays uvmd's part in plans for a program with the helper in it: `plan PID`. Reads a command from
-//! each line of standard input, and answers with a line of JSON. Beats each second. For tests.
+//! Publishes plans for a program with the helper in it, in place of uvmd: `plan PID`. Reads a
+//! command from each line of standard input, and answers with a line of JSON. Beats each second.
+//! For tests.
 //!
 //! * `mode off | record | act`
-//! * `learn PERIOD`: takes the last launches for an iteration; pointers that differ from those of the
-//!   iteration before match any
+//! * `learn PERIOD`: takes the last launches as an iteration; pointers that differ from those of
+//!   the previous iteration match any
 //! * `publish BUDGET MOVE...`, a move as `BEGIN:BYTES:gpu|host:BEGIN_OP:WAIT_OP[:EXPIRY_OP]`, with `-`
 //!   for no op that waits
-//! * `publish-for-ever BUDGET MOVE...`: the same plan, again and again, without an answer
+//! * `publish-for-ever BUDGET MOVE...`: the same plan repeatedly, without an answer
 //! * `withdraw`, `report`, `beat on | off`, `exit`
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
@@ -37,10 +38,10 @@ use sys::{Roots, futex};
 const GPU: [u8; 16] = *b"lab GPU, plain \x01";
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Launches that were recorded, and the iteration that was learnt of them.
+/// Recorded launches, and the iteration learnt from them.
 struct Launches {
     process: Process,
-    /// Tokens of launches by their numbers, without a bound of 32 bits.
+    /// Tokens of launches by number, not wrapped at 32 bits.
     tokens: BTreeMap<u64, Token>,
     iteration: Vec<Token>,
     /// Number of the iteration's first launch.
@@ -49,7 +50,7 @@ struct Launches {
 
 impl Launches {
     fn learn(&mut self, period: usize) -> anyhow::Result<Value> {
-        // Numbers that a former reader has read are waited for three polls long.
+        // Numbers that an earlier reader has read are waited for during three polls.
         let mut calls = Vec::new();
         for _ in 0..5 {
             calls.extend(self.process.poll()?);

@@ -1,8 +1,8 @@
 //! Runs a program with the helper in it, and writes its calls as lines of JSON, and as a trace to
 //! `OUTPUT.trace`: `record [--off | --act] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With `--off`, the
-//! helper passes calls through once it is found; with `--act`, it carries out commands of others.
-//! The program's standard input ends then: a program that waits for that does not exit unseen. For
-//! tests.
+//! helper passes calls through once it is found. With `--act`, it carries out commands of others.
+//! The program's standard input ends once its ring is found: a program that waits for that does not
+//! exit unseen. For tests.
 
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut process = None;
     let status = loop {
-        // First the exit, then the calls: those of before the exit are there.
+        // First the exit, then the calls: those from before the exit are available.
         let exited = child.try_wait()?;
         if process.is_none() && exited.is_none() {
             process = Process::find(&Roots::default(), child.id()).ok().flatten();

@@ -1,17 +1,18 @@
-//! Calls of a CUDA program, in their order, as the helper in the program records them.
+//! Calls of CUDA programs in their order, as recorded by the helper in the program.
 //!
-//! * [`process`]: the ring of a process
-//! * [`merge`]: calls of all threads in one order
-//! * `program`: what a program has, by its calls; `map`: maps of it whose clones share their entries
+//! * [`process`]: ring of a process
+//! * [`merge`]: merge of the calls of all threads into one order
+//! * `program`: state of a program, by its calls; `map`: maps of it whose clones share their
+//!   entries
 //! * [`ops`]: calls as a stream of operations, which planners take
-//! * [`window`]: the last calls of a process, within its quota
+//! * [`window`]: last calls of a process, within its quota
 //! * [`recordings`]: recordings of the processes of a node, within the quotas of their users, with
-//!   `places` and `reader_time`; [`recording`]: one of them; `view`: as the API shows it
+//!   `places` and `reader_time`; [`recording`]: one of them; `view`: its form in the API
 //! * [`searches`]: searches for rings in the memory maps of processes
 //!
-//! The memory that is read belongs to the program, which may write anything into it: each record is
-//! copied once and then validated, what is not valid is counted, and none of it says anything of
-//! another process.
+//! The memory that is read belongs to the program, which may write anything into it. Each record is
+//! copied once and then validated. Invalid records are counted. No record can affect what is known
+//! of another process.
 
 mod map;
 pub mod merge;

@@ -1,6 +1,6 @@
-//! Ordered maps whose clones share their entries: a clone takes no time, and a change after it copies
-//! the path to the entry alone. So each operation visits some dozens of entries at most, and none
-//! of them depends on what else a program does.
+//! Ordered maps whose clones share their entries: cloning takes constant time, and a change copies
+//! only the path to the entry. So each operation visits some dozens of entries at most, regardless
+//! of the program's other calls.
 
 use std::{cmp::Ordering, ops::RangeBounds};
 
@@ -9,15 +9,15 @@ use rpds::RedBlackTreeMapSync;
 #[cfg(test)]
 use crate::visits;
 
-/// Map of keys that are numbers.
+/// Map with numbers as keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Map<K: Ord, V>(RedBlackTreeMapSync<Key<K>, V>);
 
-/// Bytes of an entry with a key and value of these sizes, as the allocator has them.
+/// Bytes of an entry with a key and value of these sizes, as allocated.
 pub(crate) const fn entry_bytes<K, V>() -> usize {
-    /// Counts of references, of the entry and of its node, and what the allocator adds.
+    /// Reference counts of the entry and of its node, and overhead of the allocator.
     const COUNTS: usize = 2 * 8 + 2 * 16;
-    /// Entry, two children, and colour.
+    /// Entry, two children and colour.
     const NODE: usize = 4 * 8;
     size_of::<K>() + size_of::<V>() + COUNTS + NODE
 }
@@ -67,12 +67,12 @@ impl<K: Ord + Copy, V> Map<K, V> {
         self.0.insert_mut(Key(key), value);
     }
 
-    /// Removes a key, and returns its value.
+    /// Removes a key and returns its value.
     pub(crate) fn remove(&mut self, key: K) -> Option<V>
     where
         V: Clone,
     {
-        // Without a key, the map would copy its path in vain.
+        // Without this check, the map would copy the path of an absent key.
         let value = self.get(key)?.clone();
         self.0.remove_mut(&Key(key));
         Some(value)
@@ -83,13 +83,13 @@ impl<K: Ord + Copy, V> Map<K, V> {
         self.0.iter().map(|(Key(key), value)| (*key, value))
     }
 
-    /// Entries of a range that is not empty, by key.
+    /// Entries of a non-empty range, by key.
     pub(crate) fn range(&self, range: impl RangeBounds<K>) -> impl DoubleEndedIterator<Item = (K, &V)> {
         let bounds = (range.start_bound().map(|key| Key(*key)), range.end_bound().map(|key| Key(*key)));
         self.0.range(bounds).map(|(Key(key), value)| (*key, value))
     }
 
-    /// First entry of a range that is not empty.
+    /// First entry of a non-empty range.
     pub(crate) fn first_in(&self, range: impl RangeBounds<K>) -> Option<(K, &V)> {
         self.range(range).next()
     }

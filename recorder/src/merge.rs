@@ -1,8 +1,8 @@
-//! Calls of all lanes of a ring in the order of their sequence numbers.
+//! Merge of the calls of all lanes of a ring, by sequence number.
 //!
-//! A thread takes a number, and publishes its call a little later: a number that is missing may
-//! still come. One that was given out three polls ago, and has not come since, was of a call that did
-//! not fit into its lane.
+//! A thread takes a number, and publishes its call a little later: a missing number may still
+//! arrive. One that was issued three polls ago and has not arrived was of a call that did not fit
+//! into its lane.
 
 use std::collections::BTreeMap;
 
@@ -13,69 +13,69 @@ use call_ring::{
 
 use crate::window::bytes_of;
 
-/// Most calls that wait for missing numbers: more than a ring holds. Of a helper's ring there are
-/// never so many.
+/// Maximum number of calls that wait for missing numbers: more than a ring holds. The ring of a
+/// helper never has as many.
 const WAITING_MAX: usize = 1 << 16;
-/// Most bytes of these, likewise.
+/// Maximum bytes of these calls, likewise.
 const WAITING_BYTES_MAX: usize = 8 << 20;
-/// Most calls that a part of a poll returns. It takes as many records, and the rest of a lane: some
-/// milliseconds of work.
+/// Maximum number of calls that a part of a poll returns. It reads the same number of records, and
+/// the rest of a lane: some milliseconds of work.
 const PART_MAX: usize = 2048;
 
-/// Bytes of a call that waits. Nodes of the map are half full.
+/// Bytes of a waiting call. Nodes of the map are half full.
 fn waiting_bytes_of(call: &Call) -> usize {
     bytes_of(call) + size_of::<Call>()
 }
 
-/// Counts of what is not among the calls.
+/// Counts of calls and records that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Calls that found their lane full.
+    /// Calls dropped because their lane was full.
     pub dropped: u64,
-    /// Calls that could not be recorded for another reason.
+    /// Calls not recorded for another reason.
     pub unrecorded: u64,
-    /// Records of kinds that this version does not know.
+    /// Records of kinds unknown to this version.
     pub unknown: u64,
     /// Records that no helper writes.
     pub invalid: u64,
 }
 
-/// Calls of a ring, merged.
+/// Merge of the calls of a ring.
 #[derive(Debug, Default)]
 pub struct Merge {
-    /// Number of the next call.
+    /// Sequence number of the next call.
     next: u64,
     waiting: BTreeMap<u64, Call>,
     waiting_bytes: usize,
-    /// Numbers given out before the last polls, the latest first: missing ones are waited for so
-    /// many polls.
+    /// Numbers issued before each of the last polls, latest first. A missing number is waited for
+    /// during this number of polls.
     given_out: [u64; 3],
-    /// Missing numbers below this one are waited for no longer.
+    /// Missing numbers below this one are no longer waited for.
     overdue: u64,
-    /// Poll that is not over.
+    /// Poll in progress.
     pass: Option<Pass>,
-    /// Whether there may be calls whose turn it is.
+    /// Whether calls may be ready for release.
     is_releasing: bool,
     losses: Losses,
 }
 
-/// Poll of all lanes, one after another.
+/// Poll of all lanes, one after the other.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
-    /// Numbers given out before it.
+    /// Numbers issued before the poll.
     given_out: u64,
     /// Next lane.
     lane: usize,
-    /// Whether it is between two polls.
+    /// Whether the poll is an early one, between two regular ones.
     is_early: bool,
 }
 
 impl Merge {
-    /// Takes what the lanes have, and returns the calls whose turn it is. `copy` copies bytes from a place
-    /// in the memory on.
+    /// Reads the lanes, and returns the calls that are next in order. `copy` copies bytes from an
+    /// offset in the memory on.
     ///
     /// # Errors
-    /// That of `copy`.
+    /// The error of `copy`.
     pub fn poll<E>(
         &mut self,
         memory: &Memory<'_>,
@@ -88,18 +88,19 @@ impl Merge {
         Ok(calls)
     }
 
-    /// A part of a poll, or of an early one, between two polls: missing numbers are waited for as long as
-    /// without that. The next part goes on where it ended.
+    /// Reads a part of a poll, and returns the calls that are next in order. The next part
+    /// continues where it ended. An early poll, between two regular ones, does not shorten the wait
+    /// for missing numbers.
     ///
     /// # Errors
-    /// That of `copy`.
+    /// The error of `copy`.
     pub fn poll_part<E>(
         &mut self,
         memory: &Memory<'_>,
         copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
         is_early: bool,
     ) -> Result<Vec<Call>, E> {
-        // Calls whose turn it is come first: they take memory.
+        // Calls ready for release are returned first, as they take memory.
         if !self.is_releasing {
             let new = Pass { given_out: memory.sequence(), lane: 0, is_early };
             let pass = self.pass.take().unwrap_or(new);
@@ -108,13 +109,13 @@ impl Merge {
         Ok(self.release())
     }
 
-    /// Whether the poll of the last part is not over.
+    /// Whether the poll of the last part is incomplete.
     #[must_use]
     pub const fn has_more(&self) -> bool {
         self.pass.is_some() || self.is_releasing
     }
 
-    /// Takes records from where a poll is.
+    /// Reads records from the position of a poll on.
     fn take_some<E>(
         &mut self,
         memory: &Memory<'_>,
@@ -148,12 +149,12 @@ impl Merge {
         Ok(())
     }
 
-    /// Calls whose turn it is.
+    /// Releases the calls that are next in order.
     fn release(&mut self) -> Vec<Call> {
         let mut calls = Vec::new();
         while let Some(entry) = self.waiting.first_entry() {
             let sequence = *entry.key();
-            // Those that are overdue are waited for no longer; later ones are.
+            // Overdue numbers are no longer waited for; later ones are.
             self.next = self.next.max(sequence.min(self.overdue));
             if sequence != self.next {
                 break;
@@ -173,7 +174,7 @@ impl Merge {
 
     fn take(&mut self, call: Call) {
         let sequence = call.stamp.sequence;
-        // Numbers that were waited for long enough, that come twice, or that are far ahead.
+        // Numbers that are overdue, repeated, or far ahead.
         let bytes = self.waiting_bytes + waiting_bytes_of(&call);
         let has_room = self.waiting.len() < WAITING_MAX && bytes <= WAITING_BYTES_MAX;
         if sequence < self.next || !has_room || self.waiting.contains_key(&sequence) {
@@ -184,13 +185,13 @@ impl Merge {
         self.waiting.insert(sequence, call);
     }
 
-    /// Returns the calls that still wait for others: of a program that has ended, none come.
+    /// Returns the calls that still wait for missing numbers, for a program that has ended.
     pub fn finish(&mut self) -> Vec<Call> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting).into_values().collect()
     }
 
-    /// What is not among the calls.
+    /// Counts of lost calls and records.
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.losses
@@ -240,7 +241,7 @@ mod tests {
             merge.poll_part(&self.memory(), self.copy(), false).unwrap()
         }
 
-        /// A call that took its number and is not published yet.
+        /// Call that has taken its number and is not published yet.
         fn begin(&self, lane: usize) -> Group<'_> {
             let memory = self.memory();
             Group::begin(memory.lane(lane), memory.stamp(0, 1), Kind::Free, 0, [0; 5])
@@ -278,7 +279,7 @@ mod tests {
         ring.begin(1).publish();
         let polled: Vec<usize> = (0..4).map(|_| ring.poll(&mut merge).len()).collect();
         assert_eq!(polled, [0, 0, 0, 1]);
-        // It comes all the same, and its turn is over.
+        // It arrives nevertheless, after its turn.
         late.publish();
         assert!(ring.poll(&mut merge).is_empty());
         assert_eq!(merge.losses().invalid, 1);
@@ -337,7 +338,7 @@ mod tests {
         lane.publish(1);
         assert!(ring.poll(&mut merge).is_empty());
         assert_eq!((merge.losses().invalid, merge.losses().unknown), (1, 1));
-        // Whatever the header says was given out, each poll ends.
+        // A poll ends, whatever count of issued numbers the header has.
         ring.0[8].store(u64::MAX, Ordering::Relaxed);
         let polled: Vec<usize> = (0..5).map(|_| ring.poll(&mut merge).len()).collect();
         assert_eq!(polled.iter().sum::<usize>(), 3);
@@ -347,7 +348,7 @@ mod tests {
     fn parts_of_a_poll_are_bounded_and_together_what_the_poll_is() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let _lost = ring.begin(1);
-        // A full first lane, whose calls have every other number.
+        // First lane full, whose calls have every other number.
         for at in 0..PART_MAX * 3 {
             ring.begin(0).publish();
             if at < 512 {

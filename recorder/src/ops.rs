@@ -1,4 +1,4 @@
-//! Recorded calls as a stream of operations, which planners and the simulator take.
+//! Stream of operations of recorded calls, for planners and the simulator.
 
 use std::collections::HashMap;
 
@@ -11,39 +11,40 @@ use trace::{
 
 use crate::program::{Program, Step, Work};
 
-/// Most operations of a stream and arguments of its launches: a program can multiply them, by graphs.
+/// Maximum number of operations of a stream and of arguments of its launches, which a program can
+/// multiply by graphs.
 const OPS_MAX: usize = 1 << 18;
-/// Most bytes of the names of all signatures: each has a copy of its function's.
+/// Maximum bytes of the names of all signatures: each has a copy of its function's.
 const NAMES_BYTES_MAX: usize = 4 << 20;
 
-/// Reason why calls are not a stream of operations.
+/// Reason why calls are no valid stream of operations.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OpsError {
-    /// They are too many.
+    /// A count exceeds its limit.
     #[error("more {what} than the {max} that a trace of recorded calls may have")]
     TooLarge {
-        /// What is too much.
+        /// Counted items.
         what: &'static str,
-        /// Most of it that a stream may have.
+        /// Maximum number of them in a stream.
         max: usize,
     },
-    /// Their operations are not valid.
+    /// The operations are not valid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
 
-/// Builder of a stream from calls in their order. Pointers into memory that the program is not known
-/// to have are left out.
+/// Builder of a stream from calls in order. Pointers into memory unknown to be the program's are
+/// left out.
 #[derive(Debug, Default)]
 pub struct Ops {
     recorder: Recorder,
     program: Program,
     streams: HashMap<u64, u32>,
-    /// A time never less than that of the call before.
+    /// Time of the last call, which never decreases.
     time_ns: u64,
-    /// Operations and arguments so far.
+    /// Number of operations and arguments so far.
     count: usize,
-    /// Signatures so far, and bytes of their names.
+    /// Number of signatures so far, and bytes of their names.
     signatures: usize,
     names_bytes: usize,
 }
@@ -53,11 +54,11 @@ fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
 }
 
 impl Ops {
-    /// Builder of the stream of a program that has done this much before, at this time. Its memory
-    /// counts as allocated then.
+    /// Builder of a stream that starts from a state of the program at a time. Its memory counts as
+    /// allocated then.
     ///
     /// # Errors
-    /// If it has too much memory, or too many blocks of it.
+    /// If it has too much memory, or too many blocks.
     pub fn after(program: Program, time_ns: u64) -> Result<Self, OpsError> {
         let mut ops = Self { time_ns, ..Self::default() };
         for block in program.live() {
@@ -69,9 +70,9 @@ impl Ops {
     /// Adds a call.
     ///
     /// # Errors
-    /// If there are too many of them, or too many bytes.
+    /// If the stream would have too many operations, or too many bytes.
     pub fn add(&mut self, call: &Call) -> Result<(), OpsError> {
-        // Threads take their time before their number.
+        // Threads take the time before the number.
         self.time_ns = self.time_ns.max(call.stamp.time_ns);
         let sync = self.program.sync(call);
         let steps = self.program.make(&call.action);
@@ -97,7 +98,7 @@ impl Ops {
         Ok(())
     }
 
-    /// The stream.
+    /// Completes the stream.
     #[must_use]
     pub fn finish(self) -> OpStream {
         self.recorder.finish()
@@ -136,7 +137,7 @@ impl Ops {
         Ok(())
     }
 
-    /// Live block that an address is in, and the offset in it.
+    /// Live block that contains an address, and the offset in it.
     fn block(&self, address: u64) -> Option<(BlockId, u64)> {
         let begin = self.program.block(address)?.address;
         self.recorder.block(begin).ok().map(|block| (block, address - begin))
@@ -287,7 +288,7 @@ mod tests {
         };
         let added = (1..20_000).take_while(|x| ops.add(&call(1, launch(*x))).is_ok()).count();
         assert_eq!(added, NAMES_BYTES_MAX / 1024);
-        // Launches of configurations that there are cost nothing more.
+        // Launches of known configurations cost nothing more.
         let mut ops = Ops::default();
         assert!((0..20_000).all(|x| ops.add(&call(1, launch(1 + x % 10))).is_ok()));
     }

@@ -1,4 +1,4 @@
-//! The ring of a process.
+//! Ring of a process.
 
 use std::{io, num::NonZeroUsize, sync::Arc};
 
@@ -11,22 +11,22 @@ use thiserror::Error;
 
 use crate::merge::{Losses, Merge};
 
-/// Reason why a process's calls are not read.
+/// Reason why the calls of a process are not read.
 #[derive(Debug, Error)]
 pub enum ProcessError {
-    /// Its memory is not readable.
+    /// The memory is not readable.
     #[error(transparent)]
     Memory(#[from] SharedMemoryError),
-    /// The kernel cannot read it.
+    /// The kernel cannot read the memory.
     #[error("its shared memory cannot be read: {}", sys::reason(.0))]
     Read(#[from] io::Error),
-    /// Its memory is no ring of this version.
+    /// The memory is no ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
     Ring(#[from] call_ring::Invalid),
 }
 
-/// Forms of the memories. Of the ring, the header alone is mapped: two pages at most that uvmd pays
-/// for.
+/// Forms of the memories. Only the header of the ring is mapped: at most two pages at uvmd's
+/// expense.
 pub(crate) const FORMS: [Form; 2] = [
     Form {
         name: NAME,
@@ -40,17 +40,17 @@ pub(crate) const FORMS: [Form; 2] = [
     },
 ];
 
-/// Memories that the helper in a process shares.
+/// Memories shared by the helper in a process.
 #[derive(Clone, Debug)]
 pub struct Memories {
-    /// Ring, with the place for commands.
+    /// Ring, with the area for commands.
     pub ring: Arc<SharedMemory>,
     /// Memory for plans, or the reason why it is not readable; `None` if the helper follows none.
     pub plan: Result<Option<Arc<SharedMemory>>, String>,
 }
 
 impl Memories {
-    /// Memories that a search has found; `None` if there is no ring.
+    /// Opens the memories found by a search; `None` without a ring.
     pub(crate) fn open(search: Search<2>) -> Result<Option<Self>, SharedMemoryError> {
         let [ring, plan] = search.open();
         let plan = plan.map(|plan| plan.map(Arc::new)).map_err(|error| error.to_string());
@@ -58,7 +58,7 @@ impl Memories {
     }
 }
 
-/// A process with the helper in it.
+/// Process with the helper in it.
 #[derive(Debug)]
 pub struct Process {
     memories: Memories,
@@ -66,30 +66,30 @@ pub struct Process {
 }
 
 impl Process {
-    /// Finds the ring of a process by one of its threads; `None` if it has none. Reads all of its
-    /// mappings.
+    /// Finds the ring of a process by one of its threads; `None` without a ring. Reads all mappings
+    /// of the process.
     ///
     /// # Errors
-    /// If there is one that cannot be read.
+    /// If the process has a ring that cannot be read.
     pub fn find(roots: &Roots, thread: u32) -> Result<Option<Self>, ProcessError> {
         let mut search = Search::begin(roots, thread, FORMS)?;
         while !search.advance(u64::MAX)? {}
         Memories::open(search)?.map(Self::new).transpose()
     }
 
-    /// Process with these memories.
+    /// Creates a process from its memories.
     pub(crate) fn new(memories: Memories) -> Result<Self, ProcessError> {
         header(&memories.ring)?;
         Ok(Self { memories, merge: Merge::default() })
     }
 
-    /// Its memories.
+    /// Memories of the process.
     #[must_use]
     pub const fn memories(&self) -> &Memories {
         &self.memories
     }
 
-    /// Tells the helper to record, or to pass calls through.
+    /// Makes the helper record, or pass calls through.
     ///
     /// # Errors
     /// If the process has overwritten the header.
@@ -98,7 +98,7 @@ impl Process {
         Ok(())
     }
 
-    /// Calls since the last poll, in their order.
+    /// Reads the calls since the last poll, in order.
     ///
     /// # Errors
     /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
@@ -107,7 +107,7 @@ impl Process {
         Ok(self.merge.poll(&memory, copy(&self.memories.ring))?)
     }
 
-    /// A part of a poll, or of one between two polls.
+    /// Reads a part of a poll, or of an early one between two polls.
     ///
     /// # Errors
     /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
@@ -116,18 +116,19 @@ impl Process {
         Ok(self.merge.poll_part(&memory, copy(&self.memories.ring), is_early)?)
     }
 
-    /// Whether the poll of the last part is not over.
+    /// Whether the poll of the last part is incomplete.
     #[must_use]
     pub const fn has_more(&self) -> bool {
         self.merge.has_more()
     }
 
-    /// Calls that wait for others: of a process that has exited, none come.
+    /// Returns the calls that wait for missing ones, for a process that has exited.
     pub fn finish_waiting(&mut self) -> Vec<Call> {
         self.merge.finish()
     }
 
-    /// Last calls of a process that has exited, also those that waited for others.
+    /// Reads the last calls of a process that has exited, including those that waited for missing
+    /// ones.
     ///
     /// # Errors
     /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
@@ -137,7 +138,7 @@ impl Process {
         Ok(calls)
     }
 
-    /// Calls that are not among those that were returned.
+    /// Counts of lost calls.
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.merge.losses()

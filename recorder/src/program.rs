@@ -1,4 +1,4 @@
-//! What a program has, by the calls that it has made: memory, functions and graphs.
+//! State of a program, by its calls: memory, functions and graphs.
 
 mod advised;
 mod graphs;
@@ -15,7 +15,7 @@ use trace::ops;
 
 use crate::map::{Map, entry_bytes};
 
-/// Function of a work.
+/// Function of a unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     /// Kernel, by the handle of its function.
@@ -24,7 +24,7 @@ pub(crate) enum Function {
     Fill,
 }
 
-/// Work of a call, or of a node of a graph.
+/// Work of a call, or of a graph node.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) function: Function,
@@ -32,34 +32,34 @@ pub(crate) struct Work {
     pub(crate) grid: Size,
     /// Threads of a block; zeros for copies and fills.
     pub(crate) block: Size,
-    /// Addresses that the work names.
+    /// Addresses named by the work.
     pub(crate) addresses: Arc<[u64]>,
-    /// Bytes from each address that the work accesses; unknown of kernels, and of rows with gaps.
+    /// Bytes from each address that the work accesses; unknown for kernels, and for rows with gaps.
     pub(crate) bytes: Option<u64>,
 }
 
 /// Effect of a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Memory is allocated: never an address that is live.
+    /// Memory is allocated, at an address that is not live.
     Malloc { address: u64, bytes: u64 },
-    /// Memory is freed: always one that is live.
+    /// Live memory is freed.
     Free { address: u64 },
     /// Work is submitted to a stream.
     Launch { stream: u64, work: Work },
 }
 
-/// Most bytes of what is known of a program: some 30,000 nodes of graphs, or twice as many blocks or
+/// Maximum bytes of the state of a program: some 30,000 graph nodes, or twice as many blocks or
 /// functions.
 pub const BYTES_MAX: usize = 8 << 20;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = entry_bytes::<u64, Memory>();
 /// Bytes of a function without its name.
 const FUNCTION_BYTES: usize = entry_bytes::<u64, Arc<str>>() + 32;
-/// Frees that a failure may take back: more than threads free at once.
+/// Number of frees that a failure may undo: more than threads free at once.
 const FREED_MAX: usize = 16;
 
-/// A block.
+/// Properties of a block.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     bytes: u64,
@@ -73,7 +73,7 @@ pub struct LiveBlock {
     pub address: u64,
     /// Size.
     pub bytes: u64,
-    /// Kind of its memory.
+    /// Kind of memory.
     pub kind: MemoryKind,
 }
 
@@ -82,34 +82,34 @@ impl LiveBlock {
         Self { address, bytes, kind }
     }
 
-    /// Whether kernels find it on a GPU.
+    /// Whether kernels find the memory on a GPU.
     #[must_use]
     pub const fn is_on_gpu(&self) -> bool {
         !matches!(self.kind, MemoryKind::Host | MemoryKind::Registered)
     }
 }
 
-/// What a program has. A clone takes no time.
+/// State of a program. Cloning takes constant time.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// Live blocks by their first address.
+    /// Live blocks, by first address.
     live: Map<u64, Memory>,
     functions: Map<u64, Arc<str>>,
-    /// Captures that have not ended; nodes are numbers.
+    /// Captures in progress; their nodes are numbers.
     captures: Graphs,
     graphs: Graphs,
     /// Graph of each node with a handle.
     graph_of: Map<u64, u64>,
     executables: Graphs,
-    /// The last frees, with their addresses.
+    /// Last frees, with their addresses.
     freed: VecDeque<(u64, Memory)>,
     advised: Advised,
-    /// Bytes of the functions.
+    /// Heap bytes of the functions.
     function_bytes: usize,
     is_full: bool,
 }
 
-/// Bytes that lie together.
+/// Size and kind of a block.
 fn known(bytes: u64, rows: u64) -> Option<u64> {
     (rows <= 1).then_some(bytes)
 }
@@ -117,40 +117,39 @@ fn known(bytes: u64, rows: u64) -> Option<u64> {
 const NO_SIZE: Size = Size { x: 0, y: 0, z: 0 };
 
 impl Program {
-    /// Live blocks by address.
+    /// Live blocks, by address.
     pub fn live(&self) -> impl Iterator<Item = LiveBlock> {
         self.live.iter().map(|(address, memory)| LiveBlock::new(address, *memory))
     }
 
-    /// Live block that an address is in.
+    /// Live block that contains an address.
     #[must_use]
     pub fn block(&self, address: u64) -> Option<LiveBlock> {
         let (begin, memory) = self.live.last_up_to(address)?;
         (address - begin < memory.bytes).then_some(LiveBlock::new(begin, *memory))
     }
 
-    /// Live block that begins at an address; one without bytes, too.
+    /// Live block that begins at an address, including one without bytes.
     #[must_use]
     pub fn block_from(&self, address: u64) -> Option<LiveBlock> {
         self.live.get(address).map(|memory| LiveBlock::new(address, *memory))
     }
 
-    /// Whether the program has given advice on where memory in a range lies: a preferred location, or read
-    /// duplication. Of advice before the first call, nothing is known.
+    /// Whether the program has advised a preferred location or read duplication for memory in a
+    /// range. Advice before the first call is unknown.
     #[must_use]
     pub fn has_advised(&self, range: &Range<u64>) -> bool {
         self.advised.has(range)
     }
 
-    /// Whether the program has ever given advice that a GPU accesses memory where it is: then it may do so
+    /// Whether the program has ever advised remote access by a GPU, which then may access memory
     /// without a fault.
     #[must_use]
     pub const fn has_advised_access(&self) -> bool {
         self.advised.has_access()
     }
 
-    /// What a call waits for, if it does. A copy from a GPU's memory to other memory returns when it
-    /// is done.
+    /// Wait of a call for the GPU, if any. A copy from GPU to other memory returns when done.
     #[must_use]
     pub fn sync(&self, call: &Call) -> Option<ops::SyncKind> {
         match call.action {
@@ -168,13 +167,13 @@ impl Program {
         }
     }
 
-    /// Name of a function, if the program has told it.
+    /// Name of a function, if recorded.
     #[must_use]
     pub fn function(&self, function: u64) -> Option<&str> {
         self.functions.get(function).map(|name| &**name)
     }
 
-    /// Name of the function of a work.
+    /// Name of the function of a unit of work.
     pub(crate) fn name(&self, function: Function) -> Cow<'_, str> {
         match function {
             Function::Copy => "copy".into(),
@@ -185,14 +184,14 @@ impl Program {
         }
     }
 
-    /// Whether it had more than 8 MiB of blocks, functions and nodes. What came after is not
-    /// known.
+    /// Whether the program had more than 8 MiB of blocks, functions and nodes. Later ones are
+    /// unknown.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Bytes of what is known.
+    /// Heap bytes held, estimated from counts.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let graphs = [&self.captures, &self.graphs, &self.executables].map(Graphs::bytes);
@@ -200,14 +199,14 @@ impl Program {
         self.live.len() * BLOCK_BYTES + self.function_bytes + graphs.iter().sum::<usize>() + index
     }
 
-    /// Whether there is room for so many bytes.
+    /// Whether there is room for `bytes` more. If not, the state is full from then on.
     fn has_room(&mut self, bytes: usize) -> bool {
         let has_room = self.bytes() + bytes <= BYTES_MAX;
         self.is_full |= !has_room;
         has_room
     }
 
-    /// Makes a call whose effects nobody asks for.
+    /// Applies a call without returning its effects.
     pub fn advance(&mut self, action: &Action) {
         match action {
             Action::GraphLaunch { .. }
@@ -218,7 +217,7 @@ impl Program {
         }
     }
 
-    /// Makes a call, and returns its effects in order.
+    /// Applies a call, and returns its effects in order.
     pub(crate) fn make(&mut self, action: &Action) -> Vec<Step> {
         match action {
             Action::Malloc { address, bytes, kind, .. } => self.malloc(*address, Memory { bytes: *bytes, kind: *kind }),
@@ -257,7 +256,7 @@ impl Program {
                 self.make_graph(action);
                 Vec::new()
             }
-            // A free that failed: its block is another one from now on.
+            // A failed free: its block counts as a new one from now on.
             Action::NotFreed { address } => {
                 let freed = self.freed.iter().rposition(|(there, _)| there == address);
                 let freed = freed.and_then(|at| self.freed.remove(at));
@@ -274,10 +273,10 @@ impl Program {
         }
     }
 
-    /// Makes a call that makes or destroys a graph.
+    /// Applies a call that creates or destroys a graph.
     fn make_graph(&mut self, action: &Action) {
         match action {
-            // The nodes of these graphs have handles of their own, which nobody tells.
+            // The nodes of these graphs have handles of their own, which are not recorded.
             Action::GraphCaptured { capture, graph } => {
                 let nodes = self.captures.remove(*capture).unwrap_or_default();
                 if self.has_room(nodes.bytes()) {
@@ -302,7 +301,7 @@ impl Program {
         }
     }
 
-    /// Sets a graph whose nodes have no known handles.
+    /// Sets a graph whose nodes have unknown handles.
     fn set_graph(&mut self, handle: u64, graph: Graph) {
         self.remove_graph(handle);
         self.graphs.insert(handle, graph);
@@ -328,7 +327,7 @@ impl Program {
         if memory.bytes == 0 {
             return Vec::new();
         }
-        // If it is live, its free was of a call that is missing.
+        // If the address is live, the call of its free is missing.
         let mut steps: Vec<Step> = self.free(address).into_iter().collect();
         if !self.has_room(BLOCK_BYTES) {
             return steps;
@@ -355,10 +354,10 @@ impl Program {
     fn work(&mut self, target: Target, work: Work) -> Vec<Step> {
         match target {
             Target::Stream(stream) => return vec![Step::Launch { stream, work }],
-            // A new node of a new graph, at most.
+            // At most, a new node of a new graph.
             _ if !self.has_room(graphs::bytes_of_first(&work)) => {}
             Target::Captured(capture) => self.captures.push(capture, work),
-            // A node that is changed without its graph: a node's handle is the node's alone.
+            // A node changed without its graph: the handle belongs to this node alone.
             Target::Graph { graph: 0, node } => {
                 if let Some(graph) = self.graph_of.get(node).copied() {
                     self.set_node(graph, node, work);
@@ -461,7 +460,8 @@ mod tests {
         assert_eq!(program.captures.bytes(), 0);
     }
 
-    /// Entries that a call may visit: some paths from the root of a map, of 15,000 entries or fewer each.
+    /// Maximum number of entries that a call visits: some paths from the root of a map, of at most
+    /// 15,000 entries each.
     const VISITS_MAX: u64 = 600;
 
     fn visits_of(program: &mut Program, action: &Action) -> u64 {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     fn any_action() -> impl Strategy<Value = Action> {
-        // Few handles, so that calls meet, and a run of nodes for graphs that are large.
+        // Few handles, so that calls collide, and a run of nodes for large graphs.
         let handle = || prop_oneof![0..4_u64, 0..3000_u64];
         let target = (0..3, handle(), handle()).prop_map(|(kind, graph, node)| match kind {
             0 => Target::Captured(graph),
@@ -526,7 +526,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
-        /// What a call destroys was added by calls before it, which pay for it.
+        /// What a call destroys was added by earlier calls, which pay for it.
         #[test]
         fn calls_visit_few_entries_each_on_average(actions in prop::collection::vec(any_action(), 1..1500)) {
             let (mut program, before) = (Program::default(), visits::count());

@@ -1,8 +1,8 @@
-//! Recordings of the processes of a node. Each process has a window of a fixed size, each user a
-//! number of recordings and of reader time.
+//! Recordings of the processes of a node. Each process has a window of fixed size, and each user a
+//! quota of recordings and of reader time.
 //!
-//! The registry is locked for look-ups only. Without that lock, rings are read, those of users in turn, and
-//! so are files in /proc; threads are started without it, too.
+//! The registry is locked for look-ups only. Rings and files in /proc are read, and threads
+//! started, without that lock. Rings of the users are read in turn.
 
 mod clock;
 mod places;
@@ -30,9 +30,9 @@ use crate::{
     searches::{Checked, Delay, PendingSlice, Searched, Searches, image_of},
 };
 
-/// Time of a reading of all rings. What is not read by then is read by the next one.
+/// Time limit of a reading of all rings. The rest is read by the next reading.
 const READING_MAX: Duration = Duration::from_millis(50);
-/// Time without calls after which uvmd looks whether the process executes another program.
+/// Time without calls after which uvmd checks whether the process executes another program.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Entry of a recording.
@@ -40,20 +40,20 @@ const QUIET: Duration = Duration::from_secs(1);
 struct Recorded {
     reader: Arc<Reader>,
     uid: u32,
-    /// Number of its process's exit among all; 0 before it.
+    /// Sequence number of the process's exit among all exits; 0 before it.
     end: u64,
-    /// Processor time that its process has used until the last look.
+    /// Processor time used by the process until the last look.
     used: Option<Duration>,
-    /// Program that its process executed when its ring was found.
+    /// Program of the process when its ring was found.
     image: Option<Image>,
     since: Duration,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// Its ring is searched for.
+    /// The ring is searched for.
     Sought,
-    /// It has no ring.
+    /// The process has no ring.
     Absent,
     Recorded(Recorded),
 }
@@ -66,43 +66,43 @@ pub struct Recordings {
     registry: Mutex<Registry>,
 }
 
-/// Which recordings there are.
+/// Registry of recordings.
 #[derive(Debug)]
 struct Registry {
     quotas: Quotas,
     entries: BTreeMap<ProcessId, Entry>,
-    /// Processes whose recordings take memory, or did a while ago.
+    /// Processes whose recordings hold memory, or did so recently.
     held: BTreeSet<ProcessId>,
     searches: Searches,
     budgets: Budgets,
-    /// Processes with a recording that have exited so far.
+    /// Number of processes with a recording that have exited so far.
     ends: u64,
-    /// Recordings that have lost their places, whose memory is to be freed without the lock.
+    /// Recordings that were evicted, whose memory is to be freed without the lock.
     leaving: Vec<Arc<Reader>>,
 }
 
-/// What a look has read of a process that is recorded.
+/// Observation of a recorded process by a look.
 #[derive(Debug)]
 struct Observation {
     process: ProcessId,
-    /// Processor time that it has used.
+    /// Processor time used by the process.
     used: Option<Duration>,
-    /// Program that it executes, if that was read.
+    /// Program of the process, if it was read.
     image: Option<Image>,
-    /// Processor time of uvmd that the reading took.
+    /// Processor time of uvmd spent on the reading.
     spent: Duration,
 }
 
-/// Part of a ring that was read.
+/// Result of reading a part of a ring.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// Whether there is more to read now.
+    /// Whether more can be read now.
     has_more: bool,
-    /// Whether its user's reader time is used up.
+    /// Whether the reader time of the user is used up.
     is_throttled: bool,
 }
 
-/// Rings of a user that are to be read.
+/// Rings of a user to read.
 #[derive(Debug)]
 struct Turn {
     uid: u32,
@@ -110,7 +110,7 @@ struct Turn {
 }
 
 impl Recorded {
-    /// Whether it takes memory.
+    /// Whether the recording holds memory.
     fn is_held(&self) -> bool {
         self.reader.recording().is_held()
     }
@@ -121,7 +121,7 @@ impl Recorded {
 }
 
 impl Recordings {
-    /// No recordings yet.
+    /// Empty registry.
     #[must_use]
     pub fn new(roots: Roots, quotas: Quotas) -> Self {
         Self::with_clock(roots.clone(), quotas, Arc::new(SystemClock(roots)))
@@ -141,7 +141,7 @@ impl Recordings {
         Self { roots, clock, registry: Mutex::new(registry) }
     }
 
-    /// Recording of a process as it is now; `None` if it has no helper.
+    /// Snapshot of the recording of a process; `None` without a helper.
     #[must_use]
     pub fn of(&self, process: ProcessId) -> Option<Recording> {
         let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
@@ -149,7 +149,7 @@ impl Recordings {
         Some(recording)
     }
 
-    /// State of the recording of a process; `None` if it has no helper.
+    /// State of the recording of a process; `None` without a helper.
     #[must_use]
     pub fn state_of(&self, process: ProcessId) -> Option<State> {
         let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
@@ -157,27 +157,27 @@ impl Recordings {
         Some(state)
     }
 
-    /// Why the search for the ring of a process is not complete, if it is not.
+    /// Reason why the search for the ring of a process is incomplete, if it is.
     #[must_use]
     pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {
         lock(&self.registry).searches.delay_of(process, self.clock.now())
     }
 
-    /// Memories of the helper in a process that is recorded.
+    /// Memories of the helper in a recorded process.
     #[must_use]
     pub fn memories(&self, process: ProcessId) -> Option<Memories> {
         let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
         reader.memories()
     }
 
-    /// Takes the processes that run now, with their users, and looks for the rings of new ones.
+    /// Updates the running processes and their users, and looks for the rings of new ones.
     pub fn look(&self, running: &BTreeMap<ProcessId, u32>) {
         let now = self.clock.now();
         let (recorded, checks) = {
             let mut registry = lock(&self.registry);
             (registry.running(now), registry.searches.checks(running, now))
         };
-        // /proc is read without the lock: how long that takes is up to the processes.
+        // /proc is read without the lock: processes determine how long that takes.
         let observations: Vec<Observation> =
             recorded.into_iter().map(|(process, is_quiet)| self.observe(process, is_quiet)).collect();
         let checked = checks.read();
@@ -194,7 +194,7 @@ impl Recordings {
         self.start(slices);
     }
 
-    /// Reads the processor time of a process, and its program if no calls of it were read for a while.
+    /// Reads the processor time of a process, and its program if it has made no calls for a while.
     fn observe(&self, process: ProcessId, is_quiet: bool) -> Observation {
         let begun = self.clock.spent();
         let used = self.clock.used_by(process);
@@ -210,7 +210,7 @@ impl Recordings {
         }
     }
 
-    /// Reads all rings: a part of one of each user, then the next, until all is read or the time is up.
+    /// Reads all rings: a part of one ring per user in turn, until all are read or the time is up.
     pub fn poll(&self) {
         let begun = self.clock.now();
         let mut registry = lock(&self.registry);
@@ -218,7 +218,7 @@ impl Recordings {
         let mut turns = registry.turns();
         release(registry);
         self.start(slices);
-        // Each user has a turn, however long those of others took.
+        // Each user has one turn, however long those of the others took.
         let mut first_turns = turns.len();
         while let Some(Turn { uid, mut rings }) = turns.pop_front() {
             if first_turns == 0 && self.clock.now().saturating_sub(begun) >= READING_MAX {
@@ -239,7 +239,7 @@ impl Recordings {
         }
     }
 
-    /// Reads the ring of one process, between two polls of all.
+    /// Reads the ring of one process between two regular polls.
     pub fn poll_early(&self, process: ProcessId) {
         let (uid, reader) = {
             let registry = lock(&self.registry);
@@ -279,13 +279,13 @@ impl Registry {
         })
     }
 
-    /// Recordings that take memory.
+    /// Recordings that hold memory.
     fn held(&self) -> impl Iterator<Item = (ProcessId, &Recorded)> {
         let recorded = self.held.iter().filter_map(|process| Some((*process, self.recorded_of(*process)?)));
         recorded.filter(|(_, recorded)| recorded.is_held())
     }
 
-    /// Processes that are recorded and run, and whether each is quiet: it may execute another program.
+    /// Recorded running processes, each with whether it is quiet and may execute another program.
     fn running(&self, now: Duration) -> Vec<(ProcessId, bool)> {
         let running = self.held().filter(|(_, recorded)| recorded.end == 0);
         let is_quiet = |recorded: &Recorded| {
@@ -326,7 +326,7 @@ impl Registry {
         of_user.for_each(|(_, recorded)| recorded.reader.set_state(state.clone()));
     }
 
-    /// Users whose rings are to be read, with these: those that were not read for the longest time first.
+    /// Users with rings to read, those not read for the longest time first.
     fn turns(&self) -> VecDeque<Turn> {
         let mut by_user: BTreeMap<u32, Vec<(Duration, &Recorded)>> = BTreeMap::new();
         for (_, recorded) in self.held() {
@@ -349,12 +349,12 @@ impl Registry {
 
     // === Which processes are recorded ===
 
-    /// Takes the processes that run now.
+    /// Updates the running processes.
     fn follow(&mut self, running: &BTreeMap<ProcessId, u32>) {
         for (process, uid) in running {
             let is_sought = match self.entries.get(process) {
                 None => true,
-                // It closed the driver and opened it again, perhaps as another program.
+                // The process closed the driver and opened it again, perhaps as another program.
                 Some(Entry::Recorded(recorded)) => recorded.end != 0,
                 Some(Entry::Sought | Entry::Absent) => false,
             };
@@ -380,7 +380,7 @@ impl Registry {
         });
     }
 
-    /// Looks for the rings of programs that recorded processes without calls execute by now: they may have
+    /// Looks for the rings of recorded processes that execute another program by now: they may have
     /// closed the driver and opened it again between two looks.
     fn follow_programs(&mut self, observations: &[Observation]) {
         for Observation { process, image, .. } in observations {
@@ -393,7 +393,7 @@ impl Registry {
         }
     }
 
-    /// Repeats searches whose time has come.
+    /// Repeats due searches.
     fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>, checked: Checked, now: Duration) {
         for process in self.searches.look(running, checked, now) {
             let has_no_ring = match self.entries.get(&process) {
@@ -426,17 +426,17 @@ impl Registry {
         searches.next_slices(now)
     }
 
-    /// Looks again for the rings that a quota kept out, as many as there are places now: those of users
-    /// with the fewest recordings first.
+    /// Looks again for the rings excluded by a quota, as many as there are places now; those of
+    /// users with the fewest recordings first.
     fn readmit(&mut self, now: Duration) {
         let mut waiting: BTreeMap<u32, VecDeque<ProcessId>> = BTreeMap::new();
         for (process, recorded) in self.recorded().filter(|(_, recorded)| recorded.is_waiting()) {
             waiting.entry(recorded.uid).or_default().push_back(process);
         }
         let places = self.places();
-        // With those that are looked for.
+        // Including those looked for.
         let mut expected = places.clone();
-        // One that has to be made at a time.
+        // At most one place is to be freed at a time.
         let mut may_make_room = true;
         let mut users: BTreeSet<(usize, u32)> = waiting.keys().map(|uid| (places.of_user(*uid), *uid)).collect();
         while let Some((_, uid)) = users.pop_first() {
@@ -504,7 +504,7 @@ impl Registry {
         Places::new(self.quotas, self.held().map(place).collect())
     }
 
-    /// Makes room for a recording of a user, or returns who has its place.
+    /// Makes room for a recording of a user, or returns the holder of the place.
     fn make_room(&mut self, uid: u32, now: Duration) -> Result<(), Holder> {
         let mut places = self.places();
         while !places.has_room(uid) {
@@ -513,7 +513,7 @@ impl Registry {
             places.remove(process);
             self.held.remove(&process);
             match self.entries.get(&process) {
-                // It waits for a place again.
+                // The process waits for a place again.
                 Some(Entry::Recorded(Recorded { reader, end: 0, .. })) => {
                     reader.give_way(holder);
                     self.leaving.push(Arc::clone(reader));
@@ -529,7 +529,7 @@ impl Registry {
     }
 }
 
-/// Unlocks the registry, and frees the memory of recordings that have lost their places.
+/// Unlocks the registry, and frees the memory of evicted recordings.
 fn release(mut registry: MutexGuard<'_, Registry>) {
     let leaving = mem::take(&mut registry.leaving);
     drop(registry);

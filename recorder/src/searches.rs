@@ -1,9 +1,10 @@
 //! Searches for the memories that helpers share with uvmd, in the memory maps of processes.
 //!
-//! A process decides how long that takes: it can have very many mappings, and hold the lock of its memory
-//! map. So maps are read in slices, each on a thread of its own, whose processor time is charged to the
-//! user of the process; [`schedule`] has the limits. One search finds all memories. Another one is made
-//! once the process executes another program, and not each time that it opens the driver.
+//! A process determines how long that takes: it can have very many mappings, and hold the lock of
+//! its memory map. So maps are read in slices, each on a thread of its own, whose processor time is
+//! charged to the user of the process; [`schedule`] has the limits. One search finds all memories.
+//! It is repeated when the process executes another program, and not each time that it opens the
+//! driver.
 
 mod checks;
 mod schedule;
@@ -31,31 +32,32 @@ use sys::{
 
 use crate::process::{FORMS, Memories, Process, ProcessError};
 
-/// Bytes of a memory map that are read at a time: some 2,000 mappings.
+/// Bytes of a memory map read at a time: some 2,000 mappings.
 const SLICE_BYTES: u64 = 256 << 10;
-/// Times after which a search is repeated that found nothing or no header, or failed: a library of the helper's
-/// may come late, a program may be stopped while its ring is made, and a failure may be of the moment.
+/// Delays before the repeats of a search that found nothing or no header, or failed: a library of
+/// the helper's may be loaded late, a program may be stopped while its ring is created, and a
+/// failure may be temporary.
 const REPEATS_AFTER: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
-/// Repeats of a search that found a ring without a header, one after each look: its helper is just making it.
-/// It makes that before the program opens the driver, also in a child that a fork makes.
+/// Maximum repeats of a search that found a ring without a header, one per look: the helper is just
+/// writing it. It does so before the program opens the driver, also in a forked child.
 const HEADER_CHECKS_MAX: u32 = 3;
-/// Processes of a user whose processor time is read at a time.
+/// Maximum processes of a user whose processor time is read at a time.
 const CREDITED_MAX: usize = 64;
-/// Processes of [`Searches::known`] whose exit is looked for at a time.
+/// Maximum processes of [`Searches::known`] checked for exit at a time.
 const EXIT_CHECKS_MAX: usize = 16;
 const STACK_BYTES: usize = 256 << 10;
-/// Processor time that a thread takes to start and end.
+/// Processor time for starting and ending a thread.
 const THREAD_TIME: Duration = Duration::from_micros(100);
 
 /// Result of a search: the process with its ring; `None` without a helper.
 pub(crate) type Found = Result<Option<Process>, ProcessError>;
 
-/// Search that is complete.
+/// Completed search.
 #[derive(Debug)]
 pub(crate) struct Searched {
     pub(crate) process: ProcessId,
     pub(crate) uid: u32,
-    /// Program that the process executes.
+    /// Program of the process.
     pub(crate) image: Option<Image>,
     pub(crate) found: Found,
 }
@@ -64,7 +66,7 @@ pub(crate) struct Searched {
 #[derive(Clone, Copy, Debug)]
 struct Repeats {
     image: Option<Image>,
-    /// How many there were or will be.
+    /// Number of repeats made or planned.
     count: usize,
     due: Option<Duration>,
 }
@@ -73,11 +75,11 @@ struct Repeats {
 #[derive(Debug)]
 struct Unfinished {
     uid: u32,
-    /// How often the header was looked for.
+    /// Number of checks for the header.
     checks: u32,
 }
 
-/// Memories that were found, and the process by its ring.
+/// Memories found, and the process by its ring.
 #[derive(Debug)]
 struct Opened {
     memories: Memories,
@@ -90,22 +92,22 @@ pub(crate) struct Searches {
     roots: Roots,
     schedule: Schedule,
     partial: BTreeMap<ProcessId, Partial>,
-    /// What was found in processes that still run.
+    /// Results for processes that still run.
     known: BTreeMap<ProcessId, Known>,
-    /// The last one whose exit was looked for.
+    /// Last process checked for exit.
     last_looked_at: ProcessId,
-    /// Memories in [`Self::known`], at most: of a user, and in all. The others are searched for again.
+    /// Maximum memories in [`Self::known`]: of a user, and in total. Others are searched for again.
     known_max: (usize, usize),
     unfinished: BTreeMap<ProcessId, Unfinished>,
     repeats: BTreeMap<ProcessId, Repeats>,
     /// Processor time of processes whose users have used up their budget.
     used: BTreeMap<ProcessId, Duration>,
     slices: Receiver<Slice>,
-    /// For the threads.
+    /// Sender for the threads.
     sender: Sender<Slice>,
 }
 
-/// Search of which a slice was read.
+/// Search in progress, between two slices.
 #[derive(Debug)]
 struct Partial {
     search: Search<2>,
@@ -120,7 +122,7 @@ struct Known {
     memories: Option<Memories>,
 }
 
-/// Slice that is to be read.
+/// Slice to read.
 #[derive(Debug)]
 pub(crate) struct PendingSlice {
     process: ProcessId,
@@ -131,17 +133,17 @@ pub(crate) struct PendingSlice {
 }
 
 impl PendingSlice {
-    /// Reads it on a thread of its own.
+    /// Reads the slice on a thread of its own.
     ///
     /// # Errors
-    /// The process, if there can be no thread.
+    /// The process, if no thread can be started.
     pub(crate) fn start(self) -> Result<(), ProcessId> {
         let Self { process, partial, known, roots, sender } = self;
         let read = move || {
             let begun = cpu_time::of_this_thread();
             let result = slice(&roots, process, partial, known);
             let spent = cpu_time::of_this_thread().saturating_sub(begun);
-            // Nobody takes it after the end.
+            // After the end, there is no receiver.
             let _ = sender.send(Slice { process, spent, result });
         };
         let thread = thread::Builder::new().name("recorder-find".to_owned()).stack_size(STACK_BYTES);
@@ -149,7 +151,7 @@ impl PendingSlice {
     }
 }
 
-/// Slice that was read, with the processor time that it took.
+/// Slice that was read, with its processor time.
 #[derive(Debug)]
 struct Slice {
     process: ProcessId,
@@ -159,16 +161,16 @@ struct Slice {
 
 #[derive(Debug)]
 enum Progress {
-    /// There are further mappings.
+    /// There are more mappings.
     Partial(Box<Partial>),
-    /// The process executes another program by now.
+    /// The process executes another program meanwhile.
     Stale,
     /// The search is complete.
     Complete(Option<Image>, Result<Option<Box<Opened>>, ProcessError>),
 }
 
 impl Searches {
-    /// Searches which keep what they have found in this many processes: of a user, and in all.
+    /// Searches that retain the results for this number of processes: of a user, and in total.
     pub(crate) fn new(roots: Roots, known_max: (usize, usize)) -> Self {
         let (sender, slices) = mpsc::channel();
         Self {
@@ -193,20 +195,20 @@ impl Searches {
         }
     }
 
-    /// Searches in these processes alone. The results of slices that are read for others are for nobody.
+    /// Restricts searches to these processes. Results of slices read for others are dropped.
     pub(crate) fn retain(&mut self, is_wanted: impl Fn(&ProcessId) -> bool) {
         self.schedule.retain(&is_wanted);
         self.partial.retain(|process, _| is_wanted(process));
         self.unfinished.retain(|process, _| is_wanted(process));
     }
 
-    /// Why the search in a process is not complete, if it is not.
+    /// Reason why the search in a process is incomplete, if it is.
     pub(crate) fn delay_of(&self, process: ProcessId, now: Duration) -> Option<Delay> {
         let is_sought = self.schedule.is_wanted(process) || self.unfinished.contains_key(&process);
         self.schedule.delay_of(process, now).or(is_sought.then_some(Delay::Turn))
     }
 
-    /// What is to be read of processes for the next [`Self::look`].
+    /// Processes to read for the next [`Self::look`].
     pub(crate) fn checks(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Checks {
         let mut of_users: BTreeMap<u32, Vec<ProcessId>> =
             self.schedule.over_budget(now).map(|uid| (uid, Vec::new())).collect();
@@ -221,19 +223,20 @@ impl Searches {
         Checks { roots: self.roots.clone(), exits: self.exit_checks(running), of_users }
     }
 
-    /// Some of the processes that may have exited, of which something is known.
+    /// Known processes that may have exited, a limited number at a time.
     fn exit_checks(&mut self, running: &BTreeMap<ProcessId, u32>) -> Vec<ProcessId> {
         let next = self.known.range((Bound::Excluded(self.last_looked_at), Bound::Unbounded));
         let absent = next.map(|(process, _)| *process).filter(|process| !running.contains_key(process));
         let checks: Vec<ProcessId> = absent.take(EXIT_CHECKS_MAX).collect();
-        // From the first one on, after the last one.
+        // After the last process, starts over with the first.
         let last = checks.last().filter(|_| checks.len() == EXIT_CHECKS_MAX);
         self.last_looked_at = last.copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
         checks
     }
 
-    /// Takes the processes at the driver, with their users, for whose processor time users have more of
-    /// uvmd's. To be called each second. Returns processes whose search is to be repeated.
+    /// Updates the running processes at the driver, with their users. Credits users for the
+    /// processor time of their processes. To be called each second. Returns processes whose search
+    /// is to be repeated.
     #[must_use]
     pub(crate) fn look(
         &mut self,
@@ -263,7 +266,7 @@ impl Searches {
         due
     }
 
-    /// Plans to repeat a search that found no ring with a header, if that was not done often enough.
+    /// Schedules a repeat of a search that found no ring with a header, up to the maximum.
     fn plan_repeat(&mut self, process: ProcessId, image: Option<Image>, now: Duration) {
         let none = Repeats { image, count: 0, due: None };
         let repeats = self.repeats.entry(process).or_insert(none);
@@ -276,11 +279,11 @@ impl Searches {
         }
     }
 
-    /// Credits users that have used up their budget, for what their processes use.
+    /// Credits users whose budget is used up, for the processor time of their processes.
     fn credit(&mut self, of_users: BTreeMap<u32, UserTime>, now: Duration) {
         let before = mem::take(&mut self.used);
         for (uid, UserTime { used, spent }) in of_users {
-            // Of before the first look, nothing is known.
+            // Use before the first look is unknown.
             let earned = used.iter().map(|(process, time)| {
                 before.get(process).map_or(Duration::ZERO, |before| time.saturating_sub(*before))
             });
@@ -290,7 +293,7 @@ impl Searches {
         }
     }
 
-    /// Slices whose turn it is. Each is to be started.
+    /// Slices that are next in turn. Each is to be started.
     pub(crate) fn next_slices(&mut self, now: Duration) -> Vec<PendingSlice> {
         let mut slices = Vec::new();
         while let Some(process) = self.schedule.next(now) {
@@ -301,7 +304,7 @@ impl Searches {
         slices
     }
 
-    /// Waits again for a slice that could not be started.
+    /// Returns a slice that could not be started to the queue.
     pub(crate) fn abandon(&mut self, process: ProcessId, now: Duration) {
         self.schedule.end(process, Duration::ZERO, false, now);
     }
@@ -351,17 +354,17 @@ impl Searches {
         None
     }
 
-    /// Whether the ring of a process may get a header yet.
+    /// Whether the ring of a process may still get a header.
     fn waits_for_header(&mut self, process: ProcessId, uid: u32) -> bool {
         let unfinished = self.unfinished.entry(process).or_insert(Unfinished { uid, checks: 0 });
         unfinished.checks += 1;
         unfinished.checks <= HEADER_CHECKS_MAX
     }
 
-    /// Remembers what was found in a process, if there is room.
+    /// Retains the result for a process, if there is room.
     fn keep(&mut self, process: ProcessId, known: Known) {
         self.known.remove(&process);
-        // Absence takes no descriptors: there is room for ten times as much of it.
+        // Results without a helper take no descriptors: there is room for ten times as many.
         let is_alike = |other: &&Known| other.memories.is_some() == known.memories.is_some();
         let times = if known.memories.is_some() { 1 } else { 10 };
         let of_user = self.known.values().filter(is_alike).filter(|other| other.uid == known.uid).count();
@@ -395,20 +398,20 @@ fn opened(memories: Option<Memories>) -> Option<Box<Opened>> {
     memories.map(|memories| Box::new(Opened { process: Process::new(memories.clone()), memories }))
 }
 
-/// Begins a search, unless what it would find is known.
+/// Begins a search, unless its result is known.
 fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Partial, Progress> {
     let Some(image) = image_of(roots, process) else { return Err(Progress::Complete(None, Ok(None))) };
     if let Some(known) = known.filter(|known| known.image == image) {
         return Err(Progress::Complete(Some(image), Ok(opened(known.memories))));
     }
-    // Of a process whose first thread has ended, only the others have a memory map.
+    // If the first thread of a process has ended, only the others have a memory map.
     let thread = processes::live_thread(roots, process.pid).ok().flatten().unwrap_or(process.pid);
     let search = Search::begin(roots, thread, FORMS);
     let search = search.map_err(|error| Progress::Complete(Some(image), Err(error.into())))?;
     Ok(Partial { search, image })
 }
 
-/// Image of this process, and not of a later one with its pid.
+/// Image of the process, and not of a later one with its pid.
 pub(crate) fn image_of(roots: &Roots, process: ProcessId) -> Option<Image> {
     processes::image(roots, process.pid).ok().flatten().filter(|image| image.is_of(process.start_ticks))
 }
@@ -433,7 +436,7 @@ mod tests {
         stat_after(pid, stack, 0)
     }
 
-    /// The same, with this processor time used.
+    /// Stat of a process that has used this processor time.
     fn stat_after(pid: u32, stack: u64, used_ticks: u64) -> String {
         let fields = (4..=52).map(|field| match field {
             14 => used_ticks,
@@ -458,7 +461,7 @@ mod tests {
         searches.look(running, checked, now)
     }
 
-    /// Result of a search in a process, with the slices that it took.
+    /// Result of a search in a process, with its number of slices.
     fn search(searches: &mut Searches, pid: u32) -> (Found, u32) {
         searches.seek(process(pid), 1000);
         let mut slices = 0;
@@ -481,10 +484,10 @@ mod tests {
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
         fs::remove_file(machine.roots.proc.join("42/maps")).unwrap();
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)), "its map is not read");
-        // It executes another program.
+        // The process executes another program.
         machine.write("proc/42/stat", stat(42, 2));
         assert!(matches!(search(&mut searches, 42), (Err(ProcessError::Memory(_)), 1)));
-        // What is known of a process is forgotten once it has exited.
+        // The result for a process is dropped once it has exited.
         machine.remove("proc/42");
         let _ = look(&mut searches, &BTreeMap::new(), SECOND);
         assert!(searches.known.is_empty());
@@ -496,7 +499,7 @@ mod tests {
         let (mut searches, running) = (searches(&machine), BTreeMap::from([(process(42), 1000)]));
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
         assert!(look(&mut searches, &running, SECOND).is_empty());
-        // The map cannot be read for a moment.
+        // The map is temporarily unreadable.
         fs::remove_file(machine.roots.proc.join("42/maps")).unwrap();
         assert_eq!(look(&mut searches, &running, 30 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Err(_), 1)), "what was known is not used");
@@ -504,7 +507,7 @@ mod tests {
         assert_eq!(look(&mut searches, &running, 60 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
         assert!(look(&mut searches, &running, 600 * SECOND).is_empty());
-        // However often it opens the driver.
+        // Regardless of how often the process opens the driver.
         let _ = look(&mut searches, &BTreeMap::new(), 600 * SECOND);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
         assert!(look(&mut searches, &running, 900 * SECOND).is_empty());
@@ -571,7 +574,7 @@ mod tests {
         (searches, ring)
     }
 
-    /// Reads the slices that are due; returns how many they are, and the results.
+    /// Reads the due slices. Returns their number, and the results.
     fn poll(searches: &mut Searches) -> (usize, Vec<Searched>) {
         start(searches, SECOND);
         let mut slices = Vec::new();
@@ -631,7 +634,7 @@ mod tests {
         Memory::create(ring.words().unwrap(), Mode::Record).unwrap();
         assert!(look(&mut searches, &running, 3 * SECOND).is_empty());
         assert_eq!(look(&mut searches, &running, 4 * SECOND), [process(42)]);
-        // The map of the fake process has no ring, so this is what is known of it.
+        // The map of the fake process has no ring: this is the retained result.
         let image = image_of(&machine.roots, process(42)).unwrap();
         let memories = Some(Memories { ring, plan: Ok(None) });
         searches.keep(process(42), Known { uid: 1000, image, memories });

@@ -1,4 +1,4 @@
-//! A recording as the API shows it.
+//! View of a recording in the API.
 
 use call_ring::{
     MemoryKind, Size, SyncKind, Target,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Recording {
-    /// The recording with its last calls, of this number.
+    /// Recording with this number of last calls.
     #[must_use]
     pub fn view(&self, count: usize) -> api::Ops {
         let Losses { dropped, unrecorded, unknown, invalid } = self.losses();

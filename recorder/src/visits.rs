@@ -1,4 +1,4 @@
-//! Count of the entries and recordings that operations of this thread have visited, for tests.
+//! Count of entries and recordings visited by operations of this thread, for tests.
 
 use std::cell::Cell;
 

@@ -1,7 +1,7 @@
-//! The last calls of a process, as many as its quota holds, with what they rest on: memory, functions
-//! and graphs from before.
+//! Window of the last calls of a process, as many as its quota holds, with the state that they rest
+//! on: memory, functions and graphs from before.
 //!
-//! Calls lie in segments, which clones of a window share: a clone takes no time.
+//! Calls are stored in segments, which clones of a window share: cloning takes constant time.
 
 use std::{collections::VecDeque, mem::size_of, sync::Arc};
 
@@ -17,10 +17,10 @@ use crate::{
 /// Segments of a full window.
 const SEGMENTS: usize = 64;
 
-/// The last calls of a process.
+/// Window of the last calls of a process.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// What the program had before the calls, and when.
+    /// State of the program before the calls, and its time.
     before: Program,
     before_ns: u64,
     segments: VecDeque<Arc<Segment>>,
@@ -32,18 +32,18 @@ pub struct Window {
     added: u64,
 }
 
-/// Calls that were added one after another. They leave the window together.
+/// Consecutive calls, which leave the window together.
 #[derive(Clone, Debug)]
 struct Segment {
-    /// Calls that were added before them.
+    /// Number of calls added before them.
     first: u64,
     calls: Vec<Call>,
     bytes: usize,
 }
 
-/// Bytes that a call takes here.
+/// Bytes of a call in a window.
 pub(crate) fn bytes_of(call: &Call) -> usize {
-    /// What the allocator adds to a part.
+    /// Overhead of the allocator per allocation.
     const PART: usize = 16;
     let more = match &call.action {
         Action::Launch { pointers: Some(pointers), .. } => pointers.capacity() * size_of::<Pointer>() + PART,
@@ -54,13 +54,13 @@ pub(crate) fn bytes_of(call: &Call) -> usize {
 }
 
 impl Window {
-    /// Window of this many bytes.
+    /// Window of `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self::after(Program::default(), bytes_max)
     }
 
-    /// Window of this many bytes, of a program that has this much already.
+    /// Window of `bytes_max` bytes that starts from a state of the program.
     #[must_use]
     pub fn after(program: Program, bytes_max: usize) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Window {
         }
     }
 
-    /// Adds a call; the first ones leave for it.
+    /// Adds a call, and drops the oldest ones for it.
     pub fn add(&mut self, call: Call) {
         if let Action::Function { function, .. } = call.action {
             self.names.insert((function, self.added), ());
@@ -102,7 +102,7 @@ impl Window {
         }
     }
 
-    /// Drops the first calls, in whole segments, and retains at least this many.
+    /// Drops the oldest calls in whole segments, and retains at least `retained_min` of them.
     pub fn shorten(&mut self, retained_min: usize) {
         while let Some(first) = self.segments.pop_front_if(|first| self.retained - first.calls.len() >= retained_min) {
             self.leave(&first);
@@ -122,51 +122,51 @@ impl Window {
         }
     }
 
-    /// Bytes of memory.
+    /// Heap bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.before.bytes() + self.bytes
     }
 
-    /// Calls that were ever added.
+    /// Number of calls ever added.
     #[must_use]
     pub const fn added(&self) -> u64 {
         self.added
     }
 
-    /// Calls in the window.
+    /// Number of calls in the window.
     #[must_use]
     pub const fn retained(&self) -> usize {
         self.retained
     }
 
-    /// Calls since this number that were ever added; `None` if one of them has left.
+    /// Calls from this number on, of all that were ever added; `None` if one of them was dropped.
     #[must_use]
     pub fn since(&self, added: u64) -> Option<Vec<Call>> {
         let count = usize::try_from(self.added.saturating_sub(added)).ok()?;
         (count <= self.retained).then(|| self.last_calls(count).map(|(_, call)| call.clone()).collect())
     }
 
-    /// What the program had before the window.
+    /// State of the program before the window.
     #[must_use]
     pub const fn before(&self) -> &Program {
         &self.before
     }
 
-    /// Whether the program has more memory, functions and graphs than are kept of it: streams lack
-    /// those.
+    /// Whether the program has more memory, functions and graphs than are retained: streams lack
+    /// the rest.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.before.is_full()
     }
 
-    /// Calls in the window, in their order.
+    /// Calls in the window, in order.
     #[must_use]
     pub fn calls(&self) -> impl DoubleEndedIterator<Item = &Call> {
         self.segments.iter().flat_map(|segment| &segment.calls)
     }
 
-    /// The last calls of this count, with the number of calls before each. Others are not visited.
+    /// Last `count` calls, with the number of calls before each. Others are not visited.
     pub fn last_calls(&self, count: usize) -> impl Iterator<Item = (u64, &Call)> {
         let first = self.added - count.min(self.retained) as u64;
         let segments = self.segments.partition_point(|segment| segment.first + segment.calls.len() as u64 <= first);
@@ -195,7 +195,7 @@ impl Window {
         segment.calls.get(usize::try_from(number - segment.first).ok()?)
     }
 
-    /// What the program had before the last calls of this count, and these calls.
+    /// Last `count` calls, and the state of the program before them.
     #[must_use]
     pub fn last(&self, count: usize) -> (Program, Vec<&Call>) {
         let mut program = self.before.clone();
@@ -206,10 +206,10 @@ impl Window {
         (program, self.last_calls(count).map(|(_, call)| call).collect())
     }
 
-    /// The last calls of this count, as a stream of operations.
+    /// Last `count` calls as a stream of operations.
     ///
     /// # Errors
-    /// If graphs make more operations of them than a stream may have.
+    /// If graphs expand to more operations than a stream may have.
     pub fn trace(&self, count: usize) -> Result<OpStream, OpsError> {
         let (program, calls) = self.last(count);
         let begin_ns = calls.first().map_or(self.before_ns, |call| call.stamp.time_ns);
@@ -252,7 +252,7 @@ mod tests {
         call(sequence, Action::Launch { target, function: 5, grid: one, block: one, shared_bytes: 0, pointers })
     }
 
-    /// A window of ten launches, after all else.
+    /// Window of ten launches, after all else.
     fn window() -> Window {
         let mut window = Window::new(10 * bytes_of(&launch(0, 0)));
         window.add(malloc(0, 0x10000));
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(names(&window, 3), expected);
         assert!(visits::count() - before < 20, "{} entries", visits::count() - before);
         assert_eq!(window.function_at(6, 4001), None);
-        // The names have left with their calls, and are those of before.
+        // The names were dropped with their calls, and are those from before.
         for sequence in 4002..20_000 {
             window.add(launch(sequence, 0x10000));
         }

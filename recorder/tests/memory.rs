@@ -15,11 +15,11 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const MIB: usize = 1 << 20;
-/// What docs/configuration.md says of a recording.
+/// Limit for a recording by docs/configuration.md.
 const RECORDING_BYTES_MAX: usize = 24 * MIB;
 const WINDOW_BYTES: usize = 4 * MIB;
 
-/// Ring that a program fills with what it likes.
+/// Ring that a program fills with arbitrary records.
 struct Ring(Vec<AtomicU64>);
 
 impl Ring {
@@ -47,7 +47,7 @@ fn record(kind: Kind, sequence: u64, flags: u8, words: [u64; 5]) -> Record {
     record
 }
 
-/// A call with further records of a kind, which are counted in its first.
+/// Call with further records of a kind, counted in its first record.
 fn call(first: Record, kind: Kind, count: u16) -> Vec<Record> {
     // No text: each byte of a name becomes three.
     let more = Record { kind: kind as u8, count: 4, words: [u64::MAX; 5], ..first };
@@ -70,7 +70,7 @@ fn name(sequence: u64, function: u64) -> Vec<Record> {
     call(record(Kind::Function, sequence, 0, [0, function, 1024, 0, 0]), Kind::Name, 26)
 }
 
-/// Records of a program's call, by its number.
+/// Records of a program's call, by number of the call.
 type Calls = fn(u64) -> Vec<Record>;
 
 /// Hostile programs.
@@ -84,7 +84,7 @@ fn programs() -> Vec<(&'static str, Calls)> {
         }),
         ("syncs", |at| vec![record(Kind::Sync, at, 0, [0, 1, 0, 0, 0])]),
         ("instances", |at| vec![record(Kind::GraphInstantiated, at, 0, [0, 7, at, 0, 0])]),
-        // Numbers that never come hold up all others.
+        // Numbers that never arrive delay all others.
         ("calls that wait", |at| call(record(Kind::Launch, at * 2 + 1, 0, [1, 5, 0, 0, 0]), Kind::Pointers, 1)),
         ("names that wait", |at| name(at * 2 + 1, at)),
         ("nodes, and then names that wait", |at| if at < 40_000 { node(at) } else { name(at * 2, at) }),
@@ -107,7 +107,7 @@ fn recording_takes_no_more_than_is_documented_whatever_the_program_writes() {
             while ring.write(0, &records(at)) {
                 at += 1;
             }
-            // Nothing was given out: what waits, waits for ever.
+            // With no number issued, waiting calls wait for ever.
             ring.0[8].store(if what.ends_with("wait") { 0 } else { at }, Ordering::Relaxed);
             loop {
                 let copy = |place, bytes: &mut [u8]| -> Result<(), Infallible> {

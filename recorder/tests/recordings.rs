@@ -22,7 +22,8 @@ use recorder::{
 };
 use sys::{Roots, processes};
 
-/// Makes a ring as the helper does, with a record for each line of its input, and exits at its end.
+/// Creates a ring as the helper does, with a record for each line of its input, and exits at its
+/// end.
 const PROGRAM: &str = r#"
 import fcntl, mmap, os, struct, sys
 size, major, lanes, kind = map(int, sys.argv[1:])
@@ -73,7 +74,7 @@ impl Program {
         line.trim().to_owned()
     }
 
-    /// Its next line, for one of its input.
+    /// Sends a line of input, and returns the next line of output.
     fn answer(&mut self) -> String {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         self.wait_for_line()
@@ -96,7 +97,7 @@ impl Drop for Program {
     }
 }
 
-/// Whether this machine lets the test open mappings of others.
+/// Whether the test may open mappings of other processes here.
 fn is_permitted() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     assert!(is_root || std::env::var_os("UVMD_TEST_REQUIRE_ROOT").is_none());
@@ -107,10 +108,10 @@ fn recordings() -> Recordings {
     Recordings::new(Roots::default(), Quotas { window_bytes: 1 << 20, user_max: 2, node_max: 3 })
 }
 
-/// Time within which something has to come about, on a machine however busy.
+/// Deadline for expected events, on a machine under any load.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Repeats this until a condition holds.
+/// Repeats a step until a condition holds.
 fn repeat(what: &str, mut step: impl FnMut(), is_over: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_over() {
@@ -174,7 +175,7 @@ fn program_that_another_one_replaces_between_two_looks_is_recorded_no_more() {
     look(&recordings, &running);
     assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
     assert_eq!(program.answer(), "executed");
-    // It is at the driver in both looks.
+    // The process is at the driver in both looks.
     look_until("no recording", &recordings, &running, || recordings.of(program.id()).is_none());
 }
 
@@ -225,14 +226,14 @@ fn user_at_its_quota_takes_no_place_of_others() {
     }
     let expected = [&recording, &recording, &full, &recording].map(Clone::clone);
     assert_eq!(states(&recordings, &programs), expected, "two of a user at most");
-    // The place of one that has ended is for the next one of its user.
+    // The place of an ended recording is for the next one of its user.
     running.remove(&programs.remove(0).id());
     let all = [&recording, &recording, &recording].map(Clone::clone);
     look_until("a place", &recordings, &running, || states(&recordings, &programs) == all);
 }
 
-/// Shares a ring whose lanes claim to be full of records. Then makes the pages in the range of its
-/// arguments holes for each line of its input, and says how much memory it takes.
+/// Shares a ring whose lanes claim to be full of records. For each line of its input, it punches
+/// holes in the pages in the range of its arguments, and prints how much memory the ring takes.
 const SPARSE: &str = r#"
 import ctypes, fcntl, mmap, os, struct, sys
 size, lanes, begin, end = map(int, sys.argv[1:])
@@ -300,7 +301,7 @@ fn ring_is_read_no_more_once_it_has_holes() {
 /// Whether this process has a file open.
 fn has_open(inode: u64) -> bool {
     let is_it = |entry: io::Result<DirEntry>| {
-        // The target, not the link. It may be closed by now.
+        // The target, not the link. It may be closed meanwhile.
         entry.and_then(|entry| fs::metadata(entry.path())).is_ok_and(|file| file.ino() == inode)
     };
     fs::read_dir("/proc/self/fd").unwrap().any(is_it)

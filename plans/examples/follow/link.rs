@@ -34,10 +34,10 @@ impl Counts {
     }
 }
 
-/// What counts them: the driver, for the process. Its counters keep the VA space alive.
+/// Source of the counts: the driver, for the process. Its counters keep the VA space alive.
 pub(crate) struct Link {
     counters: Counters,
-    /// Of the lab's software GPU, which counts the bytes in the place of the driver.
+    /// The lab's software GPU, which counts the bytes instead of the driver.
     lab: Option<PathBuf>,
 }
 

@@ -4,13 +4,14 @@
 //!     follow [--policies NAME[,NAME...]] [--gpu UUID] --gpu-mib N [--capacity-mib N] [--plan-after N]
 //!            [--off-after N] [--pause N] [--link FILE] HELPER PROGRAM [ARGUMENT...]
 //!
-//! The plan of the first policy is published `--plan-after` iterations after the follower has it (0),
-//! and withdrawn after `--off-after` iterations with it; `--pause` iterations later (2) comes that of
-//! the next one. With `+wait` behind the name of a policy, launches wait until moves are handed over to the
-//! driver. `--capacity-mib` is what uvmd would have measured ([`Follower::set_capacity`]). The GPU
-//! is the lab's on plain memory, unless UUID names another. Prints a line of JSON for each iteration,
-//! and for each change. `--link` names the counters of the lab's link, or is `driver` for the driver's
-//! own of the process. Beats each second. For tests.
+//! The plan of the first policy is published `--plan-after` iterations after the follower has it
+//! (0), and withdrawn after `--off-after` iterations with it. That of the next one follows
+//! `--pause` iterations later (2). With `+wait` after the name of a policy, launches wait until
+//! moves are handed over to the driver. `--capacity-mib` is the capacity that uvmd would have
+//! measured ([`Follower::set_capacity`]). The GPU is the lab's on plain memory, unless UUID names
+//! another. Prints a line of JSON for each iteration, and for each change. `--link` names the
+//! counters of the lab's link, or is `driver` for the driver's own of the process. Beats each
+//! second. For tests.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
@@ -36,7 +37,7 @@ use sys::Roots;
 
 const BEAT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
-/// End of the name of a policy for whose plan launches wait until moves are handed over.
+/// Suffix of a policy's name: launches wait until moves are handed over.
 const WAIT: &str = "+wait";
 /// Time within which a program makes its first call.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -55,15 +56,15 @@ enum Phase {
     Off,
 }
 
-/// Policy, and what it makes of the calls.
+/// Policy with its follower.
 struct Arm {
     policy: String,
     follower: Follower,
-    /// Iteration in which the follower has made its plan.
+    /// Iteration in which the plan was found.
     planned_at: Option<u64>,
 }
 
-/// What the helper reports, and what was counted.
+/// Report of the helper, and counts of the link.
 type Reading = (PlanReport, Option<Counts>);
 
 struct Session<'a> {
@@ -72,7 +73,7 @@ struct Session<'a> {
     place: HelperPlan,
     beaten: Instant,
     arms: Vec<Arm>,
-    /// Arm that has the turn.
+    /// Index of the current arm.
     turn: usize,
     phase: Phase,
     /// Iteration that is known to have begun, and the readings then.
@@ -106,7 +107,7 @@ impl Session<'_> {
                         *planned_at = None;
                         has_drifted = true;
                     }
-                    // It has no records of blocks, and so no probes.
+                    // There are no block records here, and so no probes.
                     Some(Change::Probing | Change::Planning) | None => {}
                 }
             }
@@ -126,7 +127,7 @@ impl Session<'_> {
         self.phase = phase;
     }
 
-    /// All followers know of the same iterations.
+    /// Number of the iteration, which all followers agree on.
     fn iteration_number(&self) -> Option<u64> {
         self.arms.first()?.follower.iteration().map(|iteration| iteration.number)
     }
@@ -250,7 +251,7 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     let arm = |policy: &String| {
         let methods = match policy.trim_end_matches(WAIT) {
-            PLAN_CHOOSER => methods::of_chooser(),
+            PLAN_CHOOSER => methods::auto_plan_candidates(),
             name => methods::by_name(name).into_iter().collect(),
         };
         if methods.is_empty() {
@@ -269,7 +270,7 @@ fn main() -> anyhow::Result<ExitCode> {
         .stdout(Stdio::piped())
         .spawn()
         .context("the program does not start")?;
-    // Whole lines among those of this program.
+    // Whole lines, as other output of this program is between them.
     let said = child.stdout.take().context("no output of the program")?;
     let relay =
         thread::spawn(move || BufReader::new(said).lines().map_while(Result::ok).for_each(|line| println!("{line}")));
@@ -279,7 +280,8 @@ fn main() -> anyhow::Result<ExitCode> {
             bail!("the program has ended: {status}");
         }
         if let Ok(Some(process)) = Process::find(&roots, child.id()) {
-            // The helper shares both at once: an error says that it is another version's.
+            // The helper shares both memories at once: an error means that they are of another
+            // version.
             let Memories { ring, plan } = process.memories().clone();
             let plan = plan
                 .map_err(anyhow::Error::msg)
@@ -321,7 +323,7 @@ fn main() -> anyhow::Result<ExitCode> {
         lines: 0,
     };
     let status = loop {
-        // First the exit, then the calls: those of before the exit are there.
+        // First the exit, then the calls: those from before the exit are available.
         let exited = child.try_wait()?;
         session.beat();
         session.add(process.poll()?)?;

@@ -63,7 +63,7 @@ impl Options {
     }
 }
 
-/// UUID from its usual form.
+/// Parses a UUID in its usual form.
 fn uuid(text: &str) -> anyhow::Result<[u8; 16]> {
     let digits: String = text.trim_start_matches("GPU-").chars().filter(|digit| *digit != '-').collect();
     if digits.len() != 32 {

@@ -1,10 +1,10 @@
-//! Memory leaves the GPU behind each launch that uses it: a control, which a trial has to find out.
+//! Moves memory to the host after each launch that uses it: a control that a trial must reject.
 
 use call_ring::plan::{Destination, MOVES_MAX, Move};
 
 use super::{Method, Outline, Problem, Workload, ahead_bytes};
 use crate::{
-    moves::{Step, assembled},
+    moves::{Step, merged_moves},
     refusal::Refusal,
     traffic,
 };
@@ -12,7 +12,7 @@ use crate::{
 /// Name of the method.
 pub(super) const NAME: &str = "harmful-plan";
 
-/// Departures of all that is used, as many as a plan holds. No launch waits for them.
+/// Moves of all used blocks to the host, up to the limit of a plan. No launch waits for them.
 pub(super) struct Harm;
 
 impl Method for Harm {
@@ -31,7 +31,7 @@ impl Method for Harm {
             let movable = uses.into_iter().filter(is_moved);
             let leave = |piece| Step { piece, destination: Destination::Host, begin, wait: None, expiry: None };
             let steps = movable.map(leave);
-            moves.extend(assembled(pieces, steps));
+            moves.extend(merged_moves(pieces, steps));
         }
         moves.truncate(MOVES_MAX);
         self.assess(problem, moves)

@@ -1,14 +1,16 @@
-//! Memory comes to the GPU ahead of the launches that use it, by the schedule of a planner, and the
-//! driver evicts: fewer faults.
+//! Prefetches memory ahead of the launches that use it, by the schedule of a planner, for fewer
+//! faults. Evictions are left to the driver.
 //!
-//! A move begins behind the launch before the first one of its window, and a launch waits for its own.
-//! None begins before the program has last waited for the GPU: until then the launch was not queued.
+//! A move begins after the launch before its window, and the launch that uses the memory waits for
+//! it. No move begins before the program's last wait for the GPU: until then, the launch was not
+//! queued.
 //!
-//! What is there already is requested as well: what the driver has evicted is not known. That copies
-//! nothing, and renews the memory in the driver's order. Where there are more moves than a plan holds,
-//! those are left out that copy nothing by the model of the driver.
+//! Resident memory is prefetched as well, as the driver's evictions are not known. That copies
+//! nothing, and renews the memory in the driver's order. If there are more moves than a plan holds,
+//! those that copy nothing in the model of the driver are left out.
 //!
-//! More lead is not better, as what is prefetched evicts what came before: some queues are tried.
+//! A longer lead is not always better, as prefetches evict earlier ones. So several queue lengths
+//! are tried.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +20,20 @@ use trace::id::Id;
 
 use super::{Method, Outline, Problem, Workload, ahead_bytes, machine};
 use crate::{
-    moves::{Step, assembled, moved_piece},
+    moves::{Step, merged_moves, moved_piece},
     refusal::Refusal,
     traffic,
 };
 
-/// Queues that are tried: launches ahead, at most.
+/// Queue lengths that are tried: maximum numbers of launches ahead.
 const QUEUES: [usize; 4] = [1, 8, 64, 1000];
-/// Percentage by which a plan may copy more than the driver alone: a trial rolls back for more.
-const MORE_BYTES_MAX_PERCENT: u64 = 5;
-/// Most prefetches of a schedule that are looked at, before those that copy nothing are left out.
+/// Maximum bytes that a plan copies beyond the driver alone, in percent: a trial rolls back for
+/// more.
+const EXTRA_BYTES_MAX_PERCENT: u64 = 5;
+/// Maximum number of prefetches of a schedule, before those that copy nothing are left out.
 const STEPS_MAX: usize = 16 * MOVES_MAX;
 
-/// Prefetches by the schedules of a planner, whose queue is not used.
+/// Prefetches by the schedules of a planner. Its queue length is not used.
 pub(super) struct Prefetches(pub(super) Pump);
 
 impl Method for Prefetches {
@@ -71,7 +74,7 @@ impl Method for Prefetches {
             return Err(Refusal::NoFewerFaults { planned, driver: of_driver });
         }
         let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
-        if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * MORE_BYTES_MAX_PERCENT) {
+        if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * EXTRA_BYTES_MAX_PERCENT) {
             return Err(Refusal::NoGain { planned_bytes, driver_bytes });
         }
         let peak_bytes = ahead_bytes(pieces, &moves);
@@ -79,7 +82,7 @@ impl Method for Prefetches {
     }
 }
 
-/// Bytes of the GPU for what moves: all parts of blocks have their frames.
+/// GPU bytes for movable memory: all partial blocks keep their frames.
 fn schedule_bytes(problem: &Problem) -> Result<u64, Refusal> {
     problem.check_need()?;
     let Problem { workload, blocks, parts_bytes, .. } = problem;
@@ -93,12 +96,12 @@ fn schedule_bytes(problem: &Problem) -> Result<u64, Refusal> {
 /// Moves of a schedule.
 fn moves(workload: &Workload, tensors: &[usize], schedule: &Schedule) -> Result<Vec<Move>, Refusal> {
     let Workload { pieces, memory, .. } = workload;
-    let moves = assembled(pieces, steps(workload, tensors, schedule)?);
-    Ok(if moves.len() > MOVES_MAX { traffic::without_idle(pieces, memory.bytes, moves) } else { moves })
+    let moves = merged_moves(pieces, steps(workload, tensors, schedule)?);
+    Ok(if moves.len() > MOVES_MAX { traffic::effective_moves(pieces, memory.bytes, moves) } else { moves })
 }
 
-/// Prefetches of a schedule. Of those of a piece that begin together, the one that is waited for first
-/// is for all of them.
+/// Prefetches of a schedule. Those of a piece that begin together are one, which the earliest
+/// launch waits for.
 fn steps(
     workload: &Workload,
     tensors: &[usize],

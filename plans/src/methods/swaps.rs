@@ -1,7 +1,8 @@
-//! Memory leaves the GPU and comes back, by the schedule of a planner: fewer bytes over the link.
+//! Swaps memory out of the GPU and back, by the schedule of a planner, for fewer bytes over the
+//! link.
 //!
-//! Blocks of the driver leave. A part of a block does not: it keeps its chunks when it moves to the host,
-//! and makes no room (`block_clear_resident_processor` of `uvm_va_block.c`, 535 to 595).
+//! Only whole driver blocks are swapped. A partial block keeps its chunks when it moves to the
+//! host, and frees no memory (`block_clear_resident_processor` of `uvm_va_block.c`, 535 to 595).
 
 mod absences;
 
@@ -12,13 +13,13 @@ use self::absences::Absence;
 use super::{Method, Outline, Problem, Workload, machine};
 use crate::{pieces::Pieces, refusal::Refusal, traffic};
 
-/// Most schedules that a planner makes for an iteration, each for less memory than the one before.
+/// Maximum number of schedules computed for an iteration, each for less memory than the last.
 const TRIES: u64 = 32;
 
 /// Swaps by the schedules of a planner.
 pub(super) struct Swaps {
     pub(super) planner: Box<dyn Planner>,
-    /// Whether what leaves is exchanged for fewer bytes, which is no part of the papers' policies.
+    /// Whether absences are exchanged for fewer bytes, which is not part of the papers' policies.
     pub(super) exchanges: bool,
 }
 
@@ -63,7 +64,7 @@ impl Method for Swaps {
     }
 }
 
-/// Bytes of the GPU for blocks: parts of them stay.
+/// GPU bytes for whole blocks: partial blocks stay.
 fn blocks_bytes(problem: &Problem) -> Result<u64, Refusal> {
     let (staying_bytes, room_bytes) = (problem.parts_bytes, problem.workload.room_bytes());
     let bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
@@ -71,13 +72,14 @@ fn blocks_bytes(problem: &Problem) -> Result<u64, Refusal> {
 }
 
 impl Swaps {
-    /// Absences that keep blocks to so much memory, by the first schedule of the planner that does.
+    /// Absences that keep blocks within `room_bytes`, by the first schedule of the planner that
+    /// does.
     fn absences(&self, blocks: &Pieces, durations_ns: &[u64], room_bytes: u64) -> Result<Vec<Absence>, Refusal> {
         let staying_bytes = blocks.staying_bytes();
         let bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })?;
         let (iteration, tensors) = blocks.iteration(durations_ns)?;
-        // What planners take for an instant takes a launch here, so that some room is needed for it.
+        // What is instantaneous for planners takes a launch here, which needs some room.
         let step_bytes = (bytes / TRIES).next_multiple_of(Part::BLOCK_BYTES);
         let mut planner_bytes = bytes;
         loop {

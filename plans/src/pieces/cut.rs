@@ -1,7 +1,8 @@
-//! Division of the memory that launches name into pieces.
+//! Division of named memory into pieces.
 //!
-//! What is named is as large as the program says: pieces and their uses are counted by arithmetic on
-//! ranges, in time and memory that depend on the number of ranges alone, and made only within a budget.
+//! A program can name any amount of memory. So pieces and their uses are first counted, by
+//! arithmetic on ranges, in time and memory that depend only on the number of ranges. They are
+//! allocated only within a budget.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -11,29 +12,30 @@ use trace::{BlockId, OpStream, footprints::Extent};
 use super::{Block, CHUNK_BYTES, PIECES_MAX, Piece, is_whole};
 use crate::{claims::ClaimLimits, refusal::Refusal};
 
-/// Most bytes of the pieces of an iteration.
+/// Maximum bytes of the pieces of an iteration.
 pub(crate) const PIECES_BYTES_MAX: usize = 12 << 20;
-/// Most bytes of what they are counted by.
+/// Maximum bytes of the named ranges from which pieces are counted.
 pub(crate) const NAMED_BYTES_MAX: usize = 12 << 20;
 
-/// Bytes of a piece, and of one of its uses: tables grow by doubling.
+/// Bytes of a piece, and of one of its uses. Doubled, as tables grow by doubling.
 const PIECE_BYTES: u64 = 2 * size_of::<((u64, BlockId), Piece)>() as u64 + MIN_USES_BYTES;
 const USE_BYTES: u64 = 2 * size_of::<usize>() as u64;
 const MIN_USES_BYTES: u64 = 4 * size_of::<usize>() as u64;
 
-/// Size of units from which on more pieces than wanted are taken: they are of as many allocations.
+/// Unit size from which more than [`PIECES_MAX`] pieces are accepted: they are of that many
+/// allocations.
 const WANTED_UNIT_BYTES_MAX: u64 = 1 << 40;
-/// Largest size of units.
+/// Maximum unit size.
 const UNIT_BYTES_MAX: u64 = 1 << 62;
 
-/// What is known of the memory that launches name.
+/// Memory that launches name, with its limits and properties.
 pub(super) struct Claims<'a, F> {
     pub(super) stream: &'a OpStream,
     pub(super) limits: &'a ClaimLimits,
     pub(super) block: &'a F,
 }
 
-/// Part of an allocation that is there, and cut on its own.
+/// Mapped area of an allocation, which is cut separately.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Area {
     block: BlockId,
@@ -41,7 +43,7 @@ struct Area {
     end: u64,
 }
 
-/// Addresses of an area that launches name together.
+/// Range of an area that launches name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Named {
     area: Area,
@@ -50,12 +52,12 @@ struct Named {
     outlives: bool,
 }
 
-/// Numbers of what is to be made.
+/// Number of pieces and uses, counted before they are allocated.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     /// Pieces.
     pieces: u64,
-    /// Those that depend on the size of units. Parts of blocks stay as they are, however large units are.
+    /// Pieces whose number depends on the unit size. That of partial blocks does not.
     of_units: u64,
     /// Uses of pieces by launches.
     uses: u64,
@@ -67,8 +69,7 @@ impl Count {
     }
 }
 
-/// Pieces of the extents that each launch uses, in units that are as small as the number of pieces lets
-/// them be.
+/// Pieces of the extents that each launch uses, in the smallest units that the limits permit.
 pub(super) fn pieces<F: Fn(BlockId) -> Block>(
     claims: &Claims<'_, F>,
     uses: &[Vec<Extent>],
@@ -89,7 +90,7 @@ pub(super) fn pieces<F: Fn(BlockId) -> Block>(
 }
 
 impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
-    /// Allocation that an extent is in, its addresses, and what is known of it.
+    /// Ranges of an extent's allocation and of the extent, and the properties of the allocation.
     fn claim(&self, extent: &Extent) -> Option<(Range<u64>, Range<u64>, Block)> {
         let of = &self.stream.blocks()[extent.block];
         let at = |offset: u64| of.address.map(|base| base.saturating_add(offset));
@@ -97,7 +98,7 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
         Some((allocation, range, (self.block)(extent.block)))
     }
 
-    /// Areas that an extent is in, with what it names of each.
+    /// Areas that overlap an extent, with the range that it names of each.
     fn areas(&self, extent: &Extent) -> impl Iterator<Item = (Named, Block)> {
         self.claim(extent).into_iter().flat_map(move |(allocation, range, block)| {
             let areas = self.limits.areas(block.is_managed, &allocation, &range);
@@ -109,7 +110,7 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
         })
     }
 
-    /// All that is named, in order, with the number of its uses.
+    /// Named ranges in order, with their number of uses.
     fn named(&self, uses: &[Vec<Extent>]) -> Result<Vec<(Named, u64)>, Refusal> {
         let areas = |extent: &Extent| {
             let claim = self.claim(extent);
@@ -132,7 +133,7 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
         Ok(named)
     }
 
-    /// Makes the pieces.
+    /// Allocates the pieces.
     fn pieces(&self, uses: &[Vec<Extent>], unit_bytes: u64) -> Vec<Piece> {
         let mut pieces: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
         for (op, extents) in uses.iter().enumerate() {
@@ -156,7 +157,7 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
     }
 }
 
-/// Numbers of the pieces of what is named, and of their uses, in units of this size.
+/// Counts the pieces of named ranges, and their uses, for a unit size.
 fn count(named: &[(Named, u64)], unit_bytes: u64) -> Count {
     let mut all = Count::default();
     let mut add = |named: &Named, units: Range<u64>| {
@@ -186,8 +187,8 @@ fn count(named: &[(Named, u64)], unit_bytes: u64) -> Count {
     Count { uses, ..all }
 }
 
-/// Numbers of the pieces in some units of an area. Between the first one and the last one, each unit is
-/// a piece of whole blocks.
+/// Counts the pieces in a range of units. Between the first unit and the last one, each is one
+/// piece of whole blocks.
 fn counted(named: &Named, units: &Range<u64>, unit_bytes: u64) -> Count {
     let (first, last) = (units.start, units.end.saturating_sub(1));
     let between = last.saturating_sub(first).saturating_sub(1);
@@ -202,12 +203,12 @@ fn counted(named: &Named, units: &Range<u64>, unit_bytes: u64) -> Count {
     count
 }
 
-/// Units of the addresses that are named.
+/// Units that overlap a named range.
 const fn units(named: &Named, unit_bytes: u64) -> Range<u64> {
     named.begin / unit_bytes..named.end.div_ceil(unit_bytes)
 }
 
-/// Pieces of an area in a unit: it is cut at the first and at the last boundary of a block in it.
+/// Pieces of an area in a unit, which is cut at its first and at its last block boundary.
 fn cut(area: &Area, unit: u64, unit_bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
     let begin = area.begin.max(unit.saturating_mul(unit_bytes));
     let end = area.end.min(unit.saturating_add(1).saturating_mul(unit_bytes));

@@ -1,11 +1,11 @@
-//! Messages between uvmd and a planner process: JSON, as both ends are of one build.
+//! Messages between uvmd and a planner process: JSON, as both ends are of the same build.
 //!
-//! The process believes nothing: what uvmd passes on is what a program says of itself. uvmd believes
-//! no answer: it takes moves of memory that the iteration uses and that may move, and nothing else. It
-//! computes their figures itself, and checks that they keep what their method promises.
+//! Neither end trusts the other. The process gets a workload that was recorded by a program. From
+//! an answer, uvmd accepts only moves of memory that the iteration uses and that may move. It
+//! computes their figures itself, and checks that they keep the promise of their method.
 //!
-//! The process writes its best answer so far after each method, one a line. The last complete line is
-//! the answer, also of a process that is killed at its deadline.
+//! The process writes its best answer so far after each method, one per line. The last complete
+//! line is the answer, also if the process was killed at its deadline.
 
 use std::io::{self, Write};
 
@@ -23,15 +23,15 @@ use crate::{
     refusal::{InvalidAnswer, Refusal},
 };
 
-/// Most bytes of the answers of this many methods: some 150 for each move.
+/// Maximum bytes of the answers of `methods` methods; a move takes about 150.
 #[must_use]
 pub const fn answer_bytes_max(methods: usize) -> usize {
     (256 * MOVES_MAX).saturating_mul(methods)
 }
 
-/// Most bytes of a refusal in an answer.
+/// Maximum bytes of a refusal in an answer.
 const REASON_BYTES_MAX: usize = 512;
-/// Most pieces in the ranges of all moves: those of an answer have two for each use of a piece at most.
+/// Maximum number of pieces in the ranges of all moves: an answer has at most two per use.
 const PLACES_MAX: usize = 2 * super::USES_MAX;
 
 #[derive(Serialize)]
@@ -52,7 +52,7 @@ struct Found {
     moves: Vec<Step>,
 }
 
-/// A [`Move`].
+/// Wire format of a [`Move`].
 #[derive(Serialize, Deserialize)]
 struct Step {
     begin: u64,
@@ -76,16 +76,16 @@ impl From<Step> for Move {
     }
 }
 
-/// Question to a planner process.
+/// Encodes a question to a planner process.
 ///
 /// # Errors
-/// If there is no JSON of it.
+/// If it cannot be encoded as JSON.
 pub fn question(methods: &[&str], workload: &Workload) -> Result<Vec<u8>, Refusal> {
     serde_json::to_vec(&Question { methods, workload }).map_err(|_| InvalidAnswer::Malformed.into())
 }
 
-/// Writes the answers of a planner process to a question: the best one so far after each method that
-/// finds a better one, or the refusal of all.
+/// Answers a question, in a planner process: writes the best answer so far after each method that
+/// improves it, or the refusal of all.
 ///
 /// # Errors
 /// Those of the writer.
@@ -111,26 +111,26 @@ fn write_line(output: &mut dyn Write, answer: &Answer) -> io::Result<()> {
         let moves = outline.moves.iter().map(Step::from).collect();
         Found { method: (*method).to_owned(), moves }
     });
-    // One write: the other end sees a line as a whole, or its begin.
+    // One write: the reader sees a complete line, or a prefix of one.
     let mut line = serde_json::to_vec(&found)?;
     line.push(b'\n');
     output.write_all(&line)?;
     output.flush()
 }
 
-/// Checks the last answer of a planner process to the question of these methods and this workload.
+/// Checks the last answer of a planner process to a question of `methods` and `workload`.
 ///
 /// # Errors
-/// If it is a refusal, or none that is to be used.
+/// If the answer is a refusal or invalid.
 pub fn check(answers: &[u8], methods: &[&'static str], workload: &Workload) -> Answer {
     let answer = answers.strip_suffix(b"\n").ok_or(InvalidAnswer::Malformed)?;
     check_line(answer.rsplit(|byte| *byte == b'\n').next().unwrap_or_default(), methods, workload)
 }
 
-/// The last plan that a planner process has written, which did not end by itself; `None` without one.
+/// Last plan written by a planner process that was killed; `None` without one.
 #[must_use]
 pub fn best_so_far(answers: &[u8], methods: &[&'static str], workload: &Workload) -> Option<BestOutline> {
-    // Behind the last line end is what it was killed at.
+    // After the last line end, there may be an incomplete line.
     let lines = answers.rsplit(|byte| *byte == b'\n').skip(1);
     lines.take(methods.len()).find_map(|line| check_line(line, methods, workload).ok())
 }
@@ -153,7 +153,7 @@ fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> A
     Ok(BestOutline { method: name, outline, driver: problem.driver() })
 }
 
-/// Refusal of no more than a line.
+/// Refusal, if it is short and of one line; otherwise the answer is malformed.
 fn bounded(refusal: Refusal) -> Refusal {
     let text = refusal.to_string();
     if text.len() > REASON_BYTES_MAX || text.contains(char::is_control) {
@@ -162,7 +162,7 @@ fn bounded(refusal: Refusal) -> Refusal {
     refusal
 }
 
-/// Checks moves as whoever carries them out does.
+/// Checks moves as the helper and the actuator do.
 fn is_plan(moves: &[Move], pieces: &Pieces) -> Result<(), InvalidAnswer> {
     let tokens = vec![Token::of_word(0); pieces.ops];
     let budget_bytes = moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
@@ -170,7 +170,7 @@ fn is_plan(moves: &[Move], pieces: &Pieces) -> Result<(), InvalidAnswer> {
     plan.check().map_err(|_| InvalidAnswer::Plan)
 }
 
-/// Whether all of a move is of pieces that may move.
+/// Whether movable pieces cover all of a move.
 fn is_movable(pieces: &Pieces, step: &Move) -> bool {
     let Some(end) = step.begin.checked_add(step.bytes) else { return false };
     let end_of = |piece: &Piece| piece.address.saturating_add(piece.bytes);

@@ -1,4 +1,4 @@
-//! Launches that are probed, and the parts of their footprints that are probed at a time.
+//! Probed launches, and the parts of their footprints probed at a time.
 
 use std::cmp::Reverse;
 
@@ -7,30 +7,30 @@ use planner::Part;
 
 use crate::{pieces::Pieces, ranges::Ranges, sequence::Work};
 
-/// Most launches that are probed.
+/// Maximum number of probed launches.
 pub const LAUNCHES_MAX: usize = 64;
-/// Executions of a launch for which it has to be proven that they do not access a block.
+/// Executions of a launch that have to prove that a block is not accessed.
 pub const PROBES_PER_LAUNCH: u64 = 2;
-/// Executions in the first window of a launch without a proof: a block that the GPU did not have before comes
-/// back once without having left.
+/// Executions in a launch's first window that prove nothing: a block that was absent from the GPU
+/// before comes back once without having left.
 pub(super) const FIRST: u64 = 1;
-/// Windows in vain after which a launch is not probed any more.
+/// Failed windows after which a launch is no longer probed.
 pub const ATTEMPTS_MAX: u32 = 3;
-/// Least blocks of a footprint for which a probe can matter.
+/// Minimum number of blocks of a footprint that is probed.
 const BLOCKS_MIN: usize = 2;
 
-/// Part of the footprint of a launch that is probed at a time.
+/// Part of the footprint of a launch, probed at a time.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// Place of the launch.
+    /// Index of the launch.
     pub(super) op: usize,
-    /// Its pieces, by their places.
+    /// Indices of the pieces.
     pub(super) pieces: Vec<usize>,
-    /// Executions that were observed.
+    /// Observed executions.
     pub(super) executions: u64,
-    /// Windows in vain.
+    /// Failed windows.
     pub(super) attempts: u32,
-    /// Blocks that were accessed in one of them, or may have been.
+    /// Blocks that were accessed in an execution, or may have been.
     pub(super) touched: Ranges,
 }
 
@@ -43,30 +43,30 @@ impl Target {
         self.is_known() || self.attempts >= ATTEMPTS_MAX
     }
 
-    /// Bytes of memory.
+    /// Heap bytes held.
     pub(super) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.pieces.capacity() * size_of::<usize>() + self.touched.heap_bytes()
     }
 
-    /// Its bytes, of whole blocks.
+    /// Bytes of the pieces, which are whole blocks.
     pub(super) fn bytes(&self, pieces: &Pieces) -> u64 {
         bytes(pieces, &self.pieces)
     }
 
-    /// Its blocks.
+    /// Driver blocks of the pieces.
     pub(super) fn blocks(&self, pieces: &Pieces) -> Ranges {
         let pieces = self.pieces.iter().filter_map(|place| pieces.all.get(*place));
         pieces.map(|piece| Ranges::blocks_of(piece.address, piece.bytes)).collect()
     }
 }
 
-/// Targets of the launches of an iteration, with at most so many bytes each in both directions together:
-/// those that name most, first.
+/// Targets of the launches of an iteration, largest footprint first. Each moves at most
+/// `budget_bytes`, both directions together.
 pub(super) fn of(work: &Work, budget_bytes: u64) -> Vec<Target> {
-    let Work { tokens, pieces, are_alone, .. } = work;
+    let Work { tokens, pieces, isolated, .. } = work;
     let may_be = |op: usize| {
         let repeats = tokens.get(op).is_some_and(|token| token.pointers.is_some());
-        repeats && are_alone.get(op).copied().unwrap_or(false)
+        repeats && isolated.get(op).copied().unwrap_or(false)
     };
     let named = pieces.by_op().into_iter().enumerate().filter(|(op, _)| may_be(*op));
     let mut named: Vec<(usize, Vec<usize>, u64)> = named
@@ -84,8 +84,8 @@ pub(super) fn of(work: &Work, budget_bytes: u64) -> Vec<Target> {
     parts.filter(|target| target.bytes(pieces).saturating_mul(2) <= budget_bytes).collect()
 }
 
-/// Targets of a launch with at most so many bytes each; at least a piece.
-fn parts(pieces: &Pieces, op: usize, places: &[usize], most_bytes: u64) -> Vec<Target> {
+/// Targets of a launch, each of at most `max_bytes`, but of at least one piece.
+fn parts(pieces: &Pieces, op: usize, places: &[usize], max_bytes: u64) -> Vec<Target> {
     let mut targets: Vec<Target> = Vec::new();
     let mut room = 0_u64;
     for place in places {
@@ -99,7 +99,7 @@ fn parts(pieces: &Pieces, op: usize, places: &[usize], most_bytes: u64) -> Vec<T
                 let target =
                     Target { op, pieces: vec![*place], executions: 0, attempts: 0, touched: Ranges::default() };
                 targets.push(target);
-                room = most_bytes.saturating_sub(bytes);
+                room = max_bytes.saturating_sub(bytes);
             }
         }
     }

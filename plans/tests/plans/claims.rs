@@ -1,4 +1,4 @@
-//! Memory that programs claim: any numbers, as a program may write any.
+//! Claims of programs, with any numbers, as a program may record any.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use super::{
 
 const GPU_UNITS: u64 = 17;
 
-/// Follower after calls, during which faults on the first blocks are delivered.
+/// Follower after calls, with faults on the first blocks.
 fn followed(calls: &[Call]) -> Follower {
     followed_within(&ClaimLimits::default(), calls)
 }
 
-/// The same with these limits of claims.
+/// Follower as [`followed`], with limits on claims.
 fn followed_within(limits: &ClaimLimits, calls: &[Call]) -> Follower {
     let settings =
         Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: true, probes: None };
@@ -48,7 +48,7 @@ fn refusal(follower: &Follower) -> &Refusal {
     }
 }
 
-/// Iterations of 24 launches that name a claim each.
+/// Iterations of 24 launches, each of which names all claims.
 fn claims_of(claims: &[(u64, u64)]) -> Program {
     let mut program = Program::default();
     for (address, bytes) in claims {
@@ -104,12 +104,12 @@ fn allocation_that_is_larger_than_the_node_and_its_gpus_is_refused() {
         let refused = Refusal::ClaimTooLarge { claimed_bytes: 65 * UNIT, limit_bytes: 64 * UNIT };
         assert_eq!(*refusal(&followed_within(&limits, &claims.calls)), refused);
     }
-    // A pool that no launch names may reserve more than there is.
+    // A pool that no launch names may reserve more than the node has.
     let mut claims = Program::default();
     claims.malloc_of(MemoryKind::Managed, 1 << 50, 65 * UNIT);
     claims.calls.append(&mut program.calls.clone());
     assert!(followed_within(&limits, &claims.calls).planned().is_some());
-    // Of memory of the host, the node may map more than it has.
+    // The node may map more host memory than it has.
     let mut claims = Program::default();
     claims.malloc_of(MemoryKind::Registered, 1 << 50, 65 * UNIT);
     claims.calls.append(&mut program.calls);
@@ -123,14 +123,14 @@ fn plan_is_the_same_where_all_that_is_claimed_is_mapped() {
     let known = followed_within(&mapped((0..24).map(block)), &program.calls);
     assert!(unknown.planned().is_some());
     assert_eq!(known.planned(), unknown.planned());
-    // Other memory of the process changes nothing, and neither does a mapping that is larger.
+    // Other memory of the process has no effect, and neither has a larger mapping.
     let larger = followed_within(&mapped(std::iter::once(0..1 << 50)), &program.calls);
     assert_eq!(larger.planned(), unknown.planned());
 }
 
 #[test]
 fn claims_that_are_not_mapped_do_not_count() {
-    // The last three blocks of 24 are not there.
+    // The last three blocks of 24 are not mapped.
     let limits = mapped((0..21).map(block));
     let follower = followed_within(&limits, &run(24, &layers(8)).calls);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));

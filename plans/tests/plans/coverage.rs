@@ -1,4 +1,4 @@
-//! Faults of the GPU beside the memory that launches name.
+//! Coverage of GPU faults by the memory that launches name.
 
 use plans::{FaultCounts, Follower, Refusal, Settings, State, methods};
 
@@ -9,8 +9,8 @@ use super::{
 
 const BLOCKS: usize = 24;
 
-/// State behind a training of 24 blocks on a GPU of 17, while faults are delivered as often as five
-/// times an iteration: those of all calls so far, by the number of these.
+/// State after a training of 24 blocks on a GPU of 17. Faults are delivered five times per
+/// iteration: cumulative counts, by the number of calls so far.
 fn state(faults: impl Fn(u64) -> Option<FaultCounts>) -> State {
     let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
@@ -28,7 +28,7 @@ fn percent(state: &State) -> Option<u64> {
     planned.coverage_percent()
 }
 
-/// As many faults on each block as there were calls.
+/// Counts of `calls` faults on each block.
 fn on(blocks: std::ops::Range<usize>, calls: u64) -> FaultCounts {
     blocks.map(|block| (address(block), calls)).collect()
 }
@@ -47,7 +47,7 @@ fn faults_on_more_than_a_tenth_of_other_memory_refuse_the_plan() {
 
 #[test]
 fn faults_before_iterations_are_known_do_not_count() {
-    // Memory that is prepared, of which nothing is used later.
+    // Memory that is prepared, and not used later.
     let prepared = |calls: u64| on(BLOCKS..3 * BLOCKS, calls.min(BLOCKS as u64 + 30));
     let faults = |calls| Some(prepared(calls).into_iter().chain(on(0..BLOCKS, calls)).collect());
     assert_eq!(percent(&state(faults)), Some(100));

@@ -8,8 +8,8 @@ use super::{
 };
 
 #[test]
-fn all_that_a_launch_uses_leaves_behind_it_and_the_link_carries_more_than_by_the_driver() {
-    // On 17 units it does not fit, and on 27 it does.
+fn all_that_a_launch_uses_leaves_after_it_and_the_link_carries_more_than_by_the_driver() {
+    // The iteration does not fit on 17 units, and fits on 27.
     for units in [17, 27] {
         let program = run(24, &layers(8));
         let (follower, _) = followed("harmful-plan", units, &program.calls);

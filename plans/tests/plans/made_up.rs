@@ -1,4 +1,4 @@
-//! Runs that nobody has recorded: blocks of one unit, which launches use at random.
+//! Generated runs: blocks of one unit, which launches use at random.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(crate) fn address(block: usize) -> u64 {
     BASE + block as u64 * 2 * UNIT
 }
 
-/// An iteration uses these blocks launch by launch, and ends with a sync.
+/// Adds an iteration that uses these blocks launch by launch, and ends with a sync.
 pub(crate) fn iterate(program: &mut Program, launches: &[Vec<usize>]) {
     for (function, blocks) in (1..).zip(launches) {
         program.launch(function, &blocks.iter().map(|block| address(*block)).collect::<Vec<_>>());
@@ -34,7 +34,7 @@ pub(crate) fn run(blocks: usize, launches: &[Vec<usize>]) -> Program {
     run_of(&vec![UNIT; blocks], launches)
 }
 
-/// The same with blocks of these sizes.
+/// Run with blocks of these sizes.
 fn run_of(sizes: &[u64], launches: &[Vec<usize>]) -> Program {
     let mut program = Program::default();
     sizes.iter().enumerate().for_each(|(block, bytes)| program.malloc(address(block), *bytes));
@@ -131,7 +131,7 @@ fn iterations_for_which_there_is_no_plan_are_refused_with_the_reason() {
 #[test]
 fn memory_that_a_program_only_claims_takes_no_time_and_no_room() {
     let mut program = Program::default();
-    // As much as the address space has, and its end.
+    // As much memory as the address space has, up to its end.
     program.malloc(BASE, 1 << 60);
     program.malloc(u64::MAX - 100, 100);
     let launches: Vec<Vec<usize>> = (0..24).map(|block| vec![block]).collect();
@@ -169,7 +169,7 @@ proptest! {
             let replayed = replay(planned, &uses(&program.calls, launches.len()), units);
             let bytes = planned.traffic.bytes;
             prop_assert!(replayed.peak <= (units - 3) * UNIT, "{replayed:?}");
-            prop_assert_eq!(replayed.idle, 0, "nothing is waited for in vain");
+            prop_assert_eq!(replayed.idle, 0, "no move finds its units resident");
             prop_assert_eq!(bytes, Bytes { to_gpu: replayed.to_gpu, to_host: replayed.to_host, faulted: replayed.faulted, evicted: 0 });
             prop_assert_eq!(replayed.evicted, 0, "the driver finds room");
             prop_assert!(bytes.total() < planned.driver.bytes.total());
@@ -227,7 +227,7 @@ fn large_allocations_move_but_for_what_ends_within_a_block() {
     let (follower, _) = followed("foresight", 1700, &program.calls);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
     assert!(planned.moves.iter().all(|one| one.begin.is_multiple_of(UNIT) && one.bytes.is_multiple_of(UNIT)));
-    // Of 24 parts, a page each stays; of 700 blocks that have no room, nearly all leave.
+    // Of the 24 partial blocks, a page each stays; of 700 blocks without room, nearly all leave.
     assert!(planned.traffic.bytes.to_host > 600 * UNIT, "{:?}", planned.traffic);
     assert!(planned.traffic.bytes.total() < planned.driver.bytes.total());
 }
@@ -257,6 +257,6 @@ fn device_memory_of_an_iteration_is_no_part_of_what_the_gpu_holds_of_managed_mem
         follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state())).room_bytes
     };
     assert_eq!(room_bytes(16 * UNIT), 16 * UNIT);
-    // Frames that parts of blocks do not fill.
+    // Frames that partial blocks do not fill.
     assert_eq!(room_bytes(16 * UNIT - 4096), 16 * UNIT);
 }

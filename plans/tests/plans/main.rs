@@ -18,7 +18,7 @@ use call_ring::{
     call::{Action, Call, Pointer},
 };
 
-/// Calls with the numbers that the helper gives them.
+/// Calls, numbered as by the helper.
 #[derive(Debug, Default)]
 struct Program {
     calls: Vec<Call>,

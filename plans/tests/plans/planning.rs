@@ -1,4 +1,4 @@
-//! Planners that answer later, and answers that are believed as far as they are checked.
+//! Planners that answer later, and checks of their answers.
 
 use std::{cell::RefCell, ops::Range, rc::Rc, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
     replay::UNIT,
 };
 
-/// Planners that answer when a test says so.
+/// Planners that answer on the command of a test.
 #[derive(Clone, Default)]
 struct Later(Rc<RefCell<Work>>);
 
@@ -73,7 +73,7 @@ fn planning() -> (Follower, Later) {
     (follower, later)
 }
 
-/// Workload of iterations that use blocks so, if planners are asked for a plan.
+/// Workload of iterations that use blocks in this way, if planners are asked for a plan.
 fn workload(units: u64, blocks: usize, launches: &[Vec<usize>]) -> Option<Workload> {
     let later = Later::default();
     let mut follower = Follower::new(settings(units), later.clone());
@@ -93,7 +93,7 @@ fn calls_are_followed_while_planners_compute_and_the_plan_is_that_of_the_iterati
     let workload = later.0.borrow().workload.clone().unwrap();
     later.0.borrow_mut().answer = Some(best("foresight", workload));
     assert_eq!(follower.poll(), Some(Change::Planned));
-    // As if it had been made at once.
+    // As with an immediate answer.
     let mut other = Follower::new(settings(17), vec![methods::by_name("foresight").unwrap()]);
     program.calls.iter().for_each(|call| _ = other.add(call.clone()));
     assert_eq!(follower.planned(), other.planned());
@@ -165,14 +165,14 @@ fn best_answer_so_far_is_that_of_a_process_that_is_killed() {
         let all = [&answers[..], rest].concat();
         assert_eq!(wire::best_so_far(&all, &methods, &workload), best);
     }
-    // Not a line that is not complete.
+    // An incomplete line is not used.
     answers.pop();
     assert_eq!(wire::best_so_far(&answers, &methods, &workload), None);
 }
 
 #[test]
 fn memory_that_is_no_multiple_of_a_page_is_prefetched() {
-    // Each allocation is a piece of whole blocks, and one of the rest.
+    // Each allocation is a piece of whole blocks and a partial block.
     let piece = |at: u64, offset: u64, bytes: u64| {
         json!({ "block": at, "address": (1_u64 << 40) + at * (16 << 20) + offset, "bytes": bytes,
             "is_managed": true, "moves": true, "outlives": true, "uses": [at] })
@@ -231,13 +231,13 @@ fn answers_that_are_not_of_the_question_are_refused_by_name() {
     refused(&|answer| answer["moves"][0]["bytes"] = json!(0), InvalidAnswer::Plan);
     refused(&|answer| answer["moves"][0]["begin"] = json!(address(0) + 1), InvalidAnswer::Plan);
     refused(&|answer| answer["moves"].as_array_mut().unwrap().reverse(), InvalidAnswer::Plan);
-    // Memory of nobody, that between two blocks, and more than a block.
+    // Memory of no allocation, memory between two blocks, and more than a block.
     refused(&|answer| answer["moves"][0]["begin"] = json!(4096), InvalidAnswer::Memory);
     refused(&|answer| answer["moves"][0]["begin"] = json!(address(0) + UNIT), InvalidAnswer::Memory);
     refused(&|answer| answer["moves"][0]["bytes"] = json!(UNIT + 4096), InvalidAnswer::Memory);
 }
 
-/// What is between the pieces is looked for in moves of few pieces alone.
+/// Gaps between pieces are searched only in moves of few pieces.
 #[test]
 fn pieces_of_all_moves_are_counted_before_they_are_looked_at() {
     let workload = workload(800, 3 * 180, &layers(180)).unwrap();
@@ -263,7 +263,7 @@ fn refusal_of_a_planner_process_is_no_more_than_a_line() {
     }
 }
 
-/// Figures of a plan are computed from its moves: those that an answer claims are ignored.
+/// Figures of a plan are computed from its moves: those in an answer are ignored.
 #[test]
 fn figures_of_an_answer_are_those_of_its_moves() {
     let nothing = json!({ "bytes": { "to_gpu": 0, "to_host": 0, "faulted": 0, "evicted": 0 },
@@ -273,7 +273,7 @@ fn figures_of_an_answer_are_those_of_its_moves() {
         (answer["Ok"]["traffic"], answer["Ok"]["driver"]) = (nothing.clone(), nothing.clone());
     });
     assert_eq!(claimed, best("foresight", workload(17, 24, &layers(8)).unwrap()));
-    // Memory that comes and does not leave has no room.
+    // There is no room for memory that is fetched and never leaves.
     let stays = checked(|answer| answer["Ok"]["moves"].as_array_mut().unwrap().retain(|step| step["to_gpu"] == true));
     assert_eq!(stays, Err(Refusal::NoRoom));
 }
@@ -281,7 +281,7 @@ fn figures_of_an_answer_are_those_of_its_moves() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever workload there is, it reaches planners and their answer comes back as it is.
+    /// Any workload reaches planners unchanged, and so does their answer in return.
     #[test]
     fn messages_lose_nothing(
         launches in prop::collection::vec(prop::collection::vec(0_usize..12, 1..4), 4..24),
@@ -295,7 +295,7 @@ proptest! {
         }
     }
 
-    /// Whatever a planner process answers, no other memory than that of the iteration moves.
+    /// No answer of a planner process moves other memory than that of the iteration.
     #[test]
     fn no_answer_moves_memory_that_the_iteration_does_not_use(
         moves in prop::collection::vec((0_u64..52, 0_u64..2048, 1_u64..1200, any::<bool>(), 0_u32..26), 0..8),

@@ -12,8 +12,8 @@ use super::{
     replay::{UNIT, replay, units, uses},
 };
 
-/// Iterations in which the program waits for the GPU behind these launches. Without any, they have to
-/// repeat for long.
+/// Iterations in which the program waits for the GPU after the launches in `syncs`. Without any,
+/// they have to repeat for long.
 fn run_with_syncs(blocks: usize, launches: &[Vec<usize>], syncs: &BTreeSet<usize>) -> Program {
     let mut program = Program::default();
     (0..blocks).for_each(|block| program.malloc(address(block), UNIT));
@@ -35,14 +35,14 @@ fn refusal(gpu_units: u64, program: &Program) -> Refusal {
     }
 }
 
-/// Launches from the one behind which a move begins to the one before the one that waits for it.
+/// Launches from the one after which a move begins to the one before the one that waits for it.
 fn places(one: &Move, period: usize) -> impl Iterator<Item = usize> + use<> {
     let (begin, wait) = (one.begin_op as usize, one.wait_op.unwrap() as usize);
-    let behind = if wait > begin { wait } else { wait + period };
-    (begin..behind).map(move |place| place % period)
+    let end = if wait > begin { wait } else { wait + period };
+    (begin..end).map(move |place| place % period)
 }
 
-/// Place in the program's iteration at which that of the plan begins.
+/// Index in the program's iteration at which that of the plan begins.
 fn first_place(planned: &Planned) -> usize {
     usize::try_from(planned.first_launch - 1).unwrap() % planned.tokens.len()
 }
@@ -53,7 +53,7 @@ fn is_across(one: &Move, planned: &Planned, syncs: &BTreeSet<usize>) -> bool {
     places(one, period).any(|place| syncs.contains(&((place + first) % period)))
 }
 
-/// Most units that have been requested and are not yet behind the launch that waits for them.
+/// Maximum number of requested units whose waiting launch has not ended.
 fn most_ahead(planned: &Planned) -> u64 {
     let period = planned.tokens.len();
     let ahead = |op: usize| {
@@ -71,7 +71,7 @@ fn launches_wait_for_what_they_name_and_find_most_of_it_there_without_a_fault() 
     assert_eq!(planned.planner, "pump");
     assert!(planned.moves.iter().all(|one| one.destination == Destination::Gpu));
     assert!(planned.moves.iter().all(|one| one.wait_op.is_some_and(|wait| wait > one.begin_op)));
-    // The first launch finds nothing: it is behind a sync.
+    // The first launch finds no memory prefetched: it follows a sync.
     assert_eq!((planned.traffic.faulted_pieces, planned.driver.faulted_pieces), (1, 24));
     assert_eq!(planned.traffic.bytes.to_host, 0, "the driver evicts");
     assert!(planned.traffic.bytes.evicted > 0);
@@ -87,7 +87,7 @@ fn no_prefetch_begins_before_the_program_has_last_waited_for_the_gpu() {
     assert!(planned.moves.iter().all(|one| !is_across(one, planned, &syncs)), "{:?}", planned.moves);
     let waited = planned.moves.iter().filter_map(|one| one.wait_op);
     let waited: BTreeSet<usize> = waited.map(|op| (op as usize + first_place(planned)) % 24).collect();
-    // Nothing is ahead of the first launch behind a sync.
+    // Nothing is prefetched for the first launch after a sync.
     let others: BTreeSet<usize> = (0..24).filter(|place| ![0, 4, 10, 11].contains(place)).collect();
     assert_eq!(waited, others);
 }

@@ -1,5 +1,5 @@
 //! Probes of launches whose arguments name more than they access, on a model of the driver that is
-//! independent of the crate: moves come late or not at all, records are lost, and blocks are evicted.
+//! independent of the crate: moves are late or not made, records are lost, and blocks are evicted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use super::{
 };
 
 const BASE: u64 = 1 << 40;
-/// Pools of the program, each an allocation, of which launches name the begin.
+/// Pools of the program, each an allocation. Launches name their first address.
 const POOLS: u64 = 4;
 const POOL_UNITS: u64 = 6;
 const GPU_UNITS: u64 = 15;
-/// Most iterations until probes have ended.
+/// Maximum number of iterations until probes have ended.
 const PATIENCE: usize = 600;
 
 fn pool(at: u64) -> u64 {
@@ -44,32 +44,32 @@ impl Launch {
     }
 }
 
-/// What becomes of a move.
+/// Outcome of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Made,
-    /// The launch does not wait, and the move is made while it runs or behind it.
+    /// The launch does not wait, and the move is made during or after it.
     Overtaken,
-    /// The same, and it is not made.
+    /// The launch does not wait, and the move is not made.
     Expired,
     Skipped,
 }
 
-/// What becomes of a record, or of all until now.
+/// Outcome of a record, or of all records so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Written,
     SampledOut,
-    /// Earlier absences are not known any more.
+    /// Earlier absences are no longer known.
     Lost,
 }
 
 /// Driver, helper and records.
 #[derive(Debug, Default)]
 struct World {
-    /// Units on the GPU, the one whose migration was first at the begin; and whether all of it is there.
+    /// Units on the GPU in order of migration, with whether all of the unit is there.
     resident: Vec<(u64, bool)>,
-    /// Departures of the process when a unit left.
+    /// Number of departures of the process when the unit left.
     absent_since: BTreeMap<u64, u64>,
     departures: u64,
     counted: Observation,
@@ -95,7 +95,7 @@ impl World {
         self.resident.len() < before
     }
 
-    /// Makes a unit resident as the last one, for which others are evicted.
+    /// Makes a unit resident as the last in order, for which others are evicted.
     fn comes(&mut self, unit: u64, is_whole: bool) {
         self.leaves(unit);
         while self.resident.len() as u64 >= GPU_UNITS {
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Runs a launch of an iteration with so many.
+    /// Runs launch `op` of an iteration.
     fn launch(&mut self, op: u32, launch: &Launch) {
         if op == 0 {
             if self.followed.is_some() {
@@ -161,7 +161,7 @@ impl World {
             self.touch(*unit);
         }
         self.make_overtaken();
-        // Moves begin behind it, and the next launch waits for them.
+        // Moves begin after the launch, and the next launch waits for them.
         let moves = self.followed.clone().map_or(Vec::new(), |table| table.moves);
         for step in moves.iter().filter(|step| step.begin_op == op) {
             match self.draw(|world| &world.fates, Fate::Made) {
@@ -186,7 +186,7 @@ impl World {
     }
 }
 
-/// A run until there is a plan, or none.
+/// Run until there is a plan or a refusal.
 struct Run {
     follower: Follower,
     evidence: Option<Evidence>,
@@ -194,16 +194,16 @@ struct Run {
     iterations: usize,
 }
 
-/// What happens beside launches.
+/// Conditions of a run, apart from its launches.
 #[derive(Clone, Copy, Debug, Default)]
-struct Beside {
+struct Conditions {
     /// Launches between two deliveries.
     tick: usize,
     /// The program prefetches in each iteration.
     prefetches: bool,
-    /// It fills the begin of the pool before this launch.
+    /// The program fills the begin of the pool before this launch.
     fills: Option<usize>,
-    /// Delivery from which on probes may not be made any more.
+    /// Delivery from which on probes are no longer permitted.
     forbidden_from: Option<usize>,
     /// The helper follows nothing.
     is_idle: bool,
@@ -211,18 +211,18 @@ struct Beside {
     prefetches_at: Option<usize>,
     /// Once there is a table, counts change with each of an hour of deliveries.
     is_restless: bool,
-    /// How often probing may start.
+    /// Number of times that probing may start.
     starts: u32,
 }
 
-fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
-    let probes = Some(ProbeQuota { iteration_bytes: 12 * UNIT, starts: beside.starts });
+fn run(launches: &[Launch], world: &mut World, conditions: Conditions) -> Run {
+    let probes = Some(ProbeQuota { iteration_bytes: 12 * UNIT, starts: conditions.starts });
     let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: false, probes };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     let mut program = Program::default();
     (0..POOLS).for_each(|at| program.malloc(pool(at), POOL_UNITS * UNIT));
     let (mut added, mut deliveries, mut evidence, mut tables) = (0, 0, None, Vec::new());
-    let mut is_restless = beside.is_restless;
+    let mut is_restless = conditions.is_restless;
     let mut take = |follower: &Follower, world: &mut World, change: Option<Change>| {
         if let (Some(Change::Probing), State::Probing(probing)) = (change, follower.state()) {
             tables.extend(probing.table.clone());
@@ -236,18 +236,18 @@ fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
     while iterations < PATIENCE && matches!(follower.state(), State::Watching | State::Probing(_)) {
         iterations += 1;
         for (op, launch) in (0..).zip(launches) {
-            if beside.fills == Some(op as usize) {
+            if conditions.fills == Some(op as usize) {
                 let (address, target) = (pool(launch.pool), call_ring::Target::Stream(1));
                 program.call(Action::Fill { target, address, bytes: 4096, rows: 1 });
             }
             program.launch(u64::from(op) + 1, &[pool(launch.pool)]);
-            if !beside.is_idle {
+            if !conditions.is_idle {
                 world.launch(op, launch);
             }
-            if (op as usize).is_multiple_of(beside.tick.max(1)) {
+            if (op as usize).is_multiple_of(conditions.tick.max(1)) {
                 deliveries += 1;
-                let may_probe = beside.forbidden_from.is_none_or(|from| deliveries < from);
-                if beside.prefetches_at == Some(deliveries) {
+                let may_probe = conditions.forbidden_from.is_none_or(|from| deliveries < from);
+                if conditions.prefetches_at == Some(deliveries) {
                     program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0 });
                 }
                 let change = follower.observe(may_probe.then_some(&world.counted));
@@ -261,7 +261,7 @@ fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
                 }
             }
         }
-        if beside.prefetches {
+        if conditions.prefetches {
             program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0 });
         }
         program.sync();
@@ -281,14 +281,15 @@ fn untouched(evidence: &Evidence, op: usize) -> BTreeSet<u64> {
     evidence.untouched(op).flat_map(|range| range.start / UNIT..range.end / UNIT).collect()
 }
 
-/// Forth and back through the pools, a third of each: what is named does not fit, and what is accessed does nearly.
+/// Forth and back through the pools, a third of each: the named memory does not fit, and the
+/// accessed memory nearly does.
 fn training() -> Vec<Launch> {
     let forth = (0..POOLS).map(|pool| Launch::new(pool, [0, 1, 2, 3]));
     let back = (0..POOLS).rev().map(|pool| Launch::new(pool, [2, 3]));
     forth.chain(back).collect()
 }
 
-const EACH: Beside = Beside {
+const EACH: Conditions = Conditions {
     tick: 2,
     prefetches: false,
     fills: None,
@@ -344,35 +345,40 @@ fn plan_is_made_for_what_launches_access() {
 
 #[test]
 fn without_permission_or_quota_or_with_prefetches_of_its_own_there_are_no_probes() {
-    for beside in
-        [Beside { prefetches: true, ..EACH }, Beside { forbidden_from: Some(0), ..EACH }, Beside { starts: 0, ..EACH }]
-    {
-        let Run { tables, follower, .. } = run(&training(), &mut World::default(), beside);
-        assert!(tables.is_empty() && !matches!(follower.state(), State::Watching | State::Probing(_)), "{beside:?}");
+    for conditions in [
+        Conditions { prefetches: true, ..EACH },
+        Conditions { forbidden_from: Some(0), ..EACH },
+        Conditions { starts: 0, ..EACH },
+    ] {
+        let Run { tables, follower, .. } = run(&training(), &mut World::default(), conditions);
+        assert!(
+            tables.is_empty() && !matches!(follower.state(), State::Watching | State::Probing(_)),
+            "{conditions:?}"
+        );
     }
 }
 
 #[test]
-fn launch_behind_a_fill_is_not_probed() {
-    let beside = Beside { fills: Some(2), ..EACH };
-    let Run { evidence, .. } = run(&training(), &mut World::default(), beside);
+fn launch_after_a_fill_is_not_probed() {
+    let conditions = Conditions { fills: Some(2), ..EACH };
+    let Run { evidence, .. } = run(&training(), &mut World::default(), conditions);
     let evidence = evidence.unwrap();
     assert_eq!((untouched(&evidence, 2).len(), untouched(&evidence, 3).len(), evidence.figures().launches), (0, 2, 7));
 }
 
 #[test]
 fn probing_ends_if_nobody_follows_the_table_or_it_is_not_permitted_any_more() {
-    for beside in [Beside { is_idle: true, ..EACH }, Beside { forbidden_from: Some(60), ..EACH }] {
-        let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), beside);
-        assert!(!tables.is_empty() && iterations < PATIENCE, "{beside:?}");
+    for conditions in [Conditions { is_idle: true, ..EACH }, Conditions { forbidden_from: Some(60), ..EACH }] {
+        let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), conditions);
+        assert!(!tables.is_empty() && iterations < PATIENCE, "{conditions:?}");
         assert!(matches!(follower.state(), State::Planned(_) | State::Refused(_)), "{:?}", follower.state());
     }
 }
 
 #[test]
 fn probing_ends_within_an_hour_of_deliveries_however_counts_change() {
-    let beside = Beside { is_restless: true, ..EACH };
-    let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), beside);
+    let conditions = Conditions { is_restless: true, ..EACH };
+    let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), conditions);
     assert!(tables.len() == 1 && iterations < PATIENCE, "{}", tables.len());
     assert!(matches!(follower.state(), State::Planned(_) | State::Refused(_)), "{:?}", follower.state());
 }
@@ -438,7 +444,7 @@ proptest! {
     ) {
         let launches: Vec<Launch> = launches.into_iter().map(|(pool, touched)| Launch::new(pool, touched)).collect();
         let mut world = World { fates, records, ..World::default() };
-        let Run { evidence, iterations, follower, .. } = run(&launches, &mut world, Beside { tick, prefetches_at, ..EACH });
+        let Run { evidence, iterations, follower, .. } = run(&launches, &mut world, Conditions { tick, prefetches_at, ..EACH });
         prop_assert!(iterations < PATIENCE, "{:?}", follower.state());
         for (op, launch) in launches.iter().enumerate() {
             let found = evidence.as_ref().map(|evidence| untouched(evidence, op)).unwrap_or_default();

@@ -26,12 +26,12 @@ fn stream(name: &str) -> OpStream {
     }
 }
 
-/// Calls of a run on managed memory, whose blocks are so many times as large.
+/// Calls of a run on managed memory, with blocks enlarged by a factor.
 fn calls(stream: &OpStream, factor: u64) -> Program {
     calls_with(stream, factor, &|_| MemoryKind::Managed)
 }
 
-/// The same with memory of these kinds.
+/// Calls of a run with memory of these kinds.
 fn calls_with(stream: &OpStream, factor: u64, kind_of: &dyn Fn(BlockId) -> MemoryKind) -> Program {
     let mut next = 1 << 40;
     let addresses: Vec<u64> = stream
@@ -92,7 +92,7 @@ fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
 fn plan_uses_the_memory_that_was_measured_where_it_was() {
     let [estimated, measured] = [None, Some(30 * MIB)].map(|capacity_bytes| {
         let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 32 * MIB, are_faults_counted: false, probes: None };
-        let mut follower = Follower::new(settings, methods::of_chooser());
+        let mut follower = Follower::new(settings, methods::auto_plan_candidates());
         follower.set_capacity(capacity_bytes);
         for call in calls(&stream("deep"), 1).calls {
             follower.add(call);
@@ -104,7 +104,7 @@ fn plan_uses_the_memory_that_was_measured_where_it_was() {
     assert!(measured.traffic.bytes.total() < estimated.traffic.bytes.total());
 }
 
-/// Plan for a run, on a GPU that holds so much of its memory.
+/// Plan for a run, on a GPU that holds this share of its memory.
 fn planned(name: &str, planner: &str, capacity_mib: u64) -> Planned {
     let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 64 * MIB, are_faults_counted: false, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name(planner).unwrap()]);
@@ -164,7 +164,7 @@ fn what_leaves_expires_where_it_begins_to_come_back() {
 fn driver_alone_copies_what_was_measured() {
     let (follower, _) = followed(calls(&stream("deep"), 1), 32);
     let bytes = follower.planned().unwrap().driver.bytes;
-    // 42.2, 48.2 and 42.2 MiB in docs/measurements/live-plans.md, again and again.
+    // 42.2, 48.2 and 42.2 MiB in docs/measurements/live-plans.md, repeatedly.
     assert_eq!((bytes.faulted, bytes.evicted), (46_377_670, 46_377_670));
 }
 
@@ -181,7 +181,8 @@ fn plan_of_that_training_copies_less_than_the_driver_on_smaller_gpus_too() {
     assert_eq!(both(32), [52 * MIB, 92_755_340]);
 }
 
-/// Moves of a plan of prefetches for that training; the pieces and the bytes of it, and of the driver.
+/// Number of moves of a prefetch plan for that training; pieces and bytes, with it and of the
+/// driver.
 fn prefetches(gpu_mib: u64) -> (usize, [u64; 2], [u64; 2]) {
     let (follower, _) = followed_by("pump", calls(&stream("deep"), 1), gpu_mib);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
@@ -197,7 +198,7 @@ fn prefetches_of_that_training_leave_less_to_faults() {
 
 #[test]
 fn prefetches_take_the_queue_that_leaves_the_least_to_faults() {
-    // On the first, more launches ahead leave 12; on the other, one alone leaves 16.
+    // On the first, a longer queue leaves 12; on the other, a queue of one leaves 16.
     assert_eq!((prefetches(36).1[0], prefetches(26).1[0]), (10, 14));
 }
 

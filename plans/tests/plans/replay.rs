@@ -1,4 +1,4 @@
-//! What moves do, modelled independently of the crate: by units of the driver, launch by launch.
+//! Model of moves, independent of the crate: by units of the driver, launch by launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use plans::Planned;
 
 pub(crate) const UNIT: u64 = 2 << 20;
 
-/// What an iteration came to, once it repeats: the mean of some.
+/// Figures of an iteration in the steady state: the mean of several.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replayed {
     pub(crate) to_gpu: u64,
@@ -19,11 +19,11 @@ pub(crate) struct Replayed {
     pub(crate) evicted: u64,
     pub(crate) faults: u64,
     pub(crate) peak: u64,
-    /// Units that moves to the GPU found there.
+    /// Units that moves to the GPU found resident.
     pub(crate) idle: u64,
 }
 
-/// Units that each launch of the last iteration of calls names, whose blocks are of one unit each.
+/// Units that each launch of the last iteration of calls names. Blocks are of one unit each.
 pub(crate) fn uses(calls: &[Call], period: usize) -> Vec<BTreeSet<u64>> {
     let launches: Vec<BTreeSet<u64>> = calls
         .iter()
@@ -41,7 +41,7 @@ pub(crate) fn units(one: &Move) -> impl Iterator<Item = u64> + use<> {
     one.begin / UNIT..(one.begin + one.bytes).div_ceil(UNIT)
 }
 
-/// Units on the GPU, from the one whose migration was first to the one whose migration was last.
+/// Units on the GPU, by time of migration, oldest first.
 #[derive(Debug, Default)]
 struct Resident(Vec<u64>);
 
@@ -50,14 +50,14 @@ impl Resident {
         self.0.len() as u64 * UNIT
     }
 
-    /// Whether it was there.
+    /// Removes a unit. Returns whether it was resident.
     fn remove(&mut self, unit: u64) -> bool {
         let before = self.0.len();
         self.0.retain(|each| *each != unit);
         self.0.len() < before
     }
 
-    /// Whether it was absent: the driver does not see an access to what is there.
+    /// Accesses a unit. Returns whether it was absent: the driver does not see other accesses.
     fn access(&mut self, unit: u64) -> bool {
         let is_absent = !self.0.contains(&unit);
         if is_absent {
@@ -66,25 +66,27 @@ impl Resident {
         is_absent
     }
 
-    /// Whether it was absent. A request moves it to the end of the driver's order in any case.
+    /// Requests a unit, which moves to the end of the driver's order in any case. Returns whether
+    /// it was absent.
     fn request(&mut self, unit: u64) -> bool {
         let is_absent = !self.remove(unit);
         self.0.push(unit);
         is_absent
     }
 
-    /// Keeps to so many units; how many were evicted.
+    /// Evicts units beyond this number of frames. Returns how many.
     fn evict(&mut self, frames: u64) -> u64 {
         let beyond = self.0.len().saturating_sub(usize::try_from(frames).unwrap());
         self.0.drain(..beyond).count() as u64
     }
 }
 
-/// Iterations before those that count, and those: as many as in the crate.
+/// Warm-up and counted iterations, as in the crate.
 const UNCOUNTED: u64 = 2;
 const COUNTED: u64 = 6;
 
-/// Iterations on a GPU of so many units, whose driver evicts what was migrated first.
+/// Replays iterations on a GPU of `frames` units, whose driver evicts the least recently migrated
+/// one.
 pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>], frames: u64) -> Replayed {
     let (mut resident, mut written) = (Resident::default(), BTreeSet::new());
     let mut replayed = Replayed::default();
@@ -130,18 +132,18 @@ pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>], frames: u64) -> 
     Replayed { to_gpu, to_host, faulted, evicted, faults: faults / COUNTED, peak, idle }
 }
 
-/// Most bytes of whole units, and of smaller memory, that are on the GPU before or during a launch: of all
-/// that is in this list, what the plan does not have away.
+/// Peak bytes of whole units, and of smaller memory, on the GPU before or during a launch: all
+/// memory in this list, except what the plan keeps away.
 pub(crate) fn peaks(planned: &Planned, all: &[(u64, u64)]) -> (u64, u64) {
     let ops = planned.tokens.len();
     let mut present: Vec<Vec<(u64, u64)>> = vec![all.to_vec(); ops];
     for one in planned.moves.iter().filter(|one| one.destination == Destination::Host) {
         let (begin, wait) = (one.begin_op as usize, one.wait_op.unwrap() as usize);
         let ahead = |op: usize| (op + ops - begin - 1) % ops + 1;
-        // There before the launch that waits until it has left, and when it begins to come back.
-        for behind in ahead(wait) + 1..=ahead(one.expiry_op.unwrap() as usize) {
+        // Present before the launch that waits until it has left, and when its fetch begins.
+        for offset in ahead(wait) + 1..=ahead(one.expiry_op.unwrap() as usize) {
             let is_away = |address: u64| (one.begin..one.begin + one.bytes).contains(&address);
-            present[(begin + behind) % ops].retain(|(address, _)| !is_away(*address));
+            present[(begin + offset) % ops].retain(|(address, _)| !is_away(*address));
         }
     }
     let peak = |is_unit: bool| {

@@ -1,4 +1,4 @@
-//! Places of programs in plans that are carried out from outside.
+//! Positions of programs in plans carried out from outside the process.
 
 use call_ring::{
     Plan, Token,
@@ -42,7 +42,7 @@ fn step(op: u64, begin_op: u32, wait_op: Option<u32>) -> Move {
     }
 }
 
-/// Moves, two of them behind the same launch; the last one is waited for in the next iteration.
+/// Moves, two of them after the same launch; the last one is waited for in the next iteration.
 fn moves() -> [Move; 3] {
     [step(0, 0, None), step(1, 2, Some(3)), step(2, 2, Some(1))]
 }
@@ -64,10 +64,10 @@ fn begun(tracker: &mut Tracker) -> Vec<(usize, Option<u64>)> {
 }
 
 #[test]
-fn moves_begin_behind_their_launches_from_the_next_iteration_on() {
+fn moves_begin_after_their_launches_from_the_next_iteration_on() {
     let (program, has) = iterated(3);
     let mut tracker = tracker_of(&moves(), 1 + 100 * PERIOD);
-    // It is published within the first iteration.
+    // The plan is published within the first iteration.
     tracker.add(&program.calls[2..5], &has).unwrap();
     assert_eq!((begun(&mut tracker), tracker.launches(), tracker.iterations()), (vec![], 0, 0));
     tracker.add(&program.calls[5..8], &has).unwrap();
@@ -78,7 +78,7 @@ fn moves_begin_behind_their_launches_from_the_next_iteration_on() {
 }
 
 #[test]
-fn numbers_of_launches_go_on_behind_their_greatest() {
+fn numbers_of_launches_go_on_after_their_greatest() {
     let (mut program, has) = iterated(2);
     let launches = program.calls.iter_mut().filter_map(|call| call.number.as_mut());
     launches.for_each(|number| *number = number.wrapping_sub(4));
@@ -128,7 +128,7 @@ fn move_that_expires_is_late_from_its_expiry_on() {
 #[test]
 fn launch_without_a_record_ends_the_plan() {
     let (mut program, has) = iterated(2);
-    // As the driver refused it.
+    // A launch that the driver refused.
     program.calls.remove(6);
     (0..).zip(&mut program.calls).for_each(|(sequence, call)| call.stamp.sequence = sequence);
     assert_eq!(tracker_of(&moves(), 1).add(&program.calls, &has), Err(Ending::Missing { op: 1 }));

@@ -1,4 +1,4 @@
-//! Advice that the program has given on where its memory lies, by its calls.
+//! Advice of the program on the location of its memory, by its calls.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use call_ring::advice::Subject;
 
 use crate::map::Map;
 
-/// Most ranges. In a program with more of them, all memory counts as advised.
+/// Maximum number of ranges. In a program with more, all memory counts as advised.
 const RANGES_MAX: usize = 2048;
 
 /// Ranges with advice.
@@ -16,16 +16,16 @@ pub(super) struct Advised {
     located: Ranges,
     unknown: Ranges,
     is_all: bool,
-    /// Whether GPUs were ever to access memory where it is.
+    /// Whether remote access by GPUs was ever advised.
     has_access: bool,
 }
 
-/// Ranges that do not overlap: ends by begins.
+/// Disjoint ranges: ends by begins.
 #[derive(Clone, Debug, Default)]
 struct Ranges(Map<u64, u64>);
 
 impl Ranges {
-    /// Range with an address.
+    /// Range that contains an address.
     fn with(&self, address: u64) -> Option<Range<u64>> {
         let (begin, end) = self.0.last_up_to(address)?;
         (address < *end).then_some(begin..*end)
@@ -54,7 +54,7 @@ impl Ranges {
                 }
             }
         }
-        // One that goes on past the end is the last.
+        // A range that extends past the end is the last one.
         while let Some((begin, end)) = self.0.first_in(range.clone()) {
             let end = *end;
             self.0.remove(begin);
@@ -66,7 +66,7 @@ impl Ranges {
 }
 
 impl Advised {
-    /// Notes a call with this `CUmem_advise`.
+    /// Records a call with this `CUmem_advise`.
     pub(super) fn advise(&mut self, advice: u32, address: u64, bytes: u64) {
         let range = address..address.saturating_add(bytes);
         let (subject, is_given) = Subject::of(advice);
@@ -87,7 +87,7 @@ impl Advised {
         self.bound();
     }
 
-    /// Notes that the memory of a range is freed, and its advice with it.
+    /// Removes the advice on a range whose memory is freed.
     pub(super) fn free(&mut self, range: &Range<u64>) {
         for ranges in [&mut self.duplicated, &mut self.located, &mut self.unknown] {
             ranges.remove(range);
@@ -95,18 +95,18 @@ impl Advised {
         self.bound();
     }
 
-    /// Notes that the advice on a range is not known.
+    /// Records that the advice on a range is unknown.
     pub(super) fn forget(&mut self, range: Range<u64>) {
         self.unknown.add(range);
         self.bound();
     }
 
-    /// Whether there is advice on a part of a range.
+    /// Whether part of a range has advice.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
         self.is_all || self.all().into_iter().any(|ranges| ranges.overlaps(range))
     }
 
-    /// Whether there ever was advice that GPUs access memory where it is.
+    /// Whether remote access by GPUs was ever advised.
     pub(super) const fn has_access(&self) -> bool {
         self.has_access
     }
@@ -115,7 +115,7 @@ impl Advised {
         [&self.duplicated, &self.located, &self.unknown]
     }
 
-    /// Gives up on single ranges where there are too many.
+    /// Stops tracking single ranges if there are too many.
     fn bound(&mut self) {
         let count: usize = self.all().into_iter().map(|Ranges(ranges)| ranges.len()).sum();
         if self.is_all || count > RANGES_MAX {

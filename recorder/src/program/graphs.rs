@@ -1,14 +1,14 @@
-//! Graphs of a program, with the works of their nodes.
+//! Graphs of a program, with the work of their nodes.
 //!
-//! Instances and clones of a graph share its nodes until they are changed, and each is charged with
-//! all of them.
+//! Instances and clones of a graph share its nodes until they are changed. Each is charged with all
+//! of them.
 
 use crate::{
     map::{Map, entry_bytes},
     program::Work,
 };
 
-/// Node by the handle that the program names it by, and the generation of handles.
+/// Node by the program's handle for it, and the generation of handles.
 type NodeKey = (u64, u64);
 
 /// Bytes of a graph without nodes.
@@ -18,28 +18,28 @@ pub(super) const INDEX_BYTES: usize = entry_bytes::<u64, u64>();
 
 /// Bytes of a node with this work.
 fn bytes_of(work: &Work) -> usize {
-    /// Counts of references to the addresses, and what the allocator adds.
+    /// Reference counts of the addresses, and overhead of the allocator.
     const ADDRESSES: usize = 16 + 16;
     entry_bytes::<NodeKey, Node>() + ADDRESSES + size_of_val(&*work.addresses)
 }
 
-/// Bytes of a graph whose only node has this work.
+/// Bytes of a graph with this work as its only node.
 pub(super) fn bytes_of_first(work: &Work) -> usize {
     GRAPH_BYTES + INDEX_BYTES + bytes_of(work)
 }
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// Nodes that were added before it.
+    /// Number of nodes added before it.
     position: usize,
     work: Work,
 }
 
-/// A graph.
+/// Graph.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
     nodes: Map<NodeKey, Node>,
-    /// Generation of the handles that name nodes now.
+    /// Current generation of node handles.
     generation: u64,
     node_bytes: usize,
 }
@@ -49,12 +49,12 @@ impl Graph {
         GRAPH_BYTES + self.node_bytes
     }
 
-    /// Graph with the same nodes under handles that are not known.
+    /// Graph with the same nodes under unknown handles.
     pub(super) fn with_new_handles(self) -> Self {
         Self { generation: self.generation + 1, ..self }
     }
 
-    /// Works in the order in which their nodes were added.
+    /// Work of the nodes in the order of their addition.
     pub(super) fn works(&self) -> Vec<&Work> {
         let mut nodes: Vec<&Node> = self.nodes.iter().map(|(_, node)| node).collect();
         nodes.sort_unstable_by_key(|node| node.position);
@@ -66,7 +66,7 @@ impl Graph {
         self.nodes.range((self.generation, 0)..).map(|((_, handle), _)| handle)
     }
 
-    /// Adds a node, or changes its work. Whether it is new.
+    /// Adds a node or changes its work. Returns whether it is new.
     fn set(&mut self, handle: u64, work: Work) -> bool {
         let key = (self.generation, handle);
         let before = self.nodes.get(key).map(|node| (node.position, bytes_of(&node.work)));
@@ -106,7 +106,7 @@ impl Graphs {
         Some(graph)
     }
 
-    /// Adds a node, or changes its work. Whether it is new.
+    /// Adds a node or changes its work. Returns whether it is new.
     pub(super) fn set(&mut self, handle: u64, node: u64, work: Work) -> bool {
         self.change(handle, |graph| graph.set(node, work))
     }

@@ -1,4 +1,4 @@
-//! Times that readings are measured by.
+//! Clocks by which readings are measured.
 
 use std::{fmt, time::Duration};
 
@@ -10,10 +10,10 @@ pub(crate) trait Clock: fmt::Debug + Send + Sync {
     /// Monotonic time.
     fn now(&self) -> Duration;
 
-    /// Processor time that the current thread has used.
+    /// Processor time used by the current thread.
     fn spent(&self) -> Duration;
 
-    /// Processor time that a process has used, if it runs.
+    /// Processor time used by a process, if it runs.
     fn used_by(&self, process: ProcessId) -> Option<Duration>;
 }
 

@@ -1,4 +1,4 @@
-//! Places of recordings: quotas of users and of the node, and which recording gives way to which.
+//! Places of recordings: quotas of users and of the node, and eviction of recordings for others.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -6,48 +6,48 @@ use model::ProcessId;
 
 use super::recording::Holder;
 
-/// Time without calls after which a recording gives way to one of a user with fewer.
+/// Time without calls after which a recording may be evicted for a user with fewer.
 const IDLE: Duration = Duration::from_mins(1);
-/// Time after which a recording of a user with several gives way to one of a user with none, with calls or
-/// without: a program can make one from time to time.
+/// Time after which a recording of a user with several may be evicted for a user with none, with
+/// calls or without: a program can make calls from time to time.
 pub(super) const TERM: Duration = Duration::from_mins(10);
 
-/// Limits of what is recorded.
+/// Quotas of recordings.
 #[derive(Clone, Copy, Debug)]
 pub struct Quotas {
-    /// Bytes of the calls of a process.
+    /// Bytes of calls of a process.
     pub window_bytes: usize,
-    /// Recordings of a user's processes.
+    /// Maximum recordings of a user's processes.
     pub user_max: usize,
-    /// Recordings of the node. A quarter of them is a reserve for users with few.
+    /// Maximum recordings of the node. A quarter of them is a reserve for users with few.
     pub node_max: usize,
 }
 
 impl Quotas {
-    /// Recordings of a user that may be of the reserve.
+    /// Maximum recordings of a user that may be in the reserve.
     fn few(self) -> usize {
         (self.user_max / 4).max(1)
     }
 }
 
-/// Recording that takes memory.
+/// Recording that holds memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) process: ProcessId,
     pub(super) uid: u32,
-    /// Number of its process's exit among all; 0 before it.
+    /// Sequence number of the process's exit among all exits; 0 before it.
     pub(super) end: u64,
     pub(super) since: Duration,
-    /// Time of the last calls that were read.
+    /// Time of the last calls read.
     pub(super) active_at: Duration,
 }
 
-/// Recordings that take memory: [`Quotas::node_max`] at most.
+/// Recordings that hold memory: [`Quotas::node_max`] at most.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     quotas: Quotas,
     held: Vec<Place>,
-    /// Counts of them.
+    /// Counts of recordings.
     of_users: BTreeMap<u32, usize>,
     of_node: usize,
 }
@@ -61,12 +61,12 @@ impl Places {
         Self { quotas, held, of_users, of_node }
     }
 
-    /// Recordings of a user.
+    /// Number of recordings of a user.
     pub(super) fn of_user(&self, uid: u32) -> usize {
         self.of_users.get(&uid).copied().unwrap_or(0)
     }
 
-    /// Whether a user may have one more.
+    /// Whether a user may have a further recording.
     pub(super) fn has_room(&self, uid: u32) -> bool {
         let Quotas { user_max, node_max, .. } = self.quotas;
         let own = self.of_user(uid);
@@ -74,7 +74,7 @@ impl Places {
         own < user_max && self.of_node < node_max - reserve
     }
 
-    /// Counts one more of a user.
+    /// Counts a further recording of a user.
     pub(super) fn reserve(&mut self, uid: u32) {
         *self.of_users.entry(uid).or_insert(0) += 1;
         self.of_node += 1;
@@ -89,8 +89,8 @@ impl Places {
         }
     }
 
-    /// User whose recordings keep a user from a further one: the user itself at its own quota, else the one
-    /// with the most.
+    /// Holder of the places that a user lacks: the user itself at its own quota, otherwise the user
+    /// with the most recordings.
     pub(super) fn holder(&self, uid: u32) -> Holder {
         let Quotas { user_max, node_max, .. } = self.quotas;
         let own = self.of_user(uid);
@@ -102,9 +102,9 @@ impl Places {
         Holder { uid, recordings, max: node_max }
     }
 
-    /// Recording that gives way to a new one of a user; the first of these that there is:
-    /// * the one that ended first, of the user itself, else of users with more
-    /// * of users with at least two more, the one that is idle for the longest time
+    /// Recording to evict for a new one of a user; the first that exists of:
+    /// * the one that ended first, of the user itself, otherwise of users with more
+    /// * the one that is idle for the longest time, of users with at least two more
     /// * for a user with none, one that has had its term, of the user with the most
     pub(super) fn first_to_go(&self, uid: u32, now: Duration) -> Option<ProcessId> {
         let own = self.of_user(uid);
@@ -143,7 +143,8 @@ mod tests {
     const QUOTAS: Quotas = Quotas { window_bytes: 0, user_max: 3, node_max: 8 };
     const NOW: Duration = Duration::from_hours(1);
 
-    /// Recordings of few users, each with whether it has ended, and whether it is idle or had its term.
+    /// Recordings of few users, each with whether it has ended, and whether it is idle or has had
+    /// its term.
     fn any_places() -> impl Strategy<Value = Vec<(u32, bool, bool)>> {
         prop::collection::vec((0..5_u32, any::<bool>(), any::<bool>()), 1..60)
     }

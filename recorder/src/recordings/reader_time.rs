@@ -1,16 +1,16 @@
-//! Reader time of users: what uvmd spends on reading the rings of a user's processes.
+//! Reader time: processor time that uvmd spends on reading the rings of a user's processes.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use sys::cpu_budget::{Accounts, Allowance};
 
-/// Time of the node for the rings of a user.
+/// Allowance of a user for the reading of its rings.
 const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_secs(1), credit_part: Some(CREDIT_PART) };
-/// Debt at which calls are read again: at the burst itself, a user slightly above its share would be
-/// throttled again at once.
+/// Debt below which calls are read again: at the burst itself, a user slightly above its share
+/// would be throttled again at once.
 const RECOVERED: Duration = Duration::from_millis(500);
-/// Share of the processor time that the recorded processes of a user take themselves, which their reading
-/// may take, too: 1 / this. A program that calls without end is busy.
+/// Divisor of the processor time of a user's recorded processes: reading them may take that share
+/// as well. A program that calls without end is busy.
 pub const CREDIT_PART: u32 = 20;
 
 /// Reader time of all users.
@@ -27,18 +27,18 @@ impl Default for Budgets {
 }
 
 impl Budgets {
-    /// Charges time that was spent for a user. Whether that uses the user's time up.
+    /// Charges time spent for a user. Returns whether that exhausts the user's time.
     pub(crate) fn charge(&mut self, uid: u32, spent: Duration, now: Duration) -> bool {
         self.accounts.charge(uid, spent, now);
         self.accounts.is_over(uid, now) && self.throttled.insert(uid)
     }
 
-    /// Counts processor time that recorded processes of a user have used.
+    /// Credits processor time used by recorded processes of a user.
     pub(crate) fn credit(&mut self, uid: u32, used: Duration) {
         self.accounts.credit(uid, used);
     }
 
-    /// Whether the rings of a user are not read for now.
+    /// Whether the reading of a user's rings is paused.
     pub(crate) fn is_throttled(&self, uid: u32) -> bool {
         self.throttled.contains(&uid)
     }

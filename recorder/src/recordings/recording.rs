@@ -1,7 +1,7 @@
-//! Recording of a process: its last calls, and the ring that they are read from.
+//! Recording of a process: its last calls, and the ring from which they are read.
 //!
-//! A clone of a recording takes no time, so that nobody waits for those who look at it. The ring is
-//! read in parts, and nothing else is held meanwhile.
+//! Cloning a recording takes constant time, so that readers of it do not block others. The ring is
+//! read in parts, with no other lock held.
 
 use std::{
     fmt, mem,
@@ -19,7 +19,7 @@ use crate::{
     window::Window,
 };
 
-/// Calls that are added to a recording at once, which those who look at it wait for.
+/// Number of calls added to a recording at once, for which its readers wait.
 const BATCH: usize = 64;
 
 /// State of a recording.
@@ -27,24 +27,24 @@ const BATCH: usize = 64;
 pub enum State {
     /// Calls are read.
     Recording,
-    /// Its user's reader time is used up: calls are read again in a while.
+    /// The user's reader time is used up: calls are read again in a while.
     Throttled,
-    /// The process has exited; what it recorded is still there.
+    /// The process has exited; its recording is retained.
     Ended,
     /// The ring cannot be read, for this reason.
     Unreadable(String),
-    /// Its user, or the node, has as many recordings as it may have.
+    /// The user, or the node, has as many recordings as its quota permits.
     QuotaReached(Holder),
 }
 
-/// Who has the recordings that a quota allows.
+/// Holder of the recordings that a quota permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// User: its own, or the one with the most recordings of the node.
+    /// User: the recording's own, or the one with the most recordings of the node.
     pub uid: u32,
-    /// Recordings of this user.
+    /// Number of recordings of this user.
     pub recordings: usize,
-    /// Most recordings that the quota allows: of a user, or of the node.
+    /// Maximum number of recordings by the quota: of a user, or of the node.
     pub max: usize,
 }
 
@@ -54,32 +54,32 @@ pub struct Recording {
     state: State,
     window: Window,
     losses: Losses,
-    /// Time of the last calls that were read.
+    /// Time of the last calls read.
     active_at: Duration,
     /// Time of the last reading.
     read_at: Duration,
 }
 
 impl Recording {
-    /// State.
+    /// State of the recording.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Calls.
+    /// Recorded calls.
     #[must_use]
     pub const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// What is not among the calls.
+    /// Counts of lost calls.
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// Whether it takes memory.
+    /// Whether the recording holds memory.
     pub(crate) const fn is_held(&self) -> bool {
         matches!(self.state, State::Recording | State::Throttled | State::Ended)
     }
@@ -89,21 +89,21 @@ impl Recording {
         self.read_at
     }
 
-    /// Time of the last calls that were read.
+    /// Time of the last calls read.
     pub(crate) const fn active_at(&self) -> Duration {
         self.active_at
     }
 }
 
-/// Ring as it is read.
+/// Interface to a ring.
 pub(crate) trait Ring: fmt::Debug + Send {
-    /// Next calls of a poll, or of one between two polls.
+    /// Reads the next calls of a poll, or of an early one between two polls.
     fn part(&mut self, is_early: bool) -> Result<Vec<Call>, ProcessError>;
 
-    /// Whether the poll of the last part is not over.
+    /// Whether the poll of the last part is incomplete.
     fn has_more(&self) -> bool;
 
-    /// Calls that wait for others, which do not come.
+    /// Returns the calls that wait for missing ones, which will not arrive.
     fn rest(&mut self) -> Vec<Call>;
 
     fn losses(&self) -> Losses;
@@ -136,10 +136,10 @@ impl Ring for Process {
     }
 }
 
-/// When a ring is read.
+/// Occasion of a reading of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// With all others.
+    /// Together with all others.
     Regular,
     /// Between two readings of all.
     Early,
@@ -147,10 +147,10 @@ pub(crate) enum Reading {
     Last,
 }
 
-/// Recording with the ring that it is read from.
+/// Recording with the ring from which it is read.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// While it is read. Nobody who holds the recording waits for the ring.
+    /// Ring, while it is read. It is never waited for with the recording locked.
     ring: Mutex<Option<Box<dyn Ring>>>,
     recording: Mutex<Recording>,
 }
@@ -162,19 +162,19 @@ impl Reader {
         Self { ring: Mutex::new(ring), recording: Mutex::new(recording) }
     }
 
-    /// The recording as it is now.
+    /// Locks the recording.
     pub(crate) fn recording(&self) -> MutexGuard<'_, Recording> {
         #[cfg(test)]
         visits::add();
         lock(&self.recording)
     }
 
-    /// Memories of the helper, while its ring is read.
+    /// Memories of the helper, while the ring is read.
     pub(crate) fn memories(&self) -> Option<Memories> {
         lock(&self.ring).as_ref().and_then(|ring| ring.memories())
     }
 
-    /// Sets the state of a recording whose ring is read.
+    /// Sets the state, if the ring is read.
     pub(crate) fn set_state(&self, state: State) {
         let mut recording = self.recording();
         if matches!(recording.state, State::Recording | State::Throttled) {
@@ -182,7 +182,7 @@ impl Reader {
         }
     }
 
-    /// Reads a part of the ring. Whether there is more to read now.
+    /// Reads a part of the ring. Returns whether more can be read now.
     pub(crate) fn read(&self, reading: Reading, now: Duration) -> bool {
         let mut place = lock(&self.ring);
         let Some(ring) = &mut *place else { return false };
@@ -212,23 +212,23 @@ impl Reader {
         has_more && place.is_some()
     }
 
-    /// Takes the recording's place for another one. [`Self::release`] frees its memory.
+    /// Evicts the recording for another one. [`Self::release`] frees its memory.
     pub(crate) fn give_way(&self, holder: Holder) {
         self.recording().state = State::QuotaReached(holder);
     }
 
-    /// Keeps the ring as its reading does.
+    /// Locks the ring as a reading does.
     #[cfg(test)]
     pub(crate) fn while_read(&self) -> MutexGuard<'_, Option<Box<dyn Ring>>> {
         lock(&self.ring)
     }
 
-    /// Frees the memory of a recording that has lost its place, once its ring is not being read.
+    /// Frees the memory of an evicted recording, once its ring is not being read.
     pub(crate) fn release(&self) {
         self.free(&mut lock(&self.ring));
     }
 
-    /// Frees the memory of a recording with the place of its ring.
+    /// Frees the memory of a recording, and its ring.
     fn free(&self, place: &mut Option<Box<dyn Ring>>) {
         *place = None;
         let window = mem::replace(&mut self.recording().window, Window::new(0));

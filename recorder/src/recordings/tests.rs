@@ -23,10 +23,10 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Processor time that the reading of a call takes here.
+/// Simulated processor time for reading a call.
 const CALL_COST: Duration = Duration::from_micros(1);
 
-/// Time that passes with the work that is done.
+/// Clock that advances with the work done.
 #[derive(Debug, Default)]
 struct Work {
     now_ns: AtomicU64,
@@ -64,7 +64,7 @@ impl Clock for Work {
     }
 }
 
-/// What a program writes.
+/// Behaviour of a program.
 #[derive(Clone, Copy, Debug)]
 enum Program {
     /// Calls per second of its first thread.
@@ -73,7 +73,7 @@ enum Program {
     Flood,
 }
 
-/// Ring of a program that writes into it whenever it is read, as it would have until then.
+/// Ring of a program, filled whenever it is read, as the program would have until then.
 #[derive(Debug)]
 struct WrittenRing {
     words: Vec<AtomicU64>,
@@ -81,7 +81,7 @@ struct WrittenRing {
     program: Program,
     written: u64,
     clock: Arc<Work>,
-    /// Times at which it is read.
+    /// Times of its readings.
     reads: Arc<Mutex<Vec<Duration>>>,
 }
 
@@ -146,7 +146,7 @@ impl Ring for WrittenRing {
     }
 }
 
-/// Ring of a program without calls, which takes no memory.
+/// Ring of a program without calls, which holds no memory.
 #[derive(Debug)]
 struct IdleRing;
 
@@ -168,12 +168,12 @@ impl Ring for IdleRing {
     }
 }
 
-/// A node with programs.
+/// Node with programs.
 struct Node {
     clock: Arc<Work>,
     recordings: Recordings,
     running: BTreeMap<ProcessId, u32>,
-    /// Next interval and next look.
+    /// Times of the next interval and of the next look.
     next: Duration,
     looked: Duration,
 }
@@ -190,7 +190,7 @@ impl Node {
         Self { clock, recordings, running: BTreeMap::new(), next: Duration::ZERO, looked: Duration::ZERO }
     }
 
-    /// Starts a program of a user, and returns the times at which its ring will be read.
+    /// Starts a program of a user, and returns the times of the readings of its ring.
     fn start(&mut self, pid: u32, uid: u32, program: Program) -> Arc<Mutex<Vec<Duration>>> {
         let reads = Arc::default();
         self.start_with(pid, uid, WrittenRing::new(program, &self.clock, &reads));
@@ -251,7 +251,7 @@ fn user_whose_rings_take_all_time_takes_no_call_of_another() {
     assert_eq!(recording.losses(), Losses::default());
     assert!(recording.window().added() > 78_000);
     assert!(longest(&honest) <= 3 * INTERVAL, "{:?} without a reading", longest(&honest));
-    // A second each, and a hundredth of the time.
+    // One second each, and a hundredth of the time.
     let honest_cost = CALL_COST * 80_000;
     let cost = node.clock.spent().saturating_sub(honest_cost);
     assert!(cost < 2 * (SECOND + node.clock.now() / 100) + SECOND / 10, "{cost:?} for two users");
@@ -313,7 +313,7 @@ fn users_with_few_recordings_have_a_reserve() {
         node.start(pid, 2000 + pid / 2, Program::Calls(100));
     }
     assert!(node.states(20..24).iter().all(|state| *state == State::Recording), "two users with two each");
-    // The reserve is used up, and nothing is idle.
+    // The reserve is used up, and no recording is idle.
     node.start(30, 3000, Program::Calls(100));
     assert_eq!(node.state(30), State::QuotaReached(holder));
 }
@@ -412,7 +412,7 @@ fn as_many_waiting_rings_are_sought_as_there_are_places() {
     let is_sought = |entry: &Entry| matches!(entry, Entry::Sought);
     node.recordings.look(&node.running);
     assert_eq!(count(&node, is_sought), 0, "all places are taken");
-    // Two places get free, of recordings that can no longer be read.
+    // Two places become free, of recordings that can no longer be read.
     for pid in [0, 1] {
         node.running.remove(&process(pid));
         lock(&node.recordings.registry).entries.remove(&process(pid));
@@ -421,7 +421,7 @@ fn as_many_waiting_rings_are_sought_as_there_are_places() {
     assert_eq!(count(&node, is_sought), 2);
 }
 
-/// Recordings that this work visits.
+/// Number of recordings visited by this work.
 fn visits_of(work: impl FnOnce()) -> u64 {
     let before = visits::count();
     work();
@@ -461,7 +461,7 @@ fn look_while_read(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, 
         let look = scope.spawn(|| recordings.look(running));
         let mut options = OpenOptions::new();
         let write = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-        // It opens once there is a reader.
+        // The file opens once there is a reader.
         let writer = loop {
             match write.open(file) {
                 Ok(writer) => break writer,

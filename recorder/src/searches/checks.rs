@@ -1,21 +1,21 @@
-//! What each look reads of processes in /proc. Others may ask the searches meanwhile.
+//! Checks of processes in /proc by each look. The searches are not locked meanwhile.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use model::ProcessId;
 use sys::{Roots, cpu_time, processes};
 
-/// Processes that are to be read.
+/// Processes to read.
 #[derive(Debug)]
 pub(crate) struct Checks {
     pub(super) roots: Roots,
     /// Processes that may have exited.
     pub(super) exits: Vec<ProcessId>,
-    /// Processes of users that have used up their budget.
+    /// Processes of users whose budget is used up.
     pub(super) of_users: BTreeMap<u32, Vec<ProcessId>>,
 }
 
-/// What was read.
+/// Results of the checks.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(super) exited: Vec<ProcessId>,
@@ -26,12 +26,12 @@ pub(crate) struct Checked {
 #[derive(Debug)]
 pub(super) struct UserTime {
     pub(super) used: Vec<(ProcessId, Duration)>,
-    /// Processor time of uvmd that the reading took.
+    /// Processor time of uvmd spent on the reading.
     pub(super) spent: Duration,
 }
 
 impl Checks {
-    /// Reads them.
+    /// Reads the processes.
     pub(crate) fn read(self) -> Checked {
         let Self { roots, mut exits, of_users } = self;
         let has_exited = |process: &ProcessId| {

@@ -1,4 +1,5 @@
-//! Schedule of searches: the next one to be read a slice of, within the limits of users and node.
+//! Schedule of searches: which process is next to have a slice read, within the limits of users and
+//! node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,34 +10,35 @@ use std::{
 use model::ProcessId;
 use sys::cpu_budget::{Accounts, Allowance};
 
-/// Processor time for the searches of a user.
+/// Processor time allowance for the searches of a user.
 const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250), credit_part: Some(CREDIT_PART) };
-/// Part of the processor time of a user's processes that their searches may take as well.
+/// Divisor of the processor time of a user's processes: their searches may take that share as well.
 pub const CREDIT_PART: u32 = 80;
-/// Slices that are read at a time, of all processes and of those of a user.
+/// Maximum slices read at a time, of all processes and of those of a user.
 const RUNNING_MAX: usize = 4;
 const RUNNING_OF_USER_MAX: usize = 2;
-/// Time after which the read of a slice counts as hung, and those of other users no longer wait for it.
+/// Time after which the read of a slice counts as hung, and other users' reads no longer wait for
+/// it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time after which the read of a slice counts as slow. Its user is slow then for a while, and leaves one of
-/// the places and a quarter of the threads to others.
+/// Time after which the read of a slice counts as slow. Its user then counts as slow for a while,
+/// and leaves one of the places and a quarter of the threads to others.
 const SLOW: Duration = Duration::from_millis(200);
 const SLOW_FOR: Duration = Duration::from_mins(10);
 const RUNNING_OF_SLOW_MAX: usize = RUNNING_MAX - 1;
-/// Slices that are read or hang at a time: those of 32 users at their limit, of 24 slow ones.
+/// Maximum slices read or hung at a time: those of 32 users at their limit, of 24 slow ones.
 pub(super) const THREADS_MAX: usize = 64;
 const THREADS_OF_SLOW_MAX: usize = THREADS_MAX / 4 * 3;
 
-/// Reason why the search in a process's memory map is not complete.
+/// Reason why the search in a process's memory map is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// Its turn comes.
+    /// The search waits for its turn.
     Turn,
-    /// Its user has used up the processor time for searches.
+    /// The user has used up the processor time for searches.
     Budget,
     /// The process holds the lock of its memory map.
     Lock,
-    /// Other processes of its user hold the locks of theirs.
+    /// Other processes of the user hold the locks of theirs.
     LocksOfUser,
 }
 
@@ -60,14 +62,14 @@ impl Running {
 /// Schedule of searches. Times are of one monotonic clock.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    /// Processes to be searched, with their users.
+    /// Processes to search, with their users.
     wanted: BTreeMap<ProcessId, u32>,
-    /// The same by user: first those whose search has begun, so that few are paused.
+    /// Processes to search by user: those with a search in progress first, so that few are paused.
     queues: BTreeMap<u32, BTreeSet<(Stage, ProcessId)>>,
-    /// Slices that are read, also of processes that are no longer wanted.
+    /// Slices being read, including those of processes no longer wanted.
     running: BTreeMap<ProcessId, Running>,
     accounts: Accounts,
-    /// Users with a slow read, until a time.
+    /// Users that count as slow, and until when.
     slow: BTreeMap<u32, Duration>,
     /// User of the last slice.
     last_uid: u32,
@@ -130,7 +132,7 @@ impl Schedule {
         self.wanted.contains_key(&process)
     }
 
-    /// Process whose next slice is to be read now: of the users in turn.
+    /// Process whose next slice is to be read now, with users taking turns.
     pub(super) fn next(&mut self, now: Duration) -> Option<ProcessId> {
         let threads = self.running.len();
         let active: Vec<u32> =
@@ -168,12 +170,12 @@ impl Schedule {
         self.accounts.is_over(uid, now)
     }
 
-    /// Whether a user holds, or has held, a slice for long.
+    /// Whether a user holds, or recently held, a slice for long.
     fn is_slow(&self, uid: u32, now: Duration) -> bool {
         self.slow.get(&uid).is_some_and(|until| *until > now) || self.of_user(uid).any(|running| running.is_slow(now))
     }
 
-    /// Charges a slice to its user; returns the user. The search is over if it is complete.
+    /// Charges a slice to its user, and returns the user. Ends the search if it is complete.
     pub(super) fn end(&mut self, process: ProcessId, spent: Duration, is_complete: bool, now: Duration) -> Option<u32> {
         let running = self.running.remove(&process)?;
         let uid = running.uid;
@@ -201,12 +203,12 @@ impl Schedule {
         self.accounts.over(now)
     }
 
-    /// Forgets slow users after a while.
+    /// Removes users that no longer count as slow.
     pub(super) fn forget(&mut self, now: Duration) {
         self.slow.retain(|_, until| *until > now);
     }
 
-    /// What a process's search waits for; `None` if none is wanted, or a slice is being read.
+    /// Reason why a process's search waits; `None` if none is wanted, or a slice is being read.
     pub(super) fn delay_of(&self, process: ProcessId, now: Duration) -> Option<Delay> {
         let uid = self.wanted.get(&process)?;
         if let Some(running) = self.running.get(&process) {
@@ -233,7 +235,8 @@ mod tests {
         ProcessId { pid, start_ticks: 1 }
     }
 
-    /// Slices of all searches in a time, each of which takes this long: spent time by user.
+    /// Runs the slices of all searches for a time, each of the same duration; returns the time by
+    /// user.
     fn run(
         schedule: &mut Schedule,
         time: std::ops::Range<Duration>,
@@ -260,7 +263,7 @@ mod tests {
         assert!((6150 * MS..=6290 * MS).contains(&spent), "{spent:?}");
         schedule.charge(7, 100 * MS, 601 * SECOND);
         assert_eq!(schedule.delay_of(process(0), 601 * SECOND), Some(Delay::Budget));
-        // The refusal ends.
+        // The throttling ends.
         assert_eq!(schedule.delay_of(process(0), 613 * SECOND), Some(Delay::Turn));
     }
 
@@ -305,7 +308,7 @@ mod tests {
         assert_eq!((schedule.next(now), schedule.next(now)), (Some(process(100)), None));
         assert_eq!(schedule.delay_of(process(0), now), Some(Delay::Lock));
         assert_eq!(schedule.delay_of(process(101), now), Some(Delay::LocksOfUser));
-        // It ends with the lock.
+        // The search ends with the lock.
         schedule.end(process(0), MS, true, now);
         assert_eq!(schedule.next(now), Some(process(101)));
     }

@@ -117,7 +117,11 @@ impl fmt::Debug for Planners {
 }
 
 fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {
-    if policy == PLAN_CHOOSER { methods::of_chooser() } else { methods::by_name(policy).into_iter().collect() }
+    if policy == PLAN_CHOOSER {
+        methods::auto_plan_candidates()
+    } else {
+        methods::by_name(policy).into_iter().collect()
+    }
 }
 
 /// Planners of one process, in a process of their own.

@@ -1,17 +1,17 @@
-//! Times of pieces away from the GPU, of a schedule.
+//! Absences: times in which a schedule keeps pieces off the GPU.
 //!
-//! Only what leaves the GPU, and when, is taken from a schedule. A piece leaves behind launch `b`,
-//! launch `w` waits until it has left, it begins to come back behind launch `f`, and launch `d` uses
-//! it: `b < w <= f <= d`. With `f = d` there is no room for it before: it is left to faults, which
-//! copy the same.
+//! Only which pieces leave the GPU, and when, is taken from a schedule. A piece leaves after launch
+//! `b`, launch `w` waits until it has left, its fetch begins after launch `f`, and launch `d` uses
+//! it: `b < w <= f <= d`. With `f = d` there is no room for an earlier fetch: the piece is left to
+//! faults, which copy the same bytes.
 //!
-//! What begins behind a launch may begin before the next one waits for anything. So there are two
-//! loads of each launch: before it, when what comes has come and what leaves is still there, and
-//! during it. A piece is absent before launches `w + 1` to `f`, and during `w` to `min(f, d - 1)`.
-//! Both moves are given as much time as there is room for; a piece that needs no absence stays.
+//! A move that begins after a launch may run before the next launch waits for any. So each launch
+//! has two loads: before it, with fetched pieces already present and leaving pieces still present,
+//! and during it. A piece is absent before launches `w + 1` to `f`, and during `w` to `min(f, d -
+//! 1)`. Both moves get as much time as the room permits; a piece that needs no absence stays.
 //!
-//! * `load`: absences, and what is on the GPU with them
-//! * `exchange`: absences in the place of others, with fewer bytes
+//! * `load`: absences, and the load of the GPU with them
+//! * `exchange`: search for absences with fewer bytes
 
 mod exchange;
 mod load;
@@ -25,12 +25,12 @@ use trace::id::Id;
 use self::load::Load;
 pub(super) use self::{exchange::least, load::Absence};
 use crate::{
-    moves::{Step, assembled, moved_piece},
+    moves::{Step, merged_moves, moved_piece},
     pieces::Pieces,
 };
 
-/// Absences of a schedule, whose tensors are these pieces, with no more than the limit on the GPU at any
-/// time, and none that is not needed for that; `None` if the schedule takes more.
+/// Absences of a schedule that are needed to keep the load within the limit; `tensors` has the
+/// piece of each tensor. `None` if the schedule exceeds the limit.
 pub(super) fn of_schedule(
     pieces: &Pieces,
     tensors: &[usize],
@@ -44,10 +44,10 @@ pub(super) fn of_schedule(
             continue;
         }
         let Some((place, piece)) = moved_piece(pieces, tensors, action) else { continue };
-        // Behind the launch before.
+        // After the previous launch.
         let begin = (action.begin.index() + ops - 1) % ops;
         let Some(last_use) = piece.uses.iter().rev().find(|op| **op <= begin).or(piece.uses.last()) else { continue };
-        absences.extend(Absence::behind(pieces, place, *last_use));
+        absences.extend(Absence::after(pieces, place, *last_use));
     }
     let mut absences: Vec<Absence> = absences.into_iter().collect();
     let mut load = Load::with(pieces, limit_bytes, &absences);
@@ -60,10 +60,10 @@ pub(super) fn of_schedule(
     })
 }
 
-/// Moves for these absences, with no more than the limit on the GPU at any time.
+/// Moves for these absences, which keep the load within the limit at any time.
 pub(super) fn moves(pieces: &Pieces, mut absences: Vec<Absence>, limit_bytes: u64) -> Vec<Move> {
     let mut load = Load::with(pieces, limit_bytes, &absences);
-    // First something that is not left to faults.
+    // First, fetch pieces instead of leaving them to faults.
     for absence in absences.iter_mut().filter(|absence| absence.fetch > absence.left) {
         let fetched = Absence { fetch: absence.fetch - 1, ..*absence };
         load.shorten(absence, fetched);
@@ -79,13 +79,13 @@ pub(super) fn moves(pieces: &Pieces, mut absences: Vec<Absence>, limit_bytes: u6
             }
         }
     }
-    assembled(pieces, absences.iter().flat_map(steps))
+    merged_moves(pieces, absences.iter().flat_map(steps))
 }
 
-/// Departure of a piece, and its return unless that is left to faults.
+/// Move of a piece to the host, and back unless that is left to faults.
 fn steps(absence: &Absence) -> impl Iterator<Item = Step> + use<> {
     let Absence { next_use, piece, last_use, left, fetch, .. } = *absence;
-    // Behind launch `fetch`, the piece is on its way back, or about to be used.
+    // After launch `fetch`, the piece is on its way back or about to be used.
     let (wait, expiry) = (Some(left), Some(fetch));
     let leaves = Step { piece, destination: Destination::Host, begin: last_use, wait, expiry };
     let comes = Step { piece, destination: Destination::Gpu, begin: fetch, wait: Some(next_use), expiry: None };

@@ -1,14 +1,15 @@
-//! Exchange of absences for others with fewer bytes.
+//! Search for absences with fewer bytes.
 //!
-//! A schedule has an absence wherever something does not fit, by the next uses or by time. Whether fewer
-//! would do, or smaller ones, is not asked: one absence may be long enough for two, and a piece of the size
-//! that is needed may be at hand. So each absence, and each two of them, are taken back on trial. Where
-//! others with fewer bytes, each long enough for all that does not fit then, suffice, these take their
-//! place. The search begins at a schedule, and at two greedy covers: again and again the absence that takes
-//! the most from what does not fit, by bytes; of equal ones, the first or the last.
+//! A schedule adds an absence wherever memory does not fit, chosen by next use or by time. It does
+//! not check whether fewer or smaller absences suffice: one may be long enough to replace two, and
+//! a smaller piece may be large enough. So the search removes each absence, and each pair, on
+//! trial. If other absences with fewer bytes suffice, each long enough to span all of the excess,
+//! these replace them. The search starts from a schedule, and from two greedy covers. A cover
+//! repeatedly adds the absence that removes the most excess per byte; of equal ones, the first or
+//! the last.
 //!
-//! Complexity: limited by [`VISITS_MAX`], counted and not timed, so that plans do not depend on the machine.
-//! Where the limit is reached, the best so far is taken.
+//! Complexity: limited by [`VISITS_MAX`], a count and not a time, so that plans do not depend on
+//! the machine. At the limit, the best result so far is used.
 
 use std::{
     cmp::Reverse,
@@ -20,17 +21,17 @@ use std::{
 use super::load::{Absence, Load};
 use crate::pieces::Pieces;
 
-/// Most absences that may take the place of others: the longest ones.
+/// Maximum number of candidate absences: the longest ones.
 const OTHERS_MAX: usize = 4096;
-/// Most looks at loads and absences, for each begin.
+/// Maximum number of visits of loads and absences, per start of the search.
 const VISITS_MAX: u64 = 1 << 26;
 
-/// Absences with the fewest bytes that bring the load within a limit, of those that are found, from those of
-/// a schedule on; `None` if there are none.
+/// Absences with the fewest bytes found that bring the load within the limit; `first` are those of
+/// a schedule. `None` if none are found.
 pub(in super::super) fn least(pieces: &Pieces, limit_bytes: u64, first: Option<Vec<Absence>>) -> Option<Vec<Absence>> {
     let moving = pieces.all.iter().enumerate().filter(|(_, piece)| piece.moves);
     let others = moving.flat_map(|(place, piece)| {
-        piece.uses.iter().filter_map(move |last_use| Absence::behind(pieces, place, *last_use))
+        piece.uses.iter().filter_map(move |last_use| Absence::after(pieces, place, *last_use))
     });
     let mut others: Vec<Absence> = others.collect();
     others.sort_by_key(|absence| (Reverse(absence.next_use - absence.last_use), *absence));
@@ -46,12 +47,12 @@ pub(in super::super) fn least(pieces: &Pieces, limit_bytes: u64, first: Option<V
     Some(best.present.into_iter().collect())
 }
 
-/// Absences, which bring the load within its limit.
+/// Search state: absences that bring the load within its limit.
 struct Search<'a> {
     load: Load,
-    /// All absences, by bytes.
+    /// Candidates, sorted by bytes.
     others: &'a [Absence],
-    /// Those that there are.
+    /// Current absences.
     present: BTreeSet<Absence>,
     visits: u64,
 }
@@ -69,19 +70,20 @@ impl Search<'_> {
         self.visits = self.visits.saturating_add(count as u64);
     }
 
-    /// Exchanges absences until nothing is gained.
+    /// Exchanges absences until no exchange saves bytes.
     fn improved(mut self) -> Self {
         self.visits = 0;
         while self.each() | self.pairs() {}
         self
     }
 
-    /// Adds the absence that takes the most from what does not fit, for its bytes, until all fits; `None`
-    /// if that needs more than there are, or more visits. Of equal ones, it is the last one if that is wanted.
+    /// Repeatedly adds the absence that removes the most excess per byte until all fits, of equal
+    /// ones the first, or the last if `takes_last`. `None` if the candidates or visits do not
+    /// suffice.
     fn cover(mut self, takes_last: bool) -> Option<Self> {
         let ops = self.load.before.len();
         while !self.load.is_within() {
-            // Sums over the places up to each one, by the bytes of an absence.
+            // Prefix sums over launches, by the bytes of an absence.
             let mut sums: BTreeMap<u64, [Vec<u64>; 2]> = BTreeMap::new();
             let mut best: Option<(u64, Absence)> = None;
             for absence in self.others.iter().filter(|absence| !self.present.contains(absence)) {
@@ -90,7 +92,7 @@ impl Search<'_> {
                 });
                 let [before, during] = sums;
                 let of = |sums: &[u64], places: RangeInclusive<usize>| {
-                    let sum = |behind: usize| sums.get(behind).copied().unwrap_or(0);
+                    let sum = |end: usize| sums.get(end).copied().unwrap_or(0);
                     sum(*places.end() + 1).saturating_sub(sum(*places.start()))
                 };
                 let taken_bytes = of(before, absence.before()).saturating_add(of(during, absence.during()));
@@ -108,7 +110,7 @@ impl Search<'_> {
         Some(self)
     }
 
-    /// Exchanges single absences, the largest ones first. Whether there were any.
+    /// Exchanges single absences, the largest first. Returns whether any was exchanged.
     fn each(&mut self) -> bool {
         let mut has_changed = false;
         for one in self.largest_first() {
@@ -117,7 +119,7 @@ impl Search<'_> {
         has_changed
     }
 
-    /// Exchanges two absences at a time. Whether there were any.
+    /// Exchanges the first pair of absences with a saving. Returns whether there was one.
     fn pairs(&mut self) -> bool {
         let all = self.largest_first();
         for (place, one) in all.iter().enumerate() {
@@ -139,7 +141,7 @@ impl Search<'_> {
         all
     }
 
-    /// Has others absent in the place of these, if some with fewer bytes suffice. Whether they do.
+    /// Replaces absences with others of fewer bytes, if these suffice. Returns whether they do.
     fn replace(&mut self, these: &[Absence]) -> bool {
         if self.is_over() {
             return false;
@@ -160,8 +162,8 @@ impl Search<'_> {
         is_gain
     }
 
-    /// Absences with less than these bytes together that bring the load within its limit, which has them
-    /// then; `None`, and the load as it was, if none were found.
+    /// Finds absences of fewer than these bytes together that bring the load within its limit, and
+    /// applies them to it. `None`, with the load unchanged, if none are found.
     fn sufficient(&mut self, bytes: u64) -> Option<Vec<Absence>> {
         let mut chosen: Vec<Absence> = Vec::new();
         let mut left_bytes = bytes.saturating_sub(1);
@@ -198,8 +200,7 @@ impl Search<'_> {
     }
 }
 
-/// Sums of what an absence with these bytes takes from what is above the limit, over the places up to each
-/// one of two iterations in a row.
+/// Prefix sums, over two iterations in a row, of the excess that an absence of these bytes removes.
 fn taken(load: &[u64], limit_bytes: u64, bytes: u64) -> Vec<u64> {
     let mut sums = vec![0];
     let mut sum = 0_u64;
@@ -219,7 +220,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Iteration of so many launches, with pieces of these sizes and uses.
+    /// Iteration of `ops` launches, with pieces of these sizes and uses.
     fn pieces(ops: usize, all: &[(u64, &[usize])]) -> Pieces {
         let piece = |(at, (mib, uses)): (usize, &(u64, &[usize]))| Piece {
             block: BlockId(0),
@@ -233,9 +234,9 @@ mod tests {
         Pieces { ops, all: all.iter().enumerate().map(piece).collect() }
     }
 
-    /// Pieces that are absent after an exchange, which were at first those behind these uses.
+    /// Pieces absent after an exchange; `first` has the piece and last use of each initial absence.
     fn exchanged(pieces: &Pieces, limit_mib: u64, first: Option<&[(usize, usize)]>) -> Option<Vec<usize>> {
-        let absence = |(place, last_use): &(usize, usize)| Absence::behind(pieces, *place, *last_use).unwrap();
+        let absence = |(place, last_use): &(usize, usize)| Absence::after(pieces, *place, *last_use).unwrap();
         let first = first.map(|first| first.iter().map(absence).collect::<Vec<_>>());
         if let Some(first) = &first {
             assert!(Load::with(pieces, limit_mib * MIB, first).is_within());

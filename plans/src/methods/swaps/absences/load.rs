@@ -1,31 +1,31 @@
-//! Absences, and what is on the GPU with them.
+//! Absences, and the load of the GPU with them.
 
 use std::ops::{Range, RangeInclusive};
 
 use crate::pieces::Pieces;
 
-/// Time of a piece away from the GPU. Places are those of launches, and continue through the next
-/// iteration.
+/// Absence of a piece from the GPU. Launch indices may exceed the period: they continue into the
+/// next iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct Absence {
-    /// Launch that uses the piece after it.
+    /// Launch that uses the piece next.
     pub(super) next_use: usize,
-    /// Piece.
+    /// Index of the piece.
     pub(super) piece: usize,
     /// Size of the piece.
     pub(super) bytes: u64,
-    /// Launch behind which it leaves.
+    /// Launch after which the piece leaves.
     pub(super) last_use: usize,
-    /// Launch that waits until it has left.
+    /// Launch that waits until the piece has left.
     pub(super) left: usize,
-    /// Launch behind which it comes back.
+    /// Launch after which the piece is fetched.
     pub(super) fetch: usize,
 }
 
 impl Absence {
-    /// Absence of a piece from behind a launch that uses it to the next one that does, if a launch is
-    /// between them.
-    pub(super) fn behind(pieces: &Pieces, place: usize, last_use: usize) -> Option<Self> {
+    /// Absence of a piece from launch `last_use` to the next launch that uses it; `None` if no
+    /// launch is between them.
+    pub(super) fn after(pieces: &Pieces, place: usize, last_use: usize) -> Option<Self> {
         let piece = pieces.all.get(place)?;
         let next_use = piece.uses.get(piece.uses.partition_point(|op| *op <= last_use)).copied();
         let next_use = next_use.or(piece.uses.first().map(|first| first + pieces.ops)).unwrap_or(last_use + pieces.ops);
@@ -48,7 +48,7 @@ impl Absence {
         self.left..=self.fetch.min(self.next_use - 1)
     }
 
-    /// Whether the piece is absent there.
+    /// Whether the piece is absent at an excess.
     pub(super) fn is_at(&self, Excess { is_before, place, ops, .. }: &Excess) -> bool {
         let places = if *is_before { self.before() } else { self.during() };
         places.contains(place) || places.contains(&(place + ops))
@@ -99,7 +99,7 @@ impl Load {
         }
     }
 
-    /// All places with more than the limit.
+    /// All launches with a load above the limit.
     pub(super) fn excess(&self) -> Vec<Excess> {
         let ops = self.before.len();
         let of = |is_before: bool, load: &[u64]| {
@@ -113,7 +113,7 @@ impl Load {
         excess
     }
 
-    /// Makes an absence a shorter one, if there is room.
+    /// Shortens an absence to another one within it. Returns whether there is room for that.
     pub(super) fn shorten(&mut self, absence: &mut Absence, to: Absence) -> bool {
         let (bytes, limit_bytes) = (absence.bytes, self.limit_bytes);
         let mut both = [
@@ -133,7 +133,7 @@ impl Load {
     }
 }
 
-/// Places of the first range that are not in the second one, which is within it or empty.
+/// Launches of the first range that are not in the second one, which is within it or empty.
 fn without(all: RangeInclusive<usize>, some: RangeInclusive<usize>) -> [Range<usize>; 2] {
     let (begin, end) = (*all.start(), *all.end() + 1);
     if some.is_empty() {
@@ -142,7 +142,7 @@ fn without(all: RangeInclusive<usize>, some: RangeInclusive<usize>) -> [Range<us
     [begin..*some.start(), *some.end() + 1..end]
 }
 
-/// Load at a place, of which there is one at least.
+/// Load at a launch, modulo the iteration, which has at least one.
 #[expect(clippy::indexing_slicing, reason = "absences are of iterations with launches")]
 fn at(load: &mut [u64], place: usize) -> &mut u64 {
     let ops = load.len();
