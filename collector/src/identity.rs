@@ -146,8 +146,8 @@ impl Processes {
 
     /// Identity of a process; `None` if it has exited.
     fn try_read(&self, id: ProcessId) -> ProcResult<Option<Identity>> {
-        // Opened once, so that all further reads are of the same process. As it lives at the next one, so it did
-        // when its user was looked up.
+        // Opened once, so that all further reads are of the same process. The read after that of its user fails
+        // if it has ended, so the user is not that of a later process with its pid.
         let process = Arc::new(self.open(id.pid)?);
         let uid = processes::user(&self.roots, id.pid);
         let reader = Arc::clone(&process);

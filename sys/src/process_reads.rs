@@ -7,8 +7,8 @@
 //! read is made by a thread of a small pool, and the caller gives up after [`PATIENCE`] if that thread
 //! sleeps. The read is hung then: it counts against the user of the process until it returns.
 //!
-//! Other threads read what needs no memory of the process: `cgroup`, `comm`, `schedstat`, lists of
-//! threads, and the folder itself.
+//! Other threads read what needs neither that lock nor the process's memory: `schedstat`, lists of threads
+//! and the folder itself. Those wait for whoever holds the folder's lock: see [`private_proc`](crate::private_proc).
 //!
 //! ```text
 //!   caller ── read ──▶ idle thread, or a new one
@@ -65,7 +65,7 @@ pub const HUNG_PER_USER_MAX: usize = 8;
 const WAITS: Allowance = Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None };
 /// The same for one caller, of the processes of all users, with its whole patience.
 const WAITS_OF_CALLER: Allowance = Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None };
-/// Threads that are kept for further reads.
+/// Limit on idle threads.
 const IDLE_MAX: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
 

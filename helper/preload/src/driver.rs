@@ -1,4 +1,4 @@
-//! The CUDA driver among the loaded objects. It is pinned (kept loaded) once the program looks up a
+//! The CUDA driver among the loaded objects. It is pinned once the program looks up a
 //! function that is the driver's or may call it, in a call that takes the loader's lock anyway.
 //! Until then its functions are looked up at each call, and not cached.
 

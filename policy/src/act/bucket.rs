@@ -21,7 +21,7 @@ impl Bucket {
         let passed = now.duration_since(self.filled).unwrap_or_default();
         let gained = u128::from(self.per_second).saturating_mul(passed.as_nanos()) / NANOS;
         if passed >= Duration::from_secs(1) || self.per_second != per_second {
-            // The capacity is that of one second; tokens of the previous rate are kept.
+            // The capacity is that of one second; tokens of the previous rate remain.
             self.left = self.left.saturating_add(u64::try_from(gained).unwrap_or(u64::MAX));
             self.filled = now;
         } else if gained > 0 {

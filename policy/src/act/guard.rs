@@ -346,7 +346,7 @@ impl Guard {
         )
     }
 
-    /// Removes the reservations of blocks that have left the GPU. Recent ones are kept, because a
+    /// Removes the reservations of blocks that have left the GPU. Recent ones remain, because a
     /// new block may not be visible yet.
     pub(crate) fn release_reservations(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.now;
