@@ -20,6 +20,7 @@ use sys::{
     executable::Program,
     parameters,
     pidfd::PidFd,
+    sysfs,
     uvm::{
         Status, UvmError,
         call::{Call, SpaceFlags},
@@ -138,7 +139,7 @@ impl Actors {
         let (mut actor, slot) = self.spawn(slot, spaces, Some(&place))?;
         let error = if [actor.pid(), process.pid()].into_iter().all(|pid| place.holds(&self.roots, pid)) {
             // It makes no call before it is the first OOM victim of the cgroup.
-            let confined = wait(budget, Some(&place), |at_most| {
+            let confined = wait(&self.roots, budget, Some(&place), |at_most| {
                 actor.is_confined(process, at_most).map(|is_confined| is_confined.then_some(()))
             });
             match confined {
@@ -263,14 +264,15 @@ impl Batch<'_, '_> {
             return Err(Expired::Time.into());
         }
         actor.ask(process, space, call)?;
-        wait(self.budget, self.place.as_ref(), |at_most| actor.reply(process, at_most))
+        wait(&self.actors.roots, self.budget, self.place.as_ref(), |at_most| actor.reply(process, at_most))
     }
 
     /// Whether the driver charges host memory of these VA spaces to the cgroup of the target, for
     /// any caller.
     fn is_charged_to_target(&mut self, process: &PidFd) -> Result<bool, CallResult> {
         // Without this, it holds no process's memory map.
-        if parameters::value(&self.actors.roots, "uvm_enable_va_space_mm").is_none_or(|value| value == "0") {
+        let value = sysfs::read(&self.actors.roots, |roots| parameters::value(roots, "uvm_enable_va_space_mm"));
+        if value.ok().flatten().is_none_or(|value| value == "0") {
             return Ok(false);
         }
         for space in 0..self.spaces {
@@ -303,12 +305,15 @@ impl Drop for Batch<'_, '_> {
 
 /// Readiness of an actor's channel, by `poll`, while its cgroup is not frozen and the budget lasts.
 fn wait<T>(
+    roots: &Roots,
     budget: &mut TimeBudget<'_>,
     place: Option<&Placement>,
     mut poll: impl FnMut(Duration) -> Result<Option<T>, ActorError>,
 ) -> Result<T, ReplyError> {
     budget.wait(Duration::MAX, Instant::now, |at_most| match poll(at_most)? {
-        None => place.and_then(Placement::frozen).map_or(Ok(None), |frozen| Err(ReplyError::Placement(frozen))),
+        None => {
+            place.and_then(|place| place.frozen(roots)).map_or(Ok(None), |frozen| Err(ReplyError::Placement(frozen)))
+        }
         reply => Ok(reply),
     })
 }

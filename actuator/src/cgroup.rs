@@ -1,12 +1,14 @@
 //! Cgroups of a process in which memory is accounted: of version 2, and of version 1's memory
 //! controller.
+//!
+//! Users can lock folders of cgroups, so all this is read by [`process_reads`](sys::process_reads).
 
 use std::{
     fs, io,
     path::{Component, Path, PathBuf},
 };
 
-use sys::{Roots, processes};
+use sys::Roots;
 
 /// Version of the cgroup tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub(crate) enum Version {
 }
 
 /// Cgroup of one tree.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cgroup {
     pub(crate) version: Version,
     root: PathBuf,
@@ -27,14 +29,9 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Cgroups of a process, by /proc/PID/cgroup. `None` if that is unreadable, or one is not
+    /// Cgroups of a process, by `cgroup` in its folder of /proc. `None` if that is unreadable, or one is not
     /// visible from here: of a namespace beside this one.
-    pub(crate) fn of(roots: &Roots, pid: u32) -> Option<Vec<Self>> {
-        Self::in_folder(roots, &processes::live_folder(roots, pid).ok()?)
-    }
-
-    /// The same, of a process's folder in /proc.
-    pub(crate) fn in_folder(roots: &Roots, folder: &Path) -> Option<Vec<Self>> {
+    pub(crate) fn of(roots: &Roots, folder: &Path) -> Option<Vec<Self>> {
         let text = fs::read(folder.join("cgroup")).ok()?;
         let mount = roots.sys.join("fs/cgroup");
         let mut found = Vec::new();

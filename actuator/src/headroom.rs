@@ -45,12 +45,13 @@ pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
 pub(crate) fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
     let folder = processes::live_folder(roots, pid).ok()?;
     let own = roots.clone();
-    // Users can lock folders of cgroups, as those of processes.
-    let read = move || {
-        let cgroups = Cgroup::in_folder(&own, &folder);
-        Ok(cgroups.and_then(|all| all.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(below(cgroup)?)))))
-    };
-    process_reads::read(roots, pid, read).ok()?
+    let read = move || Ok(Cgroup::of(&own, &folder).and_then(|cgroups| below_all(&cgroups)));
+    process_reads::read_cgroups(roots, pid, read).ok()?
+}
+
+/// Minimum left in these cgroups and in those above them.
+pub(crate) fn below_all(cgroups: &[Cgroup]) -> Option<u64> {
+    cgroups.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(below(cgroup)?)))
 }
 
 /// Names of the same files in the two versions.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sys::Roots;
+use sys::{Roots, process_reads, processes};
 use thiserror::Error;
 
 use crate::{
@@ -26,6 +26,8 @@ const PIDS_RESERVE: u64 = 8;
 pub(crate) enum PlacementError {
     #[error("its cgroup is not visible to uvmd")]
     Hidden,
+    #[error("its cgroup cannot be read: {}", sys::reason(.0))]
+    Unread(#[source] io::Error),
     #[error("its memory is accounted by cgroups of version 1")]
     VersionOne,
     #[error("{} cannot be read", .0.display())]
@@ -53,6 +55,8 @@ pub(crate) enum PlacementError {
 /// Cgroup of a target, in which a process may be started.
 #[derive(Debug)]
 pub(crate) struct Placement {
+    /// The target.
+    pid: u32,
     cgroup: Cgroup,
     folder: File,
 }
@@ -60,7 +64,16 @@ pub(crate) struct Placement {
 impl Placement {
     /// The placement of this process.
     pub(crate) fn of(roots: &Roots, pid: u32) -> Result<Self, PlacementError> {
-        let cgroup = accounted(roots, pid)?;
+        let process = processes::live_folder(roots, pid).map_err(|_| PlacementError::Hidden)?;
+        let own = roots.clone();
+        let read = move || Ok(Self::read(&own, pid, &process));
+        process_reads::read_cgroups(roots, pid, read).map_err(PlacementError::Unread)?
+    }
+
+    fn read(roots: &Roots, pid: u32, process: &Path) -> Result<Self, PlacementError> {
+        let cgroups = Cgroup::of(roots, process).ok_or(PlacementError::Hidden)?;
+        let headroom = headroom::below_all(&cgroups);
+        let cgroup = accounted(cgroups)?;
         for folder in cgroup.upwards().filter(|folder| !cgroup.is_root(folder)) {
             if is_frozen(&folder)? {
                 return Err(PlacementError::Frozen(folder));
@@ -76,22 +89,31 @@ impl Placement {
                 return Err(PlacementError::Pids(folder));
             }
         }
-        if headroom::of_cgroups(roots, pid).ok_or(PlacementError::Hidden)? < FOOTPRINT_BYTES {
+        if headroom.ok_or(PlacementError::Hidden)? < FOOTPRINT_BYTES {
             return Err(PlacementError::Memory);
         }
         let folder = File::open(cgroup.folder()).map_err(PlacementError::NotOpened)?;
-        Ok(Self { cgroup, folder })
+        Ok(Self { pid, cgroup, folder })
     }
 
     /// Whether this process is in it.
     pub(crate) fn holds(&self, roots: &Roots, pid: u32) -> bool {
-        accounted(roots, pid).is_ok_and(|cgroup| cgroup == self.cgroup)
+        let Ok(process) = processes::live_folder(roots, pid) else { return false };
+        let own = roots.clone();
+        let cgroups = process_reads::read_cgroups(roots, pid, move || Ok(Cgroup::of(&own, &process)));
+        let cgroup = cgroups.ok().flatten().and_then(|cgroups| accounted(cgroups).ok());
+        cgroup.is_some_and(|cgroup| cgroup == self.cgroup)
     }
 
-    /// Frozen cgroup on the path, if any.
-    pub(crate) fn frozen(&self) -> Option<PlacementError> {
-        let mut folders = self.cgroup.upwards().filter(|folder| !self.cgroup.is_root(folder));
-        folders.find(|folder| is_frozen(folder).unwrap_or(false)).map(PlacementError::Frozen)
+    /// Frozen cgroup on the path, if any is known.
+    pub(crate) fn frozen(&self, roots: &Roots) -> Option<PlacementError> {
+        let cgroup = self.cgroup.clone();
+        let read = move || {
+            let mut folders = cgroup.upwards().filter(|folder| !cgroup.is_root(folder));
+            Ok(folders.find(|folder| is_frozen(folder).unwrap_or(false)))
+        };
+        let frozen = process_reads::read_cgroups(roots, self.pid, read);
+        frozen.ok().flatten().map(PlacementError::Frozen)
     }
 }
 
@@ -101,10 +123,9 @@ impl AsFd for Placement {
     }
 }
 
-/// Cgroup that a process's memory is charged to, if it is of version 2, in which processes can be
-/// started.
-fn accounted(roots: &Roots, pid: u32) -> Result<Cgroup, PlacementError> {
-    let cgroups = Cgroup::of(roots, pid).ok_or(PlacementError::Hidden)?;
+/// That of a process's cgroups to which its memory is charged, if it is of version 2, in which processes can
+/// be started.
+fn accounted(cgroups: Vec<Cgroup>) -> Result<Cgroup, PlacementError> {
     if cgroups.iter().any(|cgroup| cgroup.version == Version::One) {
         return Err(PlacementError::VersionOne);
     }
@@ -154,7 +175,7 @@ mod tests {
             machine.write(&format!("sys/fs/cgroup/a/b/{name}"), text);
         }
         let place = Placement::of(&machine.roots, 42).unwrap();
-        assert!(place.frozen().is_none());
+        assert!(place.frozen(&machine.roots).is_none());
         machine.write("proc/43/cgroup", "0::/a/b\n");
         machine.write("proc/44/cgroup", "0::/a\n");
         assert!(
@@ -163,7 +184,7 @@ mod tests {
                 .all(|(pid, is_in)| place.holds(&machine.roots, pid) == is_in)
         );
         machine.write("sys/fs/cgroup/a/cgroup.freeze", "1\n");
-        assert!(place.frozen().is_some());
+        assert!(place.frozen(&machine.roots).is_some());
     }
 
     #[test]
@@ -227,6 +248,24 @@ mod tests {
         let machine = Machine::new().with("proc/42/cgroup", "1:name=systemd:/a\n0::/a\n");
         machine.write("sys/fs/cgroup/unified/a/cgroup.procs", "42\n");
         assert!(Placement::of(&machine.roots, 42).is_ok());
+    }
+
+    #[test]
+    fn cgroup_that_a_user_has_locked_prevents_placement_and_keeps_nobody_waiting() {
+        let machine = machine().with("proc/7/cgroup", "0::/c\n").with("sys/fs/cgroup/c/cgroup.procs", "7\n");
+        let place = Placement::of(&machine.roots, 42).unwrap();
+        machine.hang("sys/fs/cgroup/a/b/cgroup.freeze");
+        for _ in 0..2 {
+            assert_eq!(refusal(&machine), "its cgroup cannot be read: reads of its files hang");
+        }
+        assert!(!place.holds(&machine.roots, 42) && place.frozen(&machine.roots).is_none());
+        assert_eq!(process_reads::hung().pids, [42]);
+        assert!(processes::start_ticks(&machine.roots, 42).is_ok(), "its other files are read");
+        assert!(Placement::of(&machine.roots, 7).is_ok());
+        machine.write("sys/fs/cgroup/a/b/cgroup.freeze", "0\n");
+        while !place.holds(&machine.roots, 42) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

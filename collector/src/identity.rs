@@ -56,8 +56,8 @@ pub(crate) struct Processes {
     /// Whether uvmd is in the initial pid namespace, as the probes' pids are; in another one the
     /// same pid is another process.
     pids_are_global: bool,
-    /// Whether users can lock folders of /proc.
-    proc_is_shared: bool,
+    /// Whether users can lock folders of /proc; `None` if that is unknown.
+    proc_is_shared: Option<bool>,
     /// Time of boot, and the time of its reading: /proc/stat grows with the machine.
     boot: Option<(Instant, SystemTime)>,
 }
@@ -67,7 +67,7 @@ impl Processes {
         let namespace = fs::read_link(roots.proc.join("self/ns/pid"));
         // A missing file is no evidence against it.
         let pids_are_global = namespace.map_or(true, |namespace| namespace == Path::new(INITIAL_PID_NAMESPACE));
-        let proc_is_shared = private_proc::is_shared(roots).unwrap_or(false);
+        let proc_is_shared = private_proc::is_shared(roots);
         let processes = Self { roots: roots.clone(), pids_are_global, proc_is_shared, boot: None };
         for warning in processes.warnings() {
             tracing::warn!("{warning}");
@@ -81,7 +81,14 @@ impl Processes {
              run it in the host's (hostPID: true, or --pid=host)";
         let shared = "/proc is that of all users, who can lock its folders, and then uvmd hangs: run it as root or by its unit, with Linux 5.8 or \
              later";
-        let reasons = [(!self.pids_are_global).then_some(namespace), self.proc_is_shared.then_some(shared)];
+        let unknown = "it is unknown whether /proc is that of all users, who can lock its folders, so that uvmd hangs: run it with the \
+             capability CAP_SYS_PTRACE";
+        let of_proc = match self.proc_is_shared {
+            Some(true) => Some(shared),
+            Some(false) => None,
+            None => Some(unknown),
+        };
+        let reasons = [(!self.pids_are_global).then_some(namespace), of_proc];
         reasons.into_iter().flatten().map(str::to_owned)
     }
 
@@ -151,9 +158,7 @@ impl Processes {
         let process = Arc::new(self.open(id.pid)?);
         let uid = processes::user(&self.roots, id.pid);
         let reader = Arc::clone(&process);
-        let read = move || Ok((reader.stat(), cgroup(&reader).unwrap_or_default()));
-        let (stat, (cgroup, owner)) = process_reads::read(&self.roots, id.pid, read)?;
-        let stat = stat?;
+        let stat = process_reads::read(&self.roots, id.pid, move || Ok(reader.stat()))??;
         // A zombie has released its resources, and waits for its parent; but its other threads may
         // outlive the first.
         let is_dead = matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1;
@@ -167,6 +172,8 @@ impl Processes {
             process.open_relative("status")?;
             return Err(ProcError::Other("its user is unknown".to_owned()));
         };
+        let read = move || Ok(cgroup(&process).unwrap_or_default());
+        let (cgroup, owner) = process_reads::read_cgroups(&self.roots, id.pid, read)?;
         Ok(Some(Identity { name: stat.comm, uid, cgroup, owner, started: None }))
     }
 
@@ -191,7 +198,7 @@ fn hung_reads(hung: &Hung) -> Option<String> {
         (pids, ended) => format!("pid {pids}; {ended} ended"),
     };
     Some(format!(
-        "reads of files in /proc of {of} hang ({named}): one that has not ended counts as alive, and its new name or program is not known; so it \
+        "reads of files of {of} in /proc, or of cgroups, hang ({named}): one that has not ended counts as alive, and its new name or program is not known; so it \
          is with other processes of the same user while too many hang"
     ))
 }
@@ -356,6 +363,7 @@ mod tests {
     #[test]
     fn other_pid_namespace_is_reported_and_its_proc_is_not_read() {
         let machine = machine();
+        machine.link("proc/1/root/proc", "/proc");
         assert_eq!(Processes::new(&machine.roots).warnings().next(), None);
         machine.link("proc/self/ns/pid", INITIAL_PID_NAMESPACE);
         assert_eq!(Processes::new(&machine.roots).warnings().next(), None);
@@ -368,15 +376,27 @@ mod tests {
     }
 
     #[test]
+    fn proc_that_users_can_lock_is_reported() {
+        let machine = machine();
+        let warning = || Processes::new(&machine.roots).warnings().next();
+        assert!(warning().unwrap().contains("it is unknown whether /proc is that of all users"));
+        fs::create_dir_all(machine.roots.proc.join("1/root/proc")).unwrap();
+        assert!(warning().unwrap().starts_with("/proc is that of all users"));
+        fs::remove_dir(machine.roots.proc.join("1/root/proc")).unwrap();
+        machine.link("proc/1/root/proc", "/proc");
+        assert_eq!(warning(), None);
+    }
+
+    #[test]
     fn processes_with_hung_reads_are_named() {
         let hung_reads = |pids: &[u32], ended| hung_reads(&Hung { pids: pids.to_vec(), ended });
         assert_eq!(hung_reads(&[], 0), None);
         let warning = hung_reads(&[7], 0).unwrap();
-        assert!(warning.contains("of a process hang (pid 7)"), "{warning}");
+        assert!(warning.contains("of a process in /proc, or of cgroups, hang (pid 7)"), "{warning}");
         let warning = hung_reads(&[7, 8, 9, 10, 11], 0).unwrap();
-        assert!(warning.contains("of 5 processes hang (pid 7, 8, 9, 10, ...)"), "{warning}");
-        assert!(hung_reads(&[7], 2).unwrap().contains("of 3 processes hang (pid 7; 2 ended)"));
-        assert!(hung_reads(&[], 1).unwrap().contains("of a process hang (1 ended)"));
+        assert!(warning.contains("of 5 processes in /proc, or of cgroups, hang (pid 7, 8, 9, 10, ...)"), "{warning}");
+        assert!(hung_reads(&[7], 2).unwrap().contains("of 3 processes in /proc, or of cgroups, hang (pid 7; 2 ended)"));
+        assert!(hung_reads(&[], 1).unwrap().contains("of a process in /proc, or of cgroups, hang (1 ended)"));
     }
 
     #[test]

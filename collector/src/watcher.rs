@@ -4,7 +4,7 @@
 //! It blocks: a read takes tens of microseconds, some milliseconds with thousands of counts; a load
 //! of the probes about half a second. It therefore runs on a separate thread.
 //!
-//! * `attached`: probes on one loading of the driver; `retry`: times of retries
+//! * `attached`: probes on one loading of the driver; `sys_files`: what /sys says of it; `retry`: times of retries
 //! * `reading`: reads of the probes into the ledger; `orphans` and `verdict`: their plausibility;
 //!   `running_totals`: figures since uvmd started
 //! * `tenants`: holders of map entries; `budget`, `turn`: limits of reads of /proc for processes
@@ -21,8 +21,7 @@ use model::DriverInfo;
 use sys::{
     driver::{self, Module},
     families::{Families, TableError},
-    parameters,
-    preconditions::{self, Missing},
+    sysfs::{self, Unread},
 };
 use tokio::time::Instant;
 
@@ -47,6 +46,7 @@ mod reading;
 mod retry;
 mod running_totals;
 mod snapshot;
+mod sys_files;
 mod tenants;
 mod turn;
 mod verdict;
@@ -55,6 +55,7 @@ use attached::Attached;
 use budget::Budget;
 use retry::Retry;
 use running_totals::RunningTotals;
+use sys_files::{DriverFiles, SysFiles};
 use tenants::Tenants;
 use turn::Turn;
 use verdict::verdict;
@@ -77,6 +78,8 @@ pub(crate) struct Watcher {
     processes: Processes,
     gpus: Gpus,
     gpus_unreadable: Option<String>,
+    /// Reason why it is unknown whether the driver is still loaded.
+    sys_unread: Option<String>,
     users: Users,
     managed: ManagedMemory,
     command_lines: CommandLines,
@@ -90,8 +93,14 @@ pub(crate) struct Watcher {
 }
 
 enum State {
-    Waiting(Vec<Missing>),
-    Refused { module: Module, driver: Option<DriverInfo>, reason: String, retry: Option<Retry> },
+    /// With what it waits for.
+    Waiting(Vec<String>),
+    Refused {
+        module: Module,
+        driver: Option<DriverInfo>,
+        reason: String,
+        retry: Option<Retry>,
+    },
     Counting(Box<Attached>),
 }
 
@@ -110,6 +119,7 @@ impl Watcher {
             processes: Processes::new(&config.roots),
             gpus: Gpus::new(&config.roots),
             gpus_unreadable: None,
+            sys_unread: None,
             users: Users::default(),
             managed: ManagedMemory::new(&config.roots),
             command_lines: CommandLines::new(&config.roots),
@@ -127,7 +137,16 @@ impl Watcher {
 
     /// Checks whether the driver was loaded, unloaded or reloaded.
     pub(crate) fn look(&mut self) {
-        let module = driver::module(&self.config.roots);
+        self.sys_unread = self.try_look().err().map(|unread| unread.to_string());
+        if let (State::Waiting(_), Some(unread)) = (&self.state, &self.sys_unread) {
+            self.wait(vec![unread.clone()]);
+        }
+        // A process may start and exit between two readings; its GPUs are listed only meanwhile.
+        self.look_at_gpus();
+    }
+
+    fn try_look(&mut self) -> Result<(), Unread> {
+        let module = sysfs::read(&self.config.roots, driver::module)?;
         let (known, retry) = match &self.state {
             State::Waiting(_) => (None, None),
             State::Refused { module, retry, .. } => (Some(module), *retry),
@@ -136,17 +155,16 @@ impl Watcher {
         let is_same = known.is_some() && known == module.as_ref();
         if !is_same || retry.is_some_and(|retry| retry.is_due(Instant::now())) {
             self.detach(Some(self.clock.now()));
-            let missing = preconditions::missing(&self.config.roots, module.as_ref());
-            match module {
-                Some(module) if missing.is_empty() => self.attach(module, retry.filter(|_| is_same)),
-                _ => self.wait(missing),
+            let SysFiles { missing, of_driver } = SysFiles::read(&self.config.roots, module.as_ref())?;
+            match module.zip(of_driver) {
+                Some((module, files)) => self.attach(module, files, retry.filter(|_| is_same)),
+                None => self.wait(missing.iter().map(ToString::to_string).collect()),
             }
         }
-        // A process may start and exit between two readings; its GPUs are listed only meanwhile.
-        self.look_at_gpus();
+        Ok(())
     }
 
-    fn wait(&mut self, missing: Vec<Missing>) {
+    fn wait(&mut self, missing: Vec<String>) {
         if !matches!(&self.state, State::Waiting(before) if *before == missing) {
             for reason in &missing {
                 tracing::warn!("waiting: {reason}");
@@ -155,8 +173,9 @@ impl Watcher {
         self.state = State::Waiting(missing);
     }
 
-    fn attach(&mut self, module: Module, earlier: Option<Retry>) {
-        match Attached::new(&self.config, &self.families, module.clone()) {
+    fn attach(&mut self, module: Module, files: DriverFiles, earlier: Option<Retry>) {
+        let parameters = files.parameters.clone();
+        match Attached::new(&self.config, &self.families, module.clone(), files) {
             Ok(attached) => {
                 tracing::info!("counting: driver {}, layout {}", attached.driver.version, attached.family);
                 self.tenants = self.tenants.renewed(&quotas(attached.counts_capacity));
@@ -165,7 +184,6 @@ impl Watcher {
                 self.take_lifecycles();
             }
             Err(refusal) => {
-                let parameters = parameters::read(&self.config.roots);
                 let driver =
                     module.version.clone().map(|version| DriverInfo { version, parameters, ..DriverInfo::default() });
                 self.refuse(module, driver, &refusal, earlier);

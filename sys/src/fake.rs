@@ -12,6 +12,7 @@ mod process;
 use std::{fs, path::Path};
 
 pub use process::Process;
+use rustix::fs::{FileType, Mode};
 
 use crate::{btf::MAGIC, roots::Roots};
 
@@ -53,6 +54,14 @@ impl Machine {
         let path = self.dir.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(target, path).unwrap();
+    }
+
+    /// Makes a file that keeps its readers waiting until something is written to it. It replaces an earlier one.
+    pub fn hang(&self, path: &str) {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(&path);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     }
 
     /// Removes a folder and its contents.

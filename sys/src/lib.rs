@@ -6,7 +6,7 @@
 //! * [`kernel`] and [`capabilities`]: supported kernels, and the permissions that a process needs
 //! * [`driver`] and [`parameters`]: the loaded nvidia-uvm and its module parameters
 //! * [`processes`]: permissions of processes by name, and start times; [`process_reads`]: reads that a
-//!   process can make hang
+//!   process can make hang; [`sysfs`]: those of /sys; `readers`: threads for both
 //! * [`private`]: private files of uvmd; [`private_proc`]: a /proc of its own; [`clock`]: time that processes share
 //! * [`cpu_time`]: processor time of a thread; [`cpu_budget`]: limits of what is spent for a tenant
 //! * [`peer`]: the peer of a Unix socket
@@ -56,11 +56,13 @@ pub mod process_reads;
 mod process_status;
 mod process_users;
 pub mod processes;
+mod readers;
 pub mod roots;
 pub mod sandbox;
 pub mod seccomp;
 pub mod shared_memory;
 pub mod symbols;
+pub mod sysfs;
 pub mod uvm;
 
 pub use roots::Roots;

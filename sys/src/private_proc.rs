@@ -5,7 +5,13 @@
 //! provide, and a change of its times, which waits for that. Whoever then looks up a name in it sleeps,
 //! and cannot be killed. A /proc that was mounted anew has folders of its own since Linux 5.8.
 
-use std::{ffi::CStr, fs, io, os::unix::fs::MetadataExt};
+use std::{
+    ffi::CStr,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use rustix::{
     mount::{MountFlags, MountPropagationFlags, mount, mount_change},
@@ -15,27 +21,40 @@ use rustix::{
 use crate::Roots;
 
 const PROC: &CStr = c"/proc";
+/// Of `sched.h`: to unshare it is to have no other thread.
+const CLONE_THREAD: u32 = 0x1_0000;
+
+/// Whether [`mount_own`] has succeeded.
+static IS_MOUNTED: AtomicBool = AtomicBool::new(false);
 
 /// Mounts a /proc that only this process and its children see. Later mounts of others are still seen.
 ///
 /// # Errors
-/// If this process has other threads, or may not mount: it takes `CAP_SYS_ADMIN`.
+/// If this process has other threads, or may not mount: it takes `CAP_SYS_ADMIN`; or if the kernel has one
+/// /proc for all.
 #[expect(unsafe_code, reason = "a namespace of the calling thread")]
 pub fn mount_own() -> io::Result<()> {
-    if fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("there are other threads"));
-    }
-    // SAFETY: of the mount namespace alone: no descriptor or memory is unshared. There is no other thread.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let of_all = fs::metadata("/proc")?.dev();
+    // SAFETY: of the mount namespace alone: no descriptor or memory is unshared. The kernel refuses it if there
+    // is another thread.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::from_bits_retain(CLONE_THREAD)) }?;
     mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(mount(c"proc", PROC, c"proc", flags, None::<&CStr>)?)
+    mount(c"proc", PROC, c"proc", flags, None::<&CStr>)?;
+    if fs::metadata("/proc")?.dev() == of_all {
+        return Err(io::Error::other("the kernel has one /proc for all"));
+    }
+    IS_MOUNTED.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Whether /proc is that of the node's first process, and so of its users; `None` if that is unknown, as
 /// without the right to look at that process.
 #[must_use]
 pub fn is_shared(roots: &Roots) -> Option<bool> {
+    if IS_MOUNTED.load(Ordering::Relaxed) && roots.proc == Path::new("/proc") {
+        return Some(false);
+    }
     let of_node = fs::metadata(roots.proc.join("1/root/proc")).ok()?;
     Some(fs::metadata(&roots.proc).ok()?.dev() == of_node.dev())
 }
@@ -61,6 +80,6 @@ mod tests {
     fn process_with_threads_mounts_nothing() {
         // That of the test itself, and of its harness.
         let error = std::thread::spawn(mount_own).join().unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "there are other threads");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

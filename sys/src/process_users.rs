@@ -26,7 +26,7 @@ const GENERATION_MAX: usize = 8192;
 
 static USERS: Mutex<Option<Users>> = Mutex::new(None);
 
-/// Folder of a process in /proc.
+/// Folder of a process in /proc, or another one that the kernel makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Folder {
     pub(crate) id: FolderId,

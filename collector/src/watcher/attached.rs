@@ -1,7 +1,7 @@
 //! Probes on one loading of the driver.
 
 use std::{
-    fs, future, io,
+    future, io,
     os::fd::OwnedFd,
     time::{Duration, Instant, SystemTime},
 };
@@ -9,16 +9,15 @@ use std::{
 use abi::{DropReason, Layout};
 use model::DriverInfo;
 use sys::{
-    Roots,
     btf::Btf,
     driver::{self, Module},
     driver_types::{self, Disagreement},
     families::{Families, Family, KernelNumbers, va_space_file_type},
-    parameters,
+    sysfs,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{orphans::Orphans, unread};
+use super::{orphans::Orphans, sys_files::DriverFiles, unread};
 use crate::{
     Config,
     probes::{Figures, ITERATED, Probes, counts_capacity, quotas},
@@ -64,7 +63,12 @@ struct Adoption {
 
 impl Attached {
     /// Attaches the probes to the driver, and finds the existing VA spaces.
-    pub(super) fn new(config: &Config, families: &Families, module: Module) -> Result<Self, Refusal> {
+    pub(super) fn new(
+        config: &Config,
+        families: &Families,
+        module: Module,
+        files: DriverFiles,
+    ) -> Result<Self, Refusal> {
         let roots = &config.roots;
         let version = module.version.clone().ok_or(Refusal::NoVersion)?;
         let family = families
@@ -72,13 +76,11 @@ impl Attached {
             .cloned()
             .ok_or_else(|| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
         let (layout, iterated) = {
-            let file = fs::read(roots.sys.join("kernel/btf/vmlinux")).map_err(Refusal::KernelTypesUnreadable)?;
+            let file = files.kernel_types.map_err(Refusal::KernelTypesUnreadable)?;
             let btf = Btf::parse(&file)?;
             let layout = family.layout(&KernelNumbers::from_btf(&btf, procfs::page_size())?);
-            let layout = agreed(roots, &btf, &layout).map_err(|disagreement| Refusal::DriverTypes {
-                version: version.clone(),
-                family: family.to_string(),
-                disagreement,
+            let layout = agreed(files.driver_types.as_deref(), &btf, &layout).map_err(|disagreement| {
+                Refusal::DriverTypes { version: version.clone(), family: family.to_string(), disagreement }
             })?;
             (family.with_residency(layout), btf.only_function(ITERATED))
         };
@@ -108,7 +110,7 @@ impl Attached {
             driver: DriverInfo {
                 version,
                 layout: Some(family.to_string()),
-                parameters: parameters::read(roots),
+                parameters: files.parameters,
                 residency_unavailable: probes.residency_unavailable(),
             },
             family,
@@ -124,7 +126,7 @@ impl Attached {
             adoption: Adoption { types, unknown: 0, again: now, wait: ADOPT_AGAIN_MIN },
         };
         // After the attachment: from now on the probes see each open of the driver.
-        if driver::in_use(roots) {
+        if sysfs::read(roots, driver::in_use).unwrap_or(true) {
             attached.adopt(now);
         }
         attached.read_figures();
@@ -190,9 +192,9 @@ impl Attached {
 }
 
 /// Layout, checked against the driver's types if the kernel exposes them.
-fn agreed(roots: &Roots, kernel: &Btf<'_>, layout: &Layout) -> Result<Layout, Disagreement> {
-    let Ok(file) = fs::read(roots.sys.join("kernel/btf/nvidia_uvm")) else { return Ok(*layout) };
-    match Btf::parse_module(kernel, &file) {
+fn agreed(driver: Option<&[u8]>, kernel: &Btf<'_>, layout: &Layout) -> Result<Layout, Disagreement> {
+    let Some(file) = driver else { return Ok(*layout) };
+    match Btf::parse_module(kernel, file) {
         Ok(types) => driver_types::completed(layout, &types),
         Err(error) => {
             tracing::warn!("the driver's types in /sys/kernel/btf/nvidia_uvm cannot be used: {error}");

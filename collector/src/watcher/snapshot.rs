@@ -66,9 +66,7 @@ impl Watcher {
     /// Snapshot of the current state.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let (state, driver) = match &self.state {
-            State::Waiting(missing) => {
-                (SourceState::Waiting { missing: missing.iter().map(ToString::to_string).collect() }, None)
-            }
+            State::Waiting(missing) => (SourceState::Waiting { missing: missing.clone() }, None),
             State::Refused { driver, reason, retry, .. } => {
                 let again = retry
                     .map(|retry| format!("; tries again in {} s", retry.seconds_left(tokio::time::Instant::now())));
@@ -99,7 +97,9 @@ impl Watcher {
         // Dropped events of a process are included in the total.
         totals.host.dropped_events = dropped_events.values().sum();
         let of_processes = [Processes::hung_reads(), self.command_lines.warning()];
-        let warnings = of_processes.into_iter().chain([self.gpus_unreadable.clone(), not_adopted]);
+        // Else it is what uvmd waits for.
+        let sys_unread = self.sys_unread.clone().filter(|_| !matches!(self.state, State::Waiting(_)));
+        let warnings = of_processes.into_iter().chain([sys_unread, self.gpus_unreadable.clone(), not_adopted]);
         let warnings = self.processes.warnings().map(Some).chain(warnings).chain(self.managed.warnings().map(Some));
         let mut warnings: Vec<_> = warnings.flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.

@@ -80,10 +80,27 @@ async fn removal_of_a_refused_driver_returns_to_waiting() {
 #[tokio::test]
 async fn separate_pid_namespace_is_reported_as_a_warning() {
     let machine = without_driver();
+    machine.link("proc/1/root/proc", "/proc");
+    let warnings = || Watcher::new(config(&machine)).unwrap().snapshot().source.warnings;
+    assert!(warnings().is_empty());
     machine.link("proc/self/ns/pid", "pid:[4026532447]");
-    let warnings = Watcher::new(config(&machine)).unwrap().snapshot().source.warnings;
-    assert!(matches!(&warnings[..], [warning] if warning.contains("pid namespace")), "{warnings:?}");
-    assert!(Watcher::new(config(&without_driver())).unwrap().snapshot().source.warnings.is_empty());
+    assert!(matches!(&warnings()[..], [warning] if warning.contains("pid namespace")), "{:?}", warnings());
+}
+
+#[tokio::test]
+async fn sys_that_does_not_answer_is_named_and_hides_nothing_for_long() {
+    let machine = with_driver("600.10\n");
+    machine.hang("sys/module/nvidia_uvm/initstate");
+    let mut watcher = Watcher::new(config(&machine)).unwrap();
+    let SourceState::Waiting { missing } = watcher.snapshot().source.state else { panic!() };
+    assert!(matches!(&missing[..], [missing] if missing.starts_with("reads of /sys hang")), "{missing:?}");
+    machine.write("sys/module/nvidia_uvm/initstate", "live\n");
+    fs::remove_file(machine.roots.sys.join("module/nvidia_uvm/initstate")).unwrap();
+    machine.write("sys/module/nvidia_uvm/initstate", "live\n");
+    while matches!(watcher.snapshot().source.state, SourceState::Waiting { .. }) {
+        watcher.look();
+    }
+    assert!(matches!(watcher.snapshot().source.state, SourceState::Refused { .. }), "of an unknown version");
 }
 
 #[tokio::test]

@@ -1,0 +1,63 @@
+//! Files of /sys that say whether and how this driver can be probed, read where a lock that a user holds
+//! keeps nobody else waiting.
+
+use std::{collections::BTreeMap, fs, io};
+
+use sys::{
+    Roots,
+    driver::Module,
+    parameters,
+    preconditions::{self, Missing},
+    sysfs::{self, Unread},
+};
+
+/// Files that aya reads while it attaches probes. Once a name was looked up, the next look-up takes no lock.
+const READ_BY_AYA: [&str; 4] = [
+    "bus/event_source/devices/kprobe/type",
+    "bus/event_source/devices/kprobe/format/retprobe",
+    "devices/system/cpu/online",
+    "devices/system/cpu/possible",
+];
+
+/// What /sys says of this kernel and of one loading of the driver.
+pub(super) struct SysFiles {
+    pub(super) missing: Vec<Missing>,
+    /// Only if nothing is missing.
+    pub(super) of_driver: Option<DriverFiles>,
+}
+
+/// Types and parameters.
+pub(super) struct DriverFiles {
+    /// BTF of the kernel.
+    pub(super) kernel_types: io::Result<Vec<u8>>,
+    /// BTF of the driver, if the kernel exposes it.
+    pub(super) driver_types: Option<Vec<u8>>,
+    pub(super) parameters: BTreeMap<String, String>,
+}
+
+impl SysFiles {
+    /// # Errors
+    /// If /sys does not answer.
+    pub(super) fn read(roots: &Roots, module: Option<&Module>) -> Result<Self, Unread> {
+        let module = module.cloned();
+        sysfs::read(roots, move |roots| {
+            let missing = preconditions::missing(roots, module.as_ref());
+            let of_driver = missing.is_empty().then(|| DriverFiles::read(roots));
+            Self { missing, of_driver }
+        })
+    }
+}
+
+impl DriverFiles {
+    fn read(roots: &Roots) -> Self {
+        for name in READ_BY_AYA {
+            // Whether it can be read is aya's to say.
+            let _ = fs::read(roots.sys.join(name));
+        }
+        Self {
+            kernel_types: fs::read(roots.sys.join("kernel/btf/vmlinux")),
+            driver_types: fs::read(roots.sys.join("kernel/btf/nvidia_uvm")).ok(),
+            parameters: parameters::read(roots),
+        }
+    }
+}
