@@ -10,6 +10,10 @@ use std::{
 
 use sys::Roots;
 
+/// Levels of cgroups that are walked. A user to whom a cgroup is delegated can nest them, and files of each level
+/// are read by their path.
+pub(crate) const DEPTH_MAX: usize = 64;
+
 /// Version of the cgroup tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -29,8 +33,8 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Cgroups of a process, by `cgroup` in its folder of /proc. `None` if that is unreadable, or one is not
-    /// visible from here: of a namespace beside this one.
+    /// Cgroups of a process, by `cgroup` in its folder of /proc. `None` if that is unreadable, or one is more than
+    /// [`DEPTH_MAX`] levels deep, or not visible from here: of a namespace beside this one.
     pub(crate) fn of(roots: &Roots, folder: &Path) -> Option<Vec<Self>> {
         let text = fs::read(folder.join("cgroup")).ok()?;
         let mount = roots.sys.join("fs/cgroup");
@@ -46,7 +50,8 @@ impl Cgroup {
                 _ => continue,
             };
             let path = Path::new(path).strip_prefix("/").ok()?;
-            if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+            let is_visible = path.components().all(|part| matches!(part, Component::Normal(_)));
+            if !is_visible || path.components().count() > DEPTH_MAX {
                 return None;
             }
             found.push(Self { version, root, path: path.to_owned() });

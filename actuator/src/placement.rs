@@ -11,7 +11,7 @@ use sys::{Roots, process_reads, processes};
 use thiserror::Error;
 
 use crate::{
-    cgroup::{Cgroup, Version, if_there},
+    cgroup::{Cgroup, DEPTH_MAX, Version, if_there},
     headroom,
 };
 
@@ -24,7 +24,7 @@ const PIDS_RESERVE: u64 = 8;
 /// Reason why no actor may be placed.
 #[derive(Debug, Error)]
 pub(crate) enum PlacementError {
-    #[error("its cgroup is not visible to uvmd")]
+    #[error("its cgroup is not visible to uvmd, or more than {DEPTH_MAX} levels deep")]
     Hidden,
     #[error("its cgroup cannot be read: {}", sys::reason(.0))]
     Unread(#[source] io::Error),
@@ -270,14 +270,16 @@ mod tests {
 
     #[test]
     fn unreadable_cgroup_prevents_placement() {
-        for text in ["0::/../other\n", "nonsense\n", ""] {
+        let deep = format!("0::{}\n", "/a".repeat(DEPTH_MAX + 1));
+        for text in ["0::/../other\n", "nonsense\n", "", &deep] {
             let machine = Machine::new().with("proc/42/cgroup", text);
-            assert_eq!(refusal(&machine), "its cgroup is not visible to uvmd", "{text}");
+            machine.write(&format!("sys/fs/cgroup/{}/cgroup.procs", "a/".repeat(DEPTH_MAX + 1)), "42\n");
+            assert_eq!(refusal(&machine), "its cgroup is not visible to uvmd, or more than 64 levels deep", "{text}");
         }
         let machine = machine();
         machine.write("sys/fs/cgroup/a/pids.max", "many\n");
         assert_eq!(refusal(&machine), "a/pids.max cannot be read");
         let gone = Machine::new().with("proc/42/cgroup", "0::/gone\n").with("sys/fs/cgroup/cgroup.procs", "");
-        assert_eq!(refusal(&gone), "its cgroup is not visible to uvmd");
+        assert_eq!(refusal(&gone), "its cgroup is not visible to uvmd, or more than 64 levels deep");
     }
 }

@@ -173,7 +173,7 @@ impl Processes {
             return Err(ProcError::Other("its user is unknown".to_owned()));
         };
         let read = move || Ok(cgroup(&process).unwrap_or_default());
-        let (cgroup, owner) = process_reads::read_cgroups(&self.roots, id.pid, read)?;
+        let (cgroup, owner) = process_reads::read_cgroup_path(&self.roots, id.pid, read)?;
         Ok(Some(Identity { name: stat.comm, uid, cgroup, owner, started: None }))
     }
 

@@ -20,7 +20,9 @@ use crate::{
 };
 
 static PROC: Readers = Readers::new(Sleeps::OfUser);
-/// Reading `/proc/PID/cgroup` waits for changes of other users' cgroups until Linux 6.7.
+/// Reading it waits for changes of other users' cgroups until Linux 6.7.
+static CGROUP_PATH: Readers = Readers::new(Sleeps::OfCaller);
+/// Others than the process's user may hold the locks.
 static CGROUPS: Readers = Readers::new(Sleeps::OfCaller);
 
 /// Result of a read of files of a process in /proc.
@@ -35,10 +37,22 @@ pub fn read<T: Send + 'static>(
     PROC.read(&target(roots, pid)?, read)
 }
 
-/// Result of a read of a process's `cgroup` and of files of its cgroups.
+/// Result of a read of `/proc/PID/cgroup`.
 ///
 /// # Errors
-/// As with [`read`], and independent of it: one that hangs here leaves the other files readable.
+/// As with [`read`], and independent of it.
+pub fn read_cgroup_path<T: Send + 'static>(
+    roots: &Roots,
+    pid: u32,
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    CGROUP_PATH.read(&target(roots, pid)?, read)
+}
+
+/// Result of a read of files of a process's cgroups.
+///
+/// # Errors
+/// As with [`read`], and independent of both: where a cgroup's folder is locked, all else stays readable.
 pub fn read_cgroups<T: Send + 'static>(
     roots: &Roots,
     pid: u32,
@@ -66,6 +80,7 @@ pub struct Hung {
 #[must_use]
 pub fn hung() -> Hung {
     let mut targets: Vec<Target> = PROC.hung();
+    targets.append(&mut CGROUP_PATH.hung());
     targets.append(&mut CGROUPS.hung());
     targets.sort_unstable_by_key(|target| (target.pid, target.folder));
     targets.dedup_by_key(|target| target.folder);

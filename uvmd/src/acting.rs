@@ -281,7 +281,10 @@ impl Loop {
         let mut directives = BTreeMap::new();
         for process in living {
             let read = || processes::executable(&self.roots, process.id.pid);
-            // An override for its program could keep uvmd from acting on it.
+            // An override for its cgroup, pod or job, or for its program, could keep uvmd from acting on it.
+            if process.cgroup.is_none() {
+                continue;
+            }
             let Ok(executable) = self.executables.get(process.id, clock::monotonic(), read) else { continue };
             let directive = self.parts.rules.directive(process, executable);
             if directive.mode != Mode::Observe {
