@@ -15,13 +15,15 @@ use model::{
 
 use super::{
     guard::Guard,
-    ledger::Ledger,
     limits::Limits,
-    open::count,
-    plan_track::PlanTrack,
-    rollback::{InForce, Rollback, Withdrawn},
+    live::{
+        ledger::Ledger,
+        open::count,
+        rollback::{InForce, Rollback, Withdrawn},
+        track::{Closed, Track, Turn},
+    },
+    plans::track::PlanTrack,
     scene::{Scene, Sight},
-    track::{Closed, Track, Turn},
 };
 
 /// Engine for all processes. Without side effects: the caller executes the orders and reports their

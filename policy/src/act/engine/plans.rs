@@ -8,7 +8,7 @@ use model::{
 
 use super::{
     super::{
-        plan_track::{PlanTrack, PlanTurn},
+        plans::track::{PlanTrack, PlanTurn},
         scene::{Scene, Sight},
     },
     Acting, Directive, why_unseen,

@@ -1,0 +1,338 @@
+//! State of one process at one GPU: counts, open decision and cool-downs.
+
+mod restrictions;
+
+use std::time::SystemTime;
+
+use model::{CallResult, Decision, DecisionId, Order, Outcome, Plan, Stage, decision::Event};
+
+use super::{
+    auto_live::Learned,
+    catalogue,
+    comparison::is_at_work,
+    cost::Left,
+    ledger::Ledger,
+    live_policy::View,
+    meter::{Meter, Span},
+    open::Open,
+    proposal::Proposal,
+    verification::{Assessment, Trial},
+};
+use crate::act::{
+    cooldown::{Circumstances, Cooldown},
+    guard::{Admission, Guard},
+    intervals::Intervals,
+    limits::Limits,
+    scene::Sight,
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Track {
+    meter: Meter,
+    open: Option<Open>,
+    cooldown: Cooldown,
+    learned: Learned,
+    /// Policy to try next, the cost under its predecessor, and the end of the predecessor.
+    follows: Option<(&'static str, Left, SystemTime)>,
+}
+
+/// Ended decision, and its advice to be withdrawn.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub(crate) decision: Decision,
+    pub(crate) ledger: Ledger,
+    /// Whether the outcome of an order is pending.
+    pub(crate) waits: bool,
+}
+
+/// Result of one interval.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) events: Vec<Event>,
+    pub(crate) closed: Vec<Closed>,
+    pub(crate) order: Option<Order>,
+}
+
+impl Track {
+    pub(crate) fn decision(&self) -> Option<&Decision> {
+        self.open.as_ref().map(|open| &open.decision)
+    }
+
+    pub(crate) fn holds(&self, decision: DecisionId) -> bool {
+        self.decision().is_some_and(|open| open.id == decision)
+    }
+
+    /// Whether uvmd acts on the process, beyond reports.
+    pub(crate) fn acts(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.trial.is_some())
+    }
+
+    /// Whether a decision is open.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether the outcome of an order is pending.
+    pub(crate) fn waits(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.waits)
+    }
+
+    /// Whether a decision is open, or counts have changed recently.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.open.is_some() || self.meter.is_busy()
+    }
+
+    pub(crate) fn carried_out(&mut self, outcome: &Outcome, now: SystemTime) {
+        if let Some(open) = &mut self.open {
+            open.carried_out(outcome, now);
+        }
+    }
+
+    /// Ends the open decision. `taken`: calendar time of the snapshot.
+    pub(crate) fn close(&mut self, stage: Stage, taken: SystemTime) -> Option<(Closed, Event)> {
+        let mut open = self.open.take()?;
+        open.changes_to(stage, taken);
+        let Open { decision, ledger, waits, .. } = open;
+        let event = Event::Updated(decision.clone());
+        Some((Closed { decision, ledger, waits }, event))
+    }
+
+    /// Processes an interval. `is_withdrawing`: whether advice of a former decision is being
+    /// withdrawn.
+    pub(crate) fn turn(
+        &mut self,
+        sight: &Sight<'_>,
+        guard: &mut Guard,
+        limits: &Limits,
+        next: DecisionId,
+        is_withdrawing: bool,
+    ) -> Turn {
+        if let Some(open) = &mut self.open {
+            open.running.see(&View::of(sight, self.meter.accessed(limits.window), limits));
+        }
+        // At the same moment as the counts: half of a burst would show a wrong pace.
+        let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
+        self.meter.read(sight, limits.window, passed);
+        guard.release_reservations(sight, limits);
+        let mut turn = Turn::default();
+        if let Some(stage) = self.ends(sight, guard, limits) {
+            self.end(stage, sight.scene.snapshot.taken, &mut turn);
+        }
+        if self.open.is_some() {
+            self.steer(sight, guard, limits, &mut turn);
+        } else if !is_withdrawing && turn.closed.is_empty() {
+            self.propose(sight, guard, limits, next, &mut turn);
+        }
+        turn
+    }
+
+    fn end(&mut self, stage: Stage, taken: SystemTime, turn: &mut Turn) {
+        if let Some((closed, event)) = self.close(stage, taken) {
+            turn.closed.push(closed);
+            turn.events.push(event);
+        }
+    }
+
+    /// Last stage of the open decision, if its directive, the guard or verification ends it.
+    fn ends(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
+        let open = self.open.as_mut()?;
+        let now = sight.scene.now;
+        if open.directive != *sight.directive {
+            return Some(Stage::Ended("the directive for the process has changed".to_owned()));
+        }
+        let reaches_unseen = open.reaches_unseen(sight, limits);
+        if open.trial.is_none() {
+            let may = sight.permits_acting().is_ok() && open.may_be_done(guard, sight);
+            return may.then(|| Stage::Ended("it is permitted now: a trial begins".to_owned()));
+        }
+        if let Err(why) = sight.permits_acting() {
+            return Some(Stage::RolledBack(why));
+        }
+        if !open.ledger.is_empty()
+            && let Some(why) = guard.unknown_advice(sight)
+        {
+            return Some(Stage::Ended(why));
+        }
+        if reaches_unseen {
+            return Some(Stage::RolledBack("the GPU's link traffic is not measured any more".to_owned()));
+        }
+        let name = open.decision.policy;
+        if let Some(answer) = open.decision.last_error.as_ref().filter(|_| open.decision.done.calls == 0) {
+            if matches!(answer, CallResult::Exited) {
+                return Some(Stage::Ended("the process has exited".to_owned()));
+            }
+            if !matches!(answer, CallResult::Denied(_)) {
+                let why = format!("no call succeeded: {}", detail(answer));
+                self.cooldown.begin(name, now, limits, []);
+                return Some(Stage::RolledBack(why));
+            }
+        }
+        if let Some(why) = open.denial() {
+            let why = format!("no call was made: {why}");
+            self.cooldown.retry_later(name, now, limits);
+            return Some(Stage::Ended(why));
+        }
+        let Some(trial) = &mut open.trial else { return None };
+        match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
+            Assessment::Open => None,
+            Assessment::Keeps { again, after, left } => {
+                open.judged_by(after);
+                self.learned.note(name, left);
+                if !again {
+                    return None;
+                }
+                // After a second window: the first may be chance.
+                self.cooldown.forget(name);
+                self.superseded(sight, guard, limits)
+            }
+            Assessment::Fails { why, after, unless_changed } => {
+                open.judged_by(after);
+                let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
+                self.cooldown.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
+                Some(Stage::RolledBack(why))
+            }
+        }
+    }
+
+    /// Last stage of a confirmed plan, if another policy is worth trying instead.
+    fn superseded(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
+        let open = self
+            .open
+            .as_ref()
+            .filter(|open| open.directive.policy == model::policy::CHOOSER && open.running.has_settled())?;
+        let (before, left_before) = open.trial.as_ref()?.before();
+        let left = self.learned.of(open.decision.policy)?;
+        let view = View::of(sight, self.meter.accessed(limits.window), limits);
+        let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
+        // A rolled-back policy may be retried while nothing is in force, but not instead of one
+        // with a benefit.
+        let is_cooling_down = |policy: &str| {
+            policy == own
+                || self.cooldown.has_failed(policy)
+                || self.cooldown.remaining(policy, now, &circumstances).is_some()
+        };
+        let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
+        let proposals = catalogue::proposals(model::policy::CHOOSER, &view, is_cooling_down, admits);
+        let better = self.learned.better(proposals, (&before, left_before), left)?;
+        self.follows = Some((better, left, now));
+        Some(Stage::Ended(format!("{better} is tried instead: its expected effect is larger")))
+    }
+
+    fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
+        let (now, taken) = (sight.scene.now, sight.scene.snapshot.taken);
+        let Some(open) = &mut self.open else { return };
+        if open.decision.stage == Stage::Trial && open.trial.as_ref().is_some_and(Trial::is_confirmed) {
+            open.changes_to(Stage::Confirmed, taken);
+            turn.events.push(Event::Updated(open.decision.clone()));
+        }
+        let result = open.go_on(&View::of(sight, self.meter.accessed(limits.window), limits), guard, sight, limits);
+        turn.events.extend(open.take_withheld().map(Event::Withheld));
+        match result {
+            Ok(order) => turn.order = order,
+            Err(why) => {
+                if open.decision.stage != Stage::Confirmed {
+                    self.cooldown.pause(open.decision.policy, now, limits);
+                }
+                self.end(Stage::Ended(why), taken, turn);
+            }
+        }
+    }
+
+    fn propose(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, next: DecisionId, turn: &mut Turn) {
+        let now = sight.scene.now;
+        let window = window(sight, limits);
+        let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else { return };
+        if !is_at_work(&before, &lately) {
+            return;
+        }
+        let circumstances = Circumstances::of(sight);
+        let is_cooling_down = |policy: &str| self.cooldown.remaining(policy, now, &circumstances).is_some();
+        let admits = |plan: &Plan| {
+            sight.permits_acting().map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
+        };
+        // In later windows, the driver acts alone.
+        let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
+        let follows =
+            self.follows.take().filter(|(.., at)| sight.directive.policy == model::policy::CHOOSER && is_fresh(*at));
+        let (policy, left_before) =
+            follows.map_or((&*sight.directive.policy, Left::ALL), |(policy, left, _)| (policy, left));
+        let view = View::of(sight, self.meter.accessed(window), limits);
+        let proposals = catalogue::proposals(policy, &view, is_cooling_down, admits);
+        let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))
+        else {
+            return;
+        };
+        let stage = match &admission {
+            Admission::Act => Stage::Trial,
+            Admission::Shadow(why) => Stage::Shadow(why.clone()),
+            Admission::Denied(why) => Stage::Denied(why.clone()),
+        };
+        let noise = self.meter.noise(window);
+        let decision = decision(next, &plan, sight, stage, &before);
+        let trial = (admission == Admission::Act).then(|| Trial::new(before, noise, window, now, left_before));
+        let mut open = Open::new(decision, plan, running, sight.directive.clone(), circumstances, trial, now);
+        match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
+            Ok(order) => turn.order = order,
+            Err(why) => open.changes_to(Stage::Denied(why), sight.scene.snapshot.taken),
+        }
+        turn.events.push(Event::Created(open.decision.clone()));
+        turn.events.extend(open.take_withheld().map(Event::Withheld));
+        if matches!(open.decision.stage, Stage::Denied(_)) {
+            self.cooldown.begin(open.decision.policy, now, limits, []);
+            let Open { decision, ledger, waits, .. } = open;
+            turn.closed.push(Closed { decision, ledger, waits });
+        } else {
+            self.open = Some(open);
+        }
+    }
+}
+
+fn detail(answer: &CallResult) -> &str {
+    match answer {
+        CallResult::Done => "it was done",
+        CallResult::NotMapped => "the memory is not mapped any more",
+        CallResult::Replaced => "the program has given advice of its own",
+        CallResult::Exited => "the process has exited",
+        CallResult::HostMemory => "there is too little host memory",
+        CallResult::Cancelled => "it was cancelled",
+        CallResult::Shadow => "shadow",
+        CallResult::Denied(why) | CallResult::Failed(why) => why,
+    }
+}
+
+/// Length of a measurement: the window of the verdict.
+fn window(sight: &Sight<'_>, limits: &Limits) -> std::time::Duration {
+    let longest = sight.verdicts.iter().map(|verdict| verdict.window).max().unwrap_or_default();
+    longest.clamp(limits.window, limits.window.saturating_mul(3))
+}
+
+fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before: &Span) -> Decision {
+    let mut ranges = Intervals::default();
+    for step in &plan.steps {
+        ranges.insert(step.begin, step.end);
+    }
+    let taken = sight.scene.snapshot.taken;
+    Decision {
+        id,
+        process: sight.process.id,
+        process_name: sight.process.name.clone(),
+        gpu: sight.gpu,
+        policy: plan.policy,
+        override_id: sight.directive.override_id.clone(),
+        verdict: sight.verdicts.first().map(|verdict| verdict.kind),
+        reason: plan.reason.clone(),
+        ranges: ranges.iter().collect(),
+        advice: Vec::new(),
+        expected: plan.expected,
+        created_at: taken,
+        updated_at: taken,
+        stage,
+        before: before.measured,
+        after: None,
+        pace: None,
+        done: model::decision::Done::default(),
+        actuator: None,
+        last_error: None,
+        plan: None,
+    }
+}

@@ -1,0 +1,246 @@
+//! Schedule and results of the verification of a plan in force.
+
+use std::time::{Duration, SystemTime};
+
+use model::{Expected, decision::Measured};
+
+use super::{
+    comparison::{Finding, Pace, compare, left},
+    cost::Left,
+    meter::{Meter, Span},
+};
+use crate::{
+    act::{
+        intervals::Intervals,
+        limits::{AS_FAST, IDLE_WINDOWS, LOOK_AGAIN_WINDOWS, SETTLING, SETTLING_MAX},
+    },
+    thresholds::EARLY,
+};
+
+/// Trial of a plan, compared with the window before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    before: Span,
+    noise: f64,
+    window: Duration,
+    made: SystemTime,
+    /// Cost in the window before the plan, relative to the driver alone: another plan may have been
+    /// in force.
+    left_before: Left,
+    phase: Phase,
+    is_confirmed: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// The first steps are being executed.
+    Beginning,
+    /// Counts are ignored until this time.
+    Settling { until: SystemTime },
+    /// A window is measured.
+    Watching { from: SystemTime, doubts: Option<Doubt> },
+    /// Confirmed, and verified again at this time.
+    Resting { until: SystemTime },
+}
+
+/// Doubt left by the previous window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// The program was idle in this number of consecutive windows.
+    Idle(u32),
+    /// There was no benefit.
+    Worse,
+}
+
+/// Result of a verification.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Assessment {
+    /// No result yet.
+    Open,
+    /// The plan has a benefit and stays.
+    Keeps {
+        /// Whether the plan was confirmed before.
+        again: bool,
+        after: Seen,
+        /// Cost relative to the driver alone.
+        left: Left,
+    },
+    /// The plan is rolled back. `unless_changed`: not to be retried in the same circumstances.
+    Fails { why: String, after: Seen, unless_changed: bool },
+}
+
+/// Verified window, and the pace of the program relative to that before the plan.
+pub(crate) type Seen = (Measured, f64);
+
+impl Trial {
+    pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: Left) -> Self {
+        Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_confirmed: false }
+    }
+
+    /// Window before the plan, and the relative cost in it.
+    pub(crate) const fn before(&self) -> (Measured, Left) {
+        (self.before.measured, self.left_before)
+    }
+
+    pub(crate) const fn is_confirmed(&self) -> bool {
+        self.is_confirmed
+    }
+
+    /// Records that the first steps were executed.
+    pub(crate) fn began(&mut self, now: SystemTime) {
+        if matches!(self.phase, Phase::Beginning) {
+            self.phase = Phase::Settling { until: now + self.window.mul_f64(SETTLING) };
+        }
+    }
+
+    /// Verifies the counts. The plan is judged within two windows after its start, even if its
+    /// first steps take longer, or within five windows if its policy has not settled.
+    pub(crate) fn look(
+        &mut self,
+        meter: &Meter,
+        now: SystemTime,
+        touched: &Intervals,
+        expected: &Expected,
+        has_settled: bool,
+    ) -> Assessment {
+        let latest = self.made + self.window.mul_f64(if has_settled { 2.0 * SETTLING } else { SETTLING_MAX });
+        match self.phase {
+            Phase::Beginning if now >= latest => self.watch(now, None),
+            Phase::Settling { until } if now >= latest || has_settled && now >= until => self.watch(now, None),
+            Phase::Resting { until } if now >= until => self.watch(now, None),
+            Phase::Beginning | Phase::Settling { .. } | Phase::Resting { .. } => {}
+            Phase::Watching { from, doubts } => return self.judge(meter, from, doubts, now, touched, expected),
+        }
+        Assessment::Open
+    }
+
+    fn judge(
+        &mut self,
+        meter: &Meter,
+        from: SystemTime,
+        doubts: Option<Doubt>,
+        now: SystemTime,
+        touched: &Intervals,
+        expected: &Expected,
+    ) -> Assessment {
+        let Some(after) = meter.since(from) else {
+            // Counts were reset.
+            self.watch(now, doubts);
+            return Assessment::Open;
+        };
+        if after.measured.window < self.window.mul_f64(1.0 - EARLY) {
+            return Assessment::Open;
+        }
+        let pace = Pace::of(&self.before, &after, touched);
+        // A plan may be slower than the plan before it, but never slower than the driver alone.
+        let slower = (1.0 / self.left_before.time - 1.0).clamp(0.0, AS_FAST);
+        let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
+        self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
+    }
+
+    fn conclude(
+        &mut self,
+        finding: Finding,
+        doubts: Option<Doubt>,
+        after: Seen,
+        left: Left,
+        now: SystemTime,
+    ) -> Assessment {
+        match (finding, doubts) {
+            (Finding::Better, _) => {
+                let again = std::mem::replace(&mut self.is_confirmed, true);
+                // A single window may show only one phase of the program's work.
+                if again {
+                    self.rest(now);
+                } else {
+                    self.watch(now, None);
+                }
+                Assessment::Keeps { again, after, left: left.of(self.left_before) }
+            }
+            // A pause does not clear an earlier doubt.
+            (Finding::Idle, Some(Doubt::Worse)) => {
+                self.watch(now, doubts);
+                Assessment::Open
+            }
+            // Pause of a program with a confirmed plan.
+            (Finding::Idle, _) if self.is_confirmed => {
+                self.rest(now);
+                Assessment::Open
+            }
+            (Finding::Idle, doubts) => {
+                let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
+                if windows >= IDLE_WINDOWS {
+                    let why = format!("the program did too little in {windows} windows to verify the effect");
+                    return Assessment::Fails { why, after, unless_changed: false };
+                }
+                self.watch(now, Some(Doubt::Idle(windows)));
+                Assessment::Open
+            }
+            (Finding::NotBetter(_), None) if self.is_confirmed => {
+                self.watch(now, Some(Doubt::Worse));
+                Assessment::Open
+            }
+            (Finding::NotBetter(why), _) => Assessment::Fails { why, after, unless_changed: true },
+        }
+    }
+
+    fn watch(&mut self, from: SystemTime, doubts: Option<Doubt>) {
+        self.phase = Phase::Watching { from, doubts };
+    }
+
+    fn rest(&mut self, now: SystemTime) {
+        self.phase = Phase::Resting { until: now + self.window.saturating_mul(LOOK_AGAIN_WINDOWS) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn confirmed() -> Trial {
+        let before = Span::counted(Measured::default());
+        Trial { is_confirmed: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
+    }
+
+    fn conclude(trial: &mut Trial, finding: Finding) -> Assessment {
+        let Phase::Watching { doubts, .. } = trial.phase else { panic!("it is not looked at: {trial:?}") };
+        trial.conclude(finding, doubts, (Measured::default(), 1.0), Left { time: 0.5, link_bytes: 0.5 }, NOW)
+    }
+
+    fn worse() -> Finding {
+        Finding::NotBetter("it costs more".to_owned())
+    }
+
+    #[test]
+    fn pause_does_not_clear_an_earlier_bad_finding() {
+        let mut trial = confirmed();
+        trial.watch(NOW, None);
+        assert_eq!(conclude(&mut trial, worse()), Assessment::Open);
+        for _ in 0..3 {
+            assert_eq!(conclude(&mut trial, Finding::Idle), Assessment::Open);
+        }
+        assert!(matches!(conclude(&mut trial.clone(), worse()), Assessment::Fails { .. }), "it is worse still");
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { .. }));
+        assert!(matches!(trial.phase, Phase::Resting { .. }));
+    }
+
+    #[test]
+    fn good_finding_is_verified_a_second_time() {
+        let mut trial = Trial { is_confirmed: false, ..confirmed() };
+        trial.watch(NOW, None);
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { again: false, .. }));
+        assert!(matches!(conclude(&mut trial.clone(), worse()), Assessment::Open), "one of two may be chance");
+        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { again: true, .. }));
+        assert!(matches!(trial.phase, Phase::Resting { .. }));
+    }
+
+    #[test]
+    fn pause_of_a_confirmed_plans_program_changes_nothing() {
+        let mut trial = confirmed();
+        trial.watch(NOW, None);
+        assert_eq!(conclude(&mut trial, Finding::Idle), Assessment::Open);
+        assert!(matches!(trial.phase, Phase::Resting { .. }));
+    }
+}

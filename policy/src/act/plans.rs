@@ -1,0 +1,22 @@
+//! Plans of moves at the launches of a process's iterations, and their trial.
+//!
+//! The planner delivers a plan for iterations that repeat. The process follows it while its table
+//! is published; here is decided when. A trial publishes and withdraws the table by turns, each for
+//! a block of iterations, and compares the blocks. A benefit confirms the plan; harm, or no
+//! benefit, withdraws it. Moves leave no advice, so nothing else is rolled back.
+//!
+//! followed calls -> [`track`] -> guard -> [`open`] -> [`trial`] -> confirmed, or withdrawn
+//!
+//! * [`track`]: one process: at most one open plan, probes, cool-downs, and the table published
+//! * [`open`]: open plan, its trial and the conditions under which it stays
+//! * [`trial`]: arms and blocks of iterations; [`permutation`]: its test of significance
+//! * [`counts`]: counts and moves per iteration; [`evidence`]: the figures of the decision
+//!
+//! Uses the modules above it, and none of `live`.
+
+mod counts;
+mod evidence;
+mod open;
+mod permutation;
+pub(super) mod track;
+mod trial;
