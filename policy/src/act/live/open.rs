@@ -10,7 +10,7 @@ use model::{
 use super::{
     ledger::Ledger,
     live_policy::{Next, Running, View, has_passed},
-    verification::{Seen, Trial},
+    verification::{Verification, VerifiedWindow},
 };
 use crate::act::{
     cooldown::Circumstances,
@@ -21,7 +21,7 @@ use crate::act::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenDecision {
     pub(crate) decision: Decision,
     pub(crate) running: Box<dyn Running>,
     /// Directive in effect at its creation.
@@ -31,7 +31,7 @@ pub(crate) struct Open {
     /// First steps, whose admission is checked again while the decision is in shadow.
     first: Vec<Step>,
     /// Verification; `None` in shadow.
-    pub(crate) trial: Option<Trial>,
+    pub(crate) verification: Option<Verification>,
     pub(crate) ledger: Ledger,
     /// Withheld steps that were not taken yet.
     withheld: Vec<Outcome>,
@@ -45,14 +45,14 @@ pub(crate) struct Open {
     link_read: SystemTime,
 }
 
-impl Open {
+impl OpenDecision {
     pub(crate) fn new(
         decision: Decision,
         plan: Plan,
         running: Box<dyn Running>,
         directive: Directive,
         circumstances: Circumstances,
-        trial: Option<Trial>,
+        verification: Option<Verification>,
         link_read: SystemTime,
     ) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Open {
             directive,
             circumstances,
             first: plan.steps,
-            trial,
+            verification,
             ledger: Ledger::default(),
             withheld: Vec::new(),
             touched: Intervals::default(),
@@ -83,7 +83,7 @@ impl Open {
 
     /// Whether a decision in shadow may act now.
     pub(crate) fn may_be_done(&self, guard: &Guard, sight: &Sight<'_>) -> bool {
-        self.trial.is_none() && guard.admits(self.decision.policy, &self.first, sight) == Admission::Act
+        self.verification.is_none() && guard.admits(self.decision.policy, &self.first, sight) == Admission::Act
     }
 
     pub(crate) fn begin(
@@ -100,8 +100,8 @@ impl Open {
             return Err(why.clone());
         }
         // Without first steps, actions follow later.
-        if let Some(trial) = &mut self.trial {
-            trial.began(sight.scene.now);
+        if let Some(verification) = &mut self.verification {
+            verification.began(sight.scene.now);
         }
         Ok(None)
     }
@@ -130,7 +130,7 @@ impl Open {
         if steps.is_empty() {
             return None;
         }
-        if self.trial.is_none() {
+        if self.verification.is_none() {
             let calls =
                 steps.into_iter().map(|step| Call { step, result: CallResult::Shadow, duration_ns: 0 }).collect();
             self.withhold(calls);
@@ -181,8 +181,8 @@ impl Open {
         self.decision.actuator = outcome.actuator.or(self.decision.actuator);
         self.count(&outcome.calls);
         self.running.carried_out(outcome);
-        if let Some(trial) = &mut self.trial {
-            trial.began(now);
+        if let Some(verification) = &mut self.verification {
+            verification.began(now);
         }
     }
 
@@ -218,7 +218,7 @@ impl Open {
         }
     }
 
-    pub(crate) fn judged_by(&mut self, (after, pace): Seen) {
+    pub(crate) fn judged_by(&mut self, (after, pace): VerifiedWindow) {
         (self.decision.after, self.decision.pace) = (Some(after), Some(pace));
     }
 

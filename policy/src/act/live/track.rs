@@ -14,9 +14,9 @@ use super::{
     ledger::Ledger,
     live_policy::View,
     meter::{Meter, Span},
-    open::Open,
+    open::OpenDecision,
     proposal::Proposal,
-    verification::{Assessment, Trial},
+    verification::{Conclusion, Verification},
 };
 use crate::act::{
     cooldown::{Circumstances, Cooldown},
@@ -29,7 +29,7 @@ use crate::act::{
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     meter: Meter,
-    open: Option<Open>,
+    open: Option<OpenDecision>,
     cooldown: Cooldown,
     learned: Learned,
     /// Policy to try next, the cost under its predecessor, and the end of the predecessor.
@@ -64,7 +64,7 @@ impl Track {
 
     /// Whether uvmd acts on the process, beyond reports.
     pub(crate) fn acts(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.trial.is_some())
+        self.open.as_ref().is_some_and(|open| open.verification.is_some())
     }
 
     /// Whether a decision is open.
@@ -92,7 +92,7 @@ impl Track {
     pub(crate) fn close(&mut self, stage: Stage, taken: SystemTime) -> Option<(Closed, Event)> {
         let mut open = self.open.take()?;
         open.changes_to(stage, taken);
-        let Open { decision, ledger, waits, .. } = open;
+        let OpenDecision { decision, ledger, waits, .. } = open;
         let event = Event::Updated(decision.clone());
         Some((Closed { decision, ledger, waits }, event))
     }
@@ -141,7 +141,7 @@ impl Track {
             return Some(Stage::Ended("the directive for the process has changed".to_owned()));
         }
         let reaches_unseen = open.reaches_unseen(sight, limits);
-        if open.trial.is_none() {
+        if open.verification.is_none() {
             let may = sight.permits_acting().is_ok() && open.may_be_done(guard, sight);
             return may.then(|| Stage::Ended("it is permitted now: a trial begins".to_owned()));
         }
@@ -172,10 +172,11 @@ impl Track {
             self.cooldown.retry_later(name, now, limits);
             return Some(Stage::Ended(why));
         }
-        let Some(trial) = &mut open.trial else { return None };
-        match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
-            Assessment::Open => None,
-            Assessment::Keeps { again, after, left } => {
+        let Some(verification) = &mut open.verification else { return None };
+        match verification.verify(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled())
+        {
+            Conclusion::Open => None,
+            Conclusion::Keeps { again, after, left } => {
                 open.judged_by(after);
                 self.learned.note(name, left);
                 if !again {
@@ -185,7 +186,7 @@ impl Track {
                 self.cooldown.forget(name);
                 self.superseded(sight, guard, limits)
             }
-            Assessment::Fails { why, after, unless_changed } => {
+            Conclusion::Fails { why, after, unless_changed } => {
                 open.judged_by(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
                 self.cooldown.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
@@ -200,7 +201,7 @@ impl Track {
             .open
             .as_ref()
             .filter(|open| open.directive.policy == model::policy::CHOOSER && open.running.has_settled())?;
-        let (before, left_before) = open.trial.as_ref()?.before();
+        let (before, left_before) = open.verification.as_ref()?.before();
         let left = self.learned.of(open.decision.policy)?;
         let view = View::of(sight, self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
@@ -221,7 +222,7 @@ impl Track {
     fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
         let (now, taken) = (sight.scene.now, sight.scene.snapshot.taken);
         let Some(open) = &mut self.open else { return };
-        if open.decision.stage == Stage::Trial && open.trial.as_ref().is_some_and(Trial::is_confirmed) {
+        if open.decision.stage == Stage::Trial && open.verification.as_ref().is_some_and(Verification::is_confirmed) {
             open.changes_to(Stage::Confirmed, taken);
             turn.events.push(Event::Updated(open.decision.clone()));
         }
@@ -269,8 +270,10 @@ impl Track {
         };
         let noise = self.meter.noise(window);
         let decision = decision(next, &plan, sight, stage, &before);
-        let trial = (admission == Admission::Act).then(|| Trial::new(before, noise, window, now, left_before));
-        let mut open = Open::new(decision, plan, running, sight.directive.clone(), circumstances, trial, now);
+        let verification =
+            (admission == Admission::Act).then(|| Verification::new(before, noise, window, now, left_before));
+        let mut open =
+            OpenDecision::new(decision, plan, running, sight.directive.clone(), circumstances, verification, now);
         match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
             Ok(order) => turn.order = order,
             Err(why) => open.changes_to(Stage::Denied(why), sight.scene.snapshot.taken),
@@ -279,7 +282,7 @@ impl Track {
         turn.events.extend(open.take_withheld().map(Event::Withheld));
         if matches!(open.decision.stage, Stage::Denied(_)) {
             self.cooldown.begin(open.decision.policy, now, limits, []);
-            let Open { decision, ledger, waits, .. } = open;
+            let OpenDecision { decision, ledger, waits, .. } = open;
             turn.closed.push(Closed { decision, ledger, waits });
         } else {
             self.open = Some(open);

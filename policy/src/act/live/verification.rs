@@ -12,14 +12,14 @@ use super::{
 use crate::{
     act::{
         intervals::Intervals,
-        limits::{AS_FAST, IDLE_WINDOWS, LOOK_AGAIN_WINDOWS, SETTLING, SETTLING_MAX},
+        limits::{AS_FAST, IDLE_WINDOWS, SETTLING, SETTLING_MAX, VERIFY_AGAIN_WINDOWS},
     },
     thresholds::EARLY,
 };
 
-/// Trial of a plan, compared with the window before it.
+/// Verification of a proposal in force, compared with the window before it.
 #[derive(Clone, Debug)]
-pub(crate) struct Trial {
+pub(crate) struct Verification {
     before: Span,
     noise: f64,
     window: Duration,
@@ -54,25 +54,25 @@ enum Doubt {
 
 /// Result of a verification.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Assessment {
+pub(crate) enum Conclusion {
     /// No result yet.
     Open,
     /// The plan has a benefit and stays.
     Keeps {
         /// Whether the plan was confirmed before.
         again: bool,
-        after: Seen,
+        after: VerifiedWindow,
         /// Cost relative to the driver alone.
         left: Left,
     },
     /// The plan is rolled back. `unless_changed`: not to be retried in the same circumstances.
-    Fails { why: String, after: Seen, unless_changed: bool },
+    Fails { why: String, after: VerifiedWindow, unless_changed: bool },
 }
 
 /// Verified window, and the pace of the program relative to that before the plan.
-pub(crate) type Seen = (Measured, f64);
+pub(crate) type VerifiedWindow = (Measured, f64);
 
-impl Trial {
+impl Verification {
     pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: Left) -> Self {
         Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_confirmed: false }
     }
@@ -95,14 +95,14 @@ impl Trial {
 
     /// Verifies the counts. The plan is judged within two windows after its start, even if its
     /// first steps take longer, or within five windows if its policy has not settled.
-    pub(crate) fn look(
+    pub(crate) fn verify(
         &mut self,
         meter: &Meter,
         now: SystemTime,
         touched: &Intervals,
         expected: &Expected,
         has_settled: bool,
-    ) -> Assessment {
+    ) -> Conclusion {
         let latest = self.made + self.window.mul_f64(if has_settled { 2.0 * SETTLING } else { SETTLING_MAX });
         match self.phase {
             Phase::Beginning if now >= latest => self.watch(now, None),
@@ -111,7 +111,7 @@ impl Trial {
             Phase::Beginning | Phase::Settling { .. } | Phase::Resting { .. } => {}
             Phase::Watching { from, doubts } => return self.judge(meter, from, doubts, now, touched, expected),
         }
-        Assessment::Open
+        Conclusion::Open
     }
 
     fn judge(
@@ -122,14 +122,14 @@ impl Trial {
         now: SystemTime,
         touched: &Intervals,
         expected: &Expected,
-    ) -> Assessment {
+    ) -> Conclusion {
         let Some(after) = meter.since(from) else {
             // Counts were reset.
             self.watch(now, doubts);
-            return Assessment::Open;
+            return Conclusion::Open;
         };
         if after.measured.window < self.window.mul_f64(1.0 - EARLY) {
-            return Assessment::Open;
+            return Conclusion::Open;
         }
         let pace = Pace::of(&self.before, &after, touched);
         // A plan may be slower than the plan before it, but never slower than the driver alone.
@@ -142,10 +142,10 @@ impl Trial {
         &mut self,
         finding: Finding,
         doubts: Option<Doubt>,
-        after: Seen,
+        after: VerifiedWindow,
         left: Left,
         now: SystemTime,
-    ) -> Assessment {
+    ) -> Conclusion {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_confirmed, true);
@@ -155,32 +155,32 @@ impl Trial {
                 } else {
                     self.watch(now, None);
                 }
-                Assessment::Keeps { again, after, left: left.of(self.left_before) }
+                Conclusion::Keeps { again, after, left: left.of(self.left_before) }
             }
             // A pause does not clear an earlier doubt.
             (Finding::Idle, Some(Doubt::Worse)) => {
                 self.watch(now, doubts);
-                Assessment::Open
+                Conclusion::Open
             }
             // Pause of a program with a confirmed plan.
             (Finding::Idle, _) if self.is_confirmed => {
                 self.rest(now);
-                Assessment::Open
+                Conclusion::Open
             }
             (Finding::Idle, doubts) => {
                 let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
                 if windows >= IDLE_WINDOWS {
                     let why = format!("the program did too little in {windows} windows to verify the effect");
-                    return Assessment::Fails { why, after, unless_changed: false };
+                    return Conclusion::Fails { why, after, unless_changed: false };
                 }
                 self.watch(now, Some(Doubt::Idle(windows)));
-                Assessment::Open
+                Conclusion::Open
             }
             (Finding::NotBetter(_), None) if self.is_confirmed => {
                 self.watch(now, Some(Doubt::Worse));
-                Assessment::Open
+                Conclusion::Open
             }
-            (Finding::NotBetter(why), _) => Assessment::Fails { why, after, unless_changed: true },
+            (Finding::NotBetter(why), _) => Conclusion::Fails { why, after, unless_changed: true },
         }
     }
 
@@ -189,7 +189,7 @@ impl Trial {
     }
 
     fn rest(&mut self, now: SystemTime) {
-        self.phase = Phase::Resting { until: now + self.window.saturating_mul(LOOK_AGAIN_WINDOWS) };
+        self.phase = Phase::Resting { until: now + self.window.saturating_mul(VERIFY_AGAIN_WINDOWS) };
     }
 }
 
@@ -199,14 +199,16 @@ mod tests {
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn confirmed() -> Trial {
+    fn confirmed() -> Verification {
         let before = Span::counted(Measured::default());
-        Trial { is_confirmed: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
+        Verification { is_confirmed: true, ..Verification::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
     }
 
-    fn conclude(trial: &mut Trial, finding: Finding) -> Assessment {
-        let Phase::Watching { doubts, .. } = trial.phase else { panic!("it is not looked at: {trial:?}") };
-        trial.conclude(finding, doubts, (Measured::default(), 1.0), Left { time: 0.5, link_bytes: 0.5 }, NOW)
+    fn conclude(verification: &mut Verification, finding: Finding) -> Conclusion {
+        let Phase::Watching { doubts, .. } = verification.phase else {
+            panic!("nothing is measured: {verification:?}")
+        };
+        verification.conclude(finding, doubts, (Measured::default(), 1.0), Left { time: 0.5, link_bytes: 0.5 }, NOW)
     }
 
     fn worse() -> Finding {
@@ -215,32 +217,32 @@ mod tests {
 
     #[test]
     fn pause_does_not_clear_an_earlier_bad_finding() {
-        let mut trial = confirmed();
-        trial.watch(NOW, None);
-        assert_eq!(conclude(&mut trial, worse()), Assessment::Open);
+        let mut verification = confirmed();
+        verification.watch(NOW, None);
+        assert_eq!(conclude(&mut verification, worse()), Conclusion::Open);
         for _ in 0..3 {
-            assert_eq!(conclude(&mut trial, Finding::Idle), Assessment::Open);
+            assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Open);
         }
-        assert!(matches!(conclude(&mut trial.clone(), worse()), Assessment::Fails { .. }), "it is worse still");
-        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { .. }));
-        assert!(matches!(trial.phase, Phase::Resting { .. }));
+        assert!(matches!(conclude(&mut verification.clone(), worse()), Conclusion::Fails { .. }), "it is worse still");
+        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { .. }));
+        assert!(matches!(verification.phase, Phase::Resting { .. }));
     }
 
     #[test]
     fn good_finding_is_verified_a_second_time() {
-        let mut trial = Trial { is_confirmed: false, ..confirmed() };
-        trial.watch(NOW, None);
-        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { again: false, .. }));
-        assert!(matches!(conclude(&mut trial.clone(), worse()), Assessment::Open), "one of two may be chance");
-        assert!(matches!(conclude(&mut trial, Finding::Better), Assessment::Keeps { again: true, .. }));
-        assert!(matches!(trial.phase, Phase::Resting { .. }));
+        let mut verification = Verification { is_confirmed: false, ..confirmed() };
+        verification.watch(NOW, None);
+        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { again: false, .. }));
+        assert!(matches!(conclude(&mut verification.clone(), worse()), Conclusion::Open), "one of two may be chance");
+        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { again: true, .. }));
+        assert!(matches!(verification.phase, Phase::Resting { .. }));
     }
 
     #[test]
     fn pause_of_a_confirmed_plans_program_changes_nothing() {
-        let mut trial = confirmed();
-        trial.watch(NOW, None);
-        assert_eq!(conclude(&mut trial, Finding::Idle), Assessment::Open);
-        assert!(matches!(trial.phase, Phase::Resting { .. }));
+        let mut verification = confirmed();
+        verification.watch(NOW, None);
+        assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Open);
+        assert!(matches!(verification.phase, Phase::Resting { .. }));
     }
 }

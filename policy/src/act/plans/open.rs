@@ -36,7 +36,7 @@ pub(super) enum CooldownKind {
 
 /// Plan with its decision.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenPlan {
     pub(super) decision: Decision,
     directive: Directive,
     version: u64,
@@ -54,7 +54,7 @@ pub(super) struct Open {
     pub(super) has_changed: bool,
 }
 
-impl Open {
+impl OpenPlan {
     /// Open plan, in shadow without a trial.
     pub(super) fn new(
         decision: Decision,
@@ -114,7 +114,7 @@ impl Open {
     ///
     /// # Errors
     /// If the plan ends: its last stage, and the cool-down.
-    pub(super) fn look(
+    pub(super) fn assess(
         &mut self,
         following: &Following,
         counts: &Counts,
@@ -149,19 +149,19 @@ impl Open {
         self.moved = self.moved.plus(moved);
         guard.charge_plan(moved.bytes(), sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
-        let mut look = reading.map_or(Assessment::Open, |reading| trial.read(reading));
-        let iterations_min = match look {
+        let mut assessment = reading.map_or(Assessment::Open, |reading| trial.read(reading));
+        let iterations_min = match assessment {
             Assessment::Confirmed => u64::MAX,
             Assessment::Fails(_) => 0,
             Assessment::Open | Assessment::Measured | Assessment::Unmeasurable => EXPIRY_ITERATIONS_MIN,
         };
         if self.decision.stage == Stage::Trial && self.must_wait(planned, following.actuator, iterations_min) {
             // The measurements are those of launches that do not wait.
-            look = self.restart_waiting(planned);
+            assessment = self.restart_waiting(planned);
         }
         let wants_plan = self.trial.as_ref().is_some_and(Trial::wants_plan);
         self.note(following.actuator);
-        match look {
+        match assessment {
             Assessment::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
             Assessment::Unmeasurable => {
                 let why = "the duration of iterations changes too much for blocks of them to be compared";
@@ -173,7 +173,7 @@ impl Open {
             self.decision.last_error = Some(CallResult::Failed(why.clone()));
             return Err((Stage::Ended(why.clone()), CooldownKind::Later));
         }
-        Ok(look)
+        Ok(assessment)
     }
 
     /// Records the figures in the decision.

@@ -13,7 +13,7 @@ use model::{
 use super::{
     counts::Counts,
     evidence::decision,
-    open::{CooldownKind, Open},
+    open::{CooldownKind, OpenPlan},
     trial::{Assessment, Trial},
 };
 use crate::act::{
@@ -26,7 +26,7 @@ use crate::act::{
 /// State of the plan of one process.
 #[derive(Debug, Default)]
 pub(crate) struct PlanTrack {
-    open: Option<Open>,
+    open: Option<OpenPlan>,
     cooldown: Cooldown,
     /// Table published by the last command.
     published: Option<Publication>,
@@ -97,9 +97,9 @@ impl PlanTrack {
     ) -> PlanTurn {
         let counts = Counts::of(following, sight);
         if let Some(open) = &mut self.open {
-            let look = open.look(following, &counts, sight, guard, limits);
-            return match look {
-                Ok(look) => self.go_on(&look, sight),
+            let assessment = open.assess(following, &counts, sight, guard, limits);
+            return match assessment {
+                Ok(assessment) => self.go_on(&assessment, sight),
                 Err((stage, kind)) => {
                     let is_failed_trial = kind == CooldownKind::Failed && open.decision.stage == Stage::Trial;
                     self.has_waiting_failed |= open.launches_wait && is_failed_trial;
@@ -209,15 +209,15 @@ impl PlanTrack {
         }
         let trial = (stage == Stage::Trial).then(|| Trial::new(policy.promise, planned.duration_ns));
         let (directive, may_wait) = (sight.directive.clone(), !self.has_waiting_failed);
-        self.open = Some(Open::new(decision, directive, planned.version, trial, counts, may_wait));
+        self.open = Some(OpenPlan::new(decision, directive, planned.version, trial, counts, may_wait));
         turn
     }
 
-    fn go_on(&mut self, look: &Assessment, sight: &Sight<'_>) -> PlanTurn {
+    fn go_on(&mut self, assessment: &Assessment, sight: &Sight<'_>) -> PlanTurn {
         let mut turn = PlanTurn::default();
         let Some(open) = &mut self.open else { return turn };
         turn.has_changed = open.has_changed;
-        match look {
+        match assessment {
             Assessment::Confirmed => {
                 open.changes_to(Stage::Confirmed, sight.scene.snapshot.taken);
                 self.cooldown.forget(open.decision.policy);

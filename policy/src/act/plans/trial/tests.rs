@@ -56,10 +56,10 @@ impl Program {
 
     fn read(&mut self) -> Assessment {
         let iteration = IterationBegin { number: self.iteration, at_ns: self.at_ns };
-        let look = self.trial.read(Reading { iteration, link_bytes: self.link_bytes, faults: self.faults });
+        let assessment = self.trial.read(Reading { iteration, link_bytes: self.link_bytes, faults: self.faults });
         // A plan withdrawn at the start of an iteration does not affect it.
         self.is_followed &= self.trial.wants_plan();
-        look
+        assessment
     }
 
     /// Runs until the trial ends; fails after `most` iterations.
@@ -113,13 +113,13 @@ fn block_duration_is_independent_of_the_first_estimate() {
         (10_000 * MS, 2 * MS, 50),
         (MS, 35_000 * MS, 1),
     ] {
-        let (look, program) = trial_of(estimate_ns, iteration_ns, read_each, helpful);
-        assert_eq!(look, Assessment::Confirmed, "{estimate_ns} {iteration_ns}");
+        let (assessment, program) = trial_of(estimate_ns, iteration_ns, read_each, helpful);
+        assert_eq!(assessment, Assessment::Confirmed, "{estimate_ns} {iteration_ns}");
         let blocks = program.at_ns as f64 / (BLOCK_NS as f64).max(4.0 * iteration_ns as f64);
         assert!(blocks < 14.0, "the trial took the time of {blocks} blocks: {estimate_ns} {iteration_ns}");
-        let (look, program) =
+        let (assessment, program) =
             trial_of(estimate_ns, iteration_ns, read_each, |is_with| if is_with { 150 * MIB } else { 84 * MIB });
-        assert!(matches!(look, Assessment::Fails(_)), "{estimate_ns} {iteration_ns}");
+        assert!(matches!(assessment, Assessment::Fails(_)), "{estimate_ns} {iteration_ns}");
         let blocks = program.at_ns as f64 / (BLOCK_NS as f64).max(4.0 * iteration_ns as f64);
         assert!(blocks < 8.0, "harm took the time of {blocks} blocks: {estimate_ns} {iteration_ns}");
     }
@@ -146,8 +146,8 @@ fn confirmed_plan_is_not_rolled_back_for_one_bad_block() {
     program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40);
     for at in 0..40 {
         let is_bad = (8..12).contains(&at);
-        let look = program.iterate(|_, _| if is_bad { 120 * MIB } else { 52 * MIB }, ITERATION_NS);
-        assert!(matches!(look, Assessment::Open | Assessment::Measured), "{look:?}");
+        let assessment = program.iterate(|_, _| if is_bad { 120 * MIB } else { 52 * MIB }, ITERATION_NS);
+        assert!(matches!(assessment, Assessment::Open | Assessment::Measured), "{assessment:?}");
     }
 }
 
@@ -326,14 +326,14 @@ proptest! {
         let mut number = 0_u64;
         for (more, at_ns, link_bytes, faults) in readings {
             number += more;
-            let look = trial.read(Reading { iteration: IterationBegin { number, at_ns }, link_bytes, faults });
+            let assessment = trial.read(Reading { iteration: IterationBegin { number, at_ns }, link_bytes, faults });
             prop_assert!(trial.blocks() <= 2 * ORDER.len() as u64);
             prop_assert!(trial.with.samples.len() <= SAMPLES_MAX && trial.without.samples.len() <= SAMPLES_MAX);
-            if look == Assessment::Confirmed {
+            if assessment == Assessment::Confirmed {
                 let Benefit { figure: Figure { of, .. }, saved_min } = Benefit::of(promise);
                 prop_assert!(trial.with.mean(of).unwrap() <= trial.without.mean(of).unwrap() * (1.0 - saved_min));
             }
-            if matches!(look, Assessment::Fails(_)) {
+            if matches!(assessment, Assessment::Fails(_)) {
                 break;
             }
         }
