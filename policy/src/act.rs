@@ -16,6 +16,7 @@
 //! * [`guard`]: permitted actions, and their budgets
 //! * [`cooldown`]: cool-downs of policies after a rollback
 //! * [`intervals`]: sets of addresses
+//! * [`life_cycle`]: stages of a decision
 //! * [`limits`]: every limit, with its reason
 //!
 //! [`engine`] has both for all processes: [`Acting`].
@@ -24,6 +25,7 @@ mod cooldown;
 pub mod engine;
 mod guard;
 mod intervals;
+mod life_cycle;
 pub mod limits;
 mod live;
 mod plans;

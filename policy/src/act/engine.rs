@@ -137,16 +137,21 @@ impl Acting {
     }
 
     fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {
-        for event in &turn.events {
+        self.record(turn.events);
+        for closed in turn.closed {
+            orders.extend(self.close(closed));
+        }
+        orders.extend(turn.order);
+    }
+
+    /// Records the events of an interval. Ids of new decisions are used up.
+    fn record(&mut self, events: Vec<Event>) {
+        for event in &events {
             if let Event::Created(decision) = event {
                 self.next = self.next.max(DecisionId(decision.id.0.saturating_add(1)));
             }
         }
-        for closed in turn.closed {
-            orders.extend(self.close(closed));
-        }
-        self.events.extend(turn.events);
-        orders.extend(turn.order);
+        self.events.extend(events);
     }
 
     fn close(&mut self, Closed { decision, ledger, waits }: Closed) -> Option<Order> {

@@ -3,8 +3,7 @@
 use std::time::SystemTime;
 
 use model::{
-    Action, AdviceCalls, Call, CallResult, Decision, Directive, Order, Outcome, Place, Plan, Stage, Step,
-    decision::Done,
+    Action, AdviceCalls, Call, CallResult, Decision, Directive, Order, Outcome, Place, Plan, Step, decision::Done,
 };
 
 use super::{
@@ -220,12 +219,6 @@ impl OpenDecision {
 
     pub(crate) fn judged_by(&mut self, (after, pace): VerifiedWindow) {
         (self.decision.after, self.decision.pace) = (Some(after), Some(pace));
-    }
-
-    /// Changes the stage. `taken`: calendar time of the snapshot.
-    pub(crate) fn changes_to(&mut self, stage: Stage, taken: SystemTime) {
-        self.decision.stage = stage;
-        self.decision.updated_at = taken;
     }
 }
 

@@ -22,6 +22,7 @@ use crate::act::{
     cooldown::{Circumstances, Cooldown},
     guard::{Admission, Guard},
     intervals::Intervals,
+    life_cycle::{enter, proposed},
     limits::Limits,
     scene::Sight,
 };
@@ -91,7 +92,7 @@ impl Track {
     /// Ends the open decision. `taken`: calendar time of the snapshot.
     pub(crate) fn close(&mut self, stage: Stage, taken: SystemTime) -> Option<(Closed, Event)> {
         let mut open = self.open.take()?;
-        open.changes_to(stage, taken);
+        enter(&mut open.decision, stage, taken);
         let OpenDecision { decision, ledger, waits, .. } = open;
         let event = Event::Updated(decision.clone());
         Some((Closed { decision, ledger, waits }, event))
@@ -223,7 +224,7 @@ impl Track {
         let (now, taken) = (sight.scene.now, sight.scene.snapshot.taken);
         let Some(open) = &mut self.open else { return };
         if open.decision.stage == Stage::Trial && open.verification.as_ref().is_some_and(Verification::is_confirmed) {
-            open.changes_to(Stage::Confirmed, taken);
+            enter(&mut open.decision, Stage::Confirmed, taken);
             turn.events.push(Event::Updated(open.decision.clone()));
         }
         let result = open.go_on(&View::of(sight, self.meter.accessed(limits.window), limits), guard, sight, limits);
@@ -276,7 +277,7 @@ impl Track {
             OpenDecision::new(decision, plan, running, sight.directive.clone(), circumstances, verification, now);
         match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
             Ok(order) => turn.order = order,
-            Err(why) => open.changes_to(Stage::Denied(why), sight.scene.snapshot.taken),
+            Err(why) => enter(&mut open.decision, Stage::Denied(why), sight.scene.snapshot.taken),
         }
         turn.events.push(Event::Created(open.decision.clone()));
         turn.events.extend(open.take_withheld().map(Event::Withheld));
@@ -314,28 +315,7 @@ fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before
     for step in &plan.steps {
         ranges.insert(step.begin, step.end);
     }
-    let taken = sight.scene.snapshot.taken;
-    Decision {
-        id,
-        process: sight.process.id,
-        process_name: sight.process.name.clone(),
-        gpu: sight.gpu,
-        policy: plan.policy,
-        override_id: sight.directive.override_id.clone(),
-        verdict: sight.verdicts.first().map(|verdict| verdict.kind),
-        reason: plan.reason.clone(),
-        ranges: ranges.iter().collect(),
-        advice: Vec::new(),
-        expected: plan.expected,
-        created_at: taken,
-        updated_at: taken,
-        stage,
-        before: before.measured,
-        after: None,
-        pace: None,
-        done: model::decision::Done::default(),
-        actuator: None,
-        last_error: None,
-        plan: None,
-    }
+    let ranges = ranges.iter().collect();
+    let proposed = proposed(id, plan.policy, plan.reason.clone(), ranges, plan.expected, stage, sight);
+    Decision { before: before.measured, ..proposed }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use model::{
     ArmFigures, Decision, DecisionId, Expected, PlanEvidence, PlannedIteration, Share, Stage,
-    decision::{Done, Measured},
+    decision::Measured,
     policy::{PlanPolicy, Promise},
     verdict::Inputs,
 };
 
 use super::trial::mib;
-use crate::act::scene::Sight;
+use crate::act::{life_cycle::proposed, scene::Sight};
 
 /// Decision about a plan, before any measurement.
 pub(super) fn decision(
@@ -20,37 +20,17 @@ pub(super) fn decision(
     sight: &Sight<'_>,
     stage: Stage,
 ) -> Decision {
-    let taken = sight.scene.snapshot.taken;
     let PlannedIteration { planner, launches, moves, ranges, .. } = planned;
     let probes = planned.probes.map(|probes| {
         let [named, touched] = [probes.named_bytes, probes.touched_bytes].map(|bytes| mib(bytes as f64));
         format!("; by probes, {} launches access at most {touched} of the {named} that they name", probes.probed)
     });
+    let reason = format!(
+        "iterations of {launches} launches repeat: a plan of {planner} has {moves} moves in each, and {} by the model of the driver{}",
+        outlook(promise, planned),
+        probes.unwrap_or_default(),
+    );
     Decision {
-        id,
-        process: sight.process.id,
-        process_name: sight.process.name.clone(),
-        gpu: sight.gpu,
-        policy,
-        override_id: sight.directive.override_id.clone(),
-        verdict: sight.verdicts.first().map(|verdict| verdict.kind),
-        reason: format!(
-            "iterations of {launches} launches repeat: a plan of {planner} has {moves} moves in each, and {} by the model of the driver{}",
-            outlook(promise, planned),
-            probes.unwrap_or_default(),
-        ),
-        ranges: ranges.clone(),
-        advice: Vec::new(),
-        expected: expected(promise, planned),
-        created_at: taken,
-        updated_at: taken,
-        stage,
-        before: Measured::default(),
-        after: None,
-        pace: None,
-        done: Done::default(),
-        actuator: None,
-        last_error: None,
         plan: Some(PlanEvidence {
             planner: (*planner).to_owned(),
             promise,
@@ -66,6 +46,7 @@ pub(super) fn decision(
             modelled_driver_faulted_blocks: planned.driver_faulted_blocks,
             ..PlanEvidence::default()
         }),
+        ..proposed(id, policy, reason, ranges.clone(), expected(promise, planned), stage, sight)
     }
 }
 

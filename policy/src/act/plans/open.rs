@@ -1,7 +1,5 @@
 //! Open plan, in force or in shadow: its trial, and the conditions under which it stays.
 
-use std::time::SystemTime;
-
 use model::{
     ActuatorKind, CallResult, Decision, Directive, Following, FollowingState, PlanCounters, PlannedIteration,
     Publication, Stage, decision::Done,
@@ -104,10 +102,6 @@ impl OpenPlan {
     pub(super) fn is_worth_an_event(&self) -> bool {
         let measured = self.trial.as_ref().map_or(0, Trial::measured_blocks);
         self.decision.stage == Stage::Trial || measured.is_multiple_of(CONFIRMED_BLOCKS_PER_EVENT)
-    }
-
-    pub(super) fn changes_to(&mut self, stage: Stage, taken: SystemTime) {
-        (self.decision.stage, self.decision.updated_at) = (stage, taken);
     }
 
     /// Assesses the plan at an interval.

@@ -19,6 +19,7 @@ use super::{
 use crate::act::{
     cooldown::{Circumstances, Cooldown},
     guard::Guard,
+    life_cycle::enter,
     limits::Limits,
     scene::Sight,
 };
@@ -78,7 +79,7 @@ impl PlanTrack {
     pub(crate) fn close(&mut self, process: model::ProcessId, stage: Stage, taken: SystemTime) -> PlanTurn {
         let mut turn = PlanTurn::default();
         if let Some(mut open) = self.open.take() {
-            open.changes_to(stage, taken);
+            enter(&mut open.decision, stage, taken);
             turn.events.push(Event::Updated(open.decision.clone()));
             turn.closed = Some(open.decision);
         }
@@ -219,7 +220,7 @@ impl PlanTrack {
         turn.has_changed = open.has_changed;
         match assessment {
             Assessment::Confirmed => {
-                open.changes_to(Stage::Confirmed, sight.scene.snapshot.taken);
+                enter(&mut open.decision, Stage::Confirmed, sight.scene.snapshot.taken);
                 self.cooldown.forget(open.decision.policy);
                 turn.events.push(Event::Updated(open.decision.clone()));
             }
