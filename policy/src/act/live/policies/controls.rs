@@ -30,11 +30,11 @@ const HALF: Share = Share { at_least: 0.5, at_most: 1.0 };
 
 /// Running plan that repeats its steps at each interval.
 #[derive(Debug)]
-struct Again {
+struct Repeating {
     steps: fn(&View<'_>) -> Vec<Step>,
 }
 
-impl Running for Again {
+impl Running for Repeating {
     fn go_on(&mut self, view: &View<'_>) -> Next {
         Next::Steps((self.steps)(view))
     }
@@ -72,7 +72,7 @@ impl LivePolicy for PinHost {
 impl LivePolicy for PrefetchAll {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let plan = plan(view, self.name(), "all memory goes to the GPU, again and again", to_gpu(view), ANYTHING)?;
-        Some((plan, Box::new(Again { steps: to_gpu })))
+        Some((plan, Box::new(Repeating { steps: to_gpu })))
     }
 }
 
@@ -80,7 +80,7 @@ impl LivePolicy for Harmful {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let plan =
             plan(view, self.name(), "what is used most goes to the host, again and again", hot_to_host(view), HALF)?;
-        Some((plan, Box::new(Again { steps: hot_to_host })))
+        Some((plan, Box::new(Repeating { steps: hot_to_host })))
     }
 }
 
@@ -108,9 +108,9 @@ fn hot_to_host(view: &View<'_>) -> Vec<Step> {
         let all = view.ranges.iter().map(|range| (range.begin, range.end));
         return all.map(|(begin, end)| Step { begin, end, action: Action::Migrate(Place::Host) }).collect();
     }
-    let mut there: Vec<&Block> = view.blocks.iter().filter(|block| block.resident.bytes > 0).collect();
-    there.sort_by_key(|block| Reverse(block.bytes_htod));
-    there.truncate(there.len().div_ceil(2));
+    let mut resident: Vec<&Block> = view.blocks.iter().filter(|block| block.resident.bytes > 0).collect();
+    resident.sort_by_key(|block| Reverse(block.bytes_htod));
+    resident.truncate(resident.len().div_ceil(2));
     let of_range = |block: &&Block| {
         let range = view
             .ranges
@@ -119,5 +119,5 @@ fn hot_to_host(view: &View<'_>) -> Vec<Step> {
         let (begin, end) = (block.address.max(range.begin), (block.address.saturating_add(BLOCK_BYTES)).min(range.end));
         Some(Step { begin, end, action: Action::Migrate(Place::Host) })
     };
-    there.iter().filter_map(of_range).collect()
+    resident.iter().filter_map(of_range).collect()
 }

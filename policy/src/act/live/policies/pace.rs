@@ -20,7 +20,7 @@ const AT_ONCE_MIN_BLOCKS: u64 = 16;
 /// Increment of the lead, as a share of the process's blocks.
 const STEP: (u64, u64) = (1, 16);
 /// Consecutive tripwires after which the lead shrinks.
-const STEADY: u32 = 16;
+const STEADY_TRIPWIRES: u32 = 16;
 /// Blocks behind a walk that are still in use, or were prefetched late.
 const BEHIND_BLOCKS: u64 = 3;
 /// Minimum lead: the block in use, and the next one.
@@ -65,21 +65,21 @@ impl Pace {
     }
 
     /// Blocks that the walk needs, including those behind it.
-    pub(crate) fn needs(&self) -> u64 {
+    pub(crate) fn needed_blocks(&self) -> u64 {
         self.ahead().saturating_add(BEHIND_BLOCKS)
     }
 
     /// Records that the walk reached a tripwire.
     pub(crate) fn record_tripwire(&mut self) {
         self.tripwires = self.tripwires.saturating_add(1);
-        if self.tripwires >= STEADY {
+        if self.tripwires >= STEADY_TRIPWIRES {
             self.tripwires = 0;
             self.lead = self.lead.saturating_sub(self.step()).max(LEAD_MIN_BLOCKS);
         }
     }
 
     /// Records that the walk overtook the prefetches.
-    pub(crate) fn overtaken(&mut self) {
+    pub(crate) fn record_overtaken(&mut self) {
         self.tripwires = 0;
         self.lead = self.lead.saturating_add(self.step()).min(self.frames);
     }
@@ -96,18 +96,18 @@ mod tests {
     #[test]
     fn prefetch_distance_grows_when_overtaken() {
         let mut pace = Pace::new(15, u64::MAX);
-        assert_eq!((pace.between(), pace.ahead(), pace.needs()), (7, 9, 12));
-        pace.overtaken();
+        assert_eq!((pace.between(), pace.ahead(), pace.needed_blocks()), (7, 9, 12));
+        pace.record_overtaken();
         assert_eq!((pace.between(), pace.ahead()), (7, 10));
-        (0..100).for_each(|_| pace.overtaken());
-        assert_eq!((pace.between(), pace.ahead(), pace.needs()), (7, 12, 15));
+        (0..100).for_each(|_| pace.record_overtaken());
+        assert_eq!((pace.between(), pace.ahead(), pace.needed_blocks()), (7, 12, 15));
     }
 
     #[test]
     fn prefetch_distance_shrinks_when_never_overtaken() {
         let mut pace = Pace::new(15, u64::MAX);
-        (0..3).for_each(|_| pace.overtaken());
-        (0..STEADY).for_each(|_| pace.record_tripwire());
+        (0..3).for_each(|_| pace.record_overtaken());
+        (0..STEADY_TRIPWIRES).for_each(|_| pace.record_tripwire());
         assert_eq!(pace.ahead(), 11);
         (0..1000).for_each(|_| pace.record_tripwire());
         assert_eq!(pace.ahead(), 9, "no less than what is used next");
@@ -117,14 +117,14 @@ mod tests {
     fn prefetch_distance_scales_with_memory_size() {
         let mut pace = Pace::new(32_000, u64::MAX);
         assert_eq!((pace.between(), pace.ahead(), pace.at_once()), (512, 2512, 500));
-        pace.overtaken();
+        pace.record_overtaken();
         assert_eq!(pace.ahead(), 4512);
     }
 
     #[test]
     fn prefetch_distance_is_bounded_by_its_parameter() {
         let mut pace = Pace::new(15, 4);
-        (0..10).for_each(|_| pace.overtaken());
+        (0..10).for_each(|_| pace.record_overtaken());
         assert_eq!((pace.ahead(), pace.between()), (4, 2));
     }
 }

@@ -24,7 +24,7 @@ const BOUNCES_MIN: u64 = 4;
 const SHARE: f64 = 0.1;
 /// Blocks per control block, which gets no advice and shows the program's progress. With fewer than
 /// half of this number, no block is a control block.
-const WITNESS_EACH: usize = 32;
+const BLOCKS_PER_CONTROL: usize = 32;
 /// Time without bounces of the control blocks after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -35,9 +35,9 @@ pub(crate) struct PingPong;
 #[derive(Debug)]
 struct Watching {
     /// Control blocks by address, with the bounces of each.
-    witnesses: BTreeMap<u64, u64>,
+    controls: BTreeMap<u64, u64>,
     /// Time of the last bounce of a control block.
-    seen: SystemTime,
+    bounced_at: SystemTime,
     memory: Intervals,
 }
 
@@ -46,7 +46,7 @@ impl LivePolicy for PingPong {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
         let least = view.number(&BOUNCES).unwrap_or(BOUNCES_MIN);
         let blocks = bouncing(view, verdict, least);
-        let (advised, witnesses) = with_witnesses(&blocks);
+        let (advised, controls) = split_controls(&blocks);
         let memory = clipped(view, verdict, &advised);
         if memory.is_empty() {
             return None;
@@ -58,7 +58,7 @@ impl LivePolicy for PingPong {
         let steps = memory
             .iter()
             .flat_map(|(begin, end)| advice.map(|advice| Step { begin, end, action: Action::Advise(advice) }));
-        let share = memory.bytes() as f64 / (memory.bytes() + witnesses.len() as u64 * BLOCK_BYTES) as f64;
+        let share = memory.bytes() as f64 / (memory.bytes() + controls.len() as u64 * BLOCK_BYTES) as f64;
         let plan = Plan {
             process: view.process.id,
             gpu: view.gpu,
@@ -67,8 +67,8 @@ impl LivePolicy for PingPong {
             steps: steps.collect(),
             expected: expected(verdict, share),
         };
-        let witnesses = witnesses.into_iter().map(|block| (block.address, block.bounces)).collect();
-        Some((plan, Box::new(Watching { witnesses, seen: view.now, memory })))
+        let controls = controls.into_iter().map(|block| (block.address, block.bounces)).collect();
+        Some((plan, Box::new(Watching { controls, bounced_at: view.now, memory })))
     }
 }
 
@@ -82,14 +82,14 @@ impl Running for Watching {
             return Next::Over("the GPU does atomics on it, each of which migrates host memory to the GPU".to_owned());
         }
         for block in view.blocks {
-            if let Some(bounces) = self.witnesses.get_mut(&block.address)
+            if let Some(bounces) = self.controls.get_mut(&block.address)
                 && *bounces < block.bounces
             {
                 *bounces = block.bounces;
-                self.seen = view.now;
+                self.bounced_at = view.now;
             }
         }
-        if !self.witnesses.is_empty() && has_passed(QUIET, self.seen, view.now) {
+        if !self.controls.is_empty() && has_passed(QUIET, self.bounced_at, view.now) {
             return Next::Over("memory without advice has not bounced for 10 s".to_owned());
         }
         Next::Steps(Vec::new())
@@ -110,12 +110,12 @@ fn involved_ranges(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
 }
 
 /// Blocks to advise, and control blocks without advice.
-fn with_witnesses<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) {
-    let is_witness = |at: usize| blocks.len() >= WITNESS_EACH / 2 && at % WITNESS_EACH == WITNESS_EACH / 4;
-    let (witnesses, advised): (Vec<_>, Vec<_>) =
-        blocks.iter().copied().enumerate().partition(|(at, _)| is_witness(*at));
+fn split_controls<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) {
+    let is_control =
+        |at: usize| blocks.len() >= BLOCKS_PER_CONTROL / 2 && at % BLOCKS_PER_CONTROL == BLOCKS_PER_CONTROL / 4;
+    let (controls, advised): (Vec<_>, Vec<_>) = blocks.iter().copied().enumerate().partition(|(at, _)| is_control(*at));
     let bare = |of: Vec<(usize, &'a Block)>| of.into_iter().map(|(_, block)| block).collect();
-    (bare(advised), bare(witnesses))
+    (bare(advised), bare(controls))
 }
 
 /// Mapped parts of the blocks, within the verdict's ranges.

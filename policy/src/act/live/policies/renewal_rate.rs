@@ -19,58 +19,58 @@ pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
 /// the blocks renewed first are evicted and the others stay: surplus renewals cost nothing.
 const RESERVE_MAX: (u64, u64) = (1, 2);
 /// Weight of an increase of the arrivals: 1 / this. Arrivals come in bursts, which have to fit...
-const MORE: u64 = 4;
+const INCREASE_PART: u64 = 4;
 /// ...and weight of a decrease: 1 / this. One late interval must not reduce the set for long.
-const LESS: u64 = 16;
+const DECREASE_PART: u64 = 16;
 /// Assumed length of an interval, until it is measured.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 /// Assumed duration of a renewal in the driver, until it is measured.
 const RENEWAL: Duration = Duration::from_micros(10);
 /// Maximum share of the time spent on renewals: 1 / this.
-const BUSY: u128 = 2;
+const BUSY_PART: u128 = 2;
 const NANOS: u128 = 1_000_000_000;
 /// Renewals of a block per period in which it would be evicted.
-pub(crate) const TIMES: u64 = 2;
+pub(crate) const RENEWALS_PER_PERIOD: u64 = 2;
 
 /// Cap of a measured duration, as a multiple of the previous estimate.
-const ODD: u32 = 10;
+const OUTLIER_FACTOR: u32 = 10;
 
 /// Measured cost of retaining blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RenewalRate {
     /// Estimated arrivals per interval, in bytes.
-    per_look_bytes: u64,
+    per_interval_bytes: u64,
     per_second_bytes: u64,
-    looked: SystemTime,
+    measured_at: SystemTime,
     /// Estimated duration of a renewal in the driver.
     renewal: Duration,
     /// Estimated preparation time per call of an order.
-    ready: Duration,
+    preparation: Duration,
 }
 
 impl RenewalRate {
-    /// Rate for these arrivals per [`LOOK`].
-    pub(crate) fn new(now: SystemTime, per_look_bytes: u64) -> Self {
-        let per_second_bytes = per_second(per_look_bytes, LOOK).unwrap_or(0);
-        Self { per_look_bytes, per_second_bytes, looked: now, renewal: RENEWAL, ready: Duration::ZERO }
+    /// Rate for these arrivals per [`INTERVAL`].
+    pub(crate) fn new(now: SystemTime, per_interval_bytes: u64) -> Self {
+        let per_second_bytes = per_second(per_interval_bytes, INTERVAL).unwrap_or(0);
+        Self { per_interval_bytes, per_second_bytes, measured_at: now, renewal: RENEWAL, preparation: Duration::ZERO }
     }
 
-    pub(crate) const fn per_look_bytes(&self) -> u64 {
-        self.per_look_bytes
+    pub(crate) const fn per_interval_bytes(&self) -> u64 {
+        self.per_interval_bytes
     }
 
     /// Records the arrivals since the last interval.
-    pub(crate) fn looks(&mut self, now: SystemTime, came_bytes: u64) {
+    pub(crate) fn record_arrivals(&mut self, now: SystemTime, arrived_bytes: u64) {
         // An interval without arrivals, in which the program ran from retained memory, is no
         // evidence about bursts.
-        if came_bytes > 0 {
-            self.per_look_bytes = believed(self.per_look_bytes, came_bytes);
+        if arrived_bytes > 0 {
+            self.per_interval_bytes = smoothed_bytes(self.per_interval_bytes, arrived_bytes);
         }
-        let passed = now.duration_since(self.looked).unwrap_or_default();
-        if let Some(rate) = per_second(came_bytes, passed) {
-            self.per_second_bytes = believed(self.per_second_bytes, rate);
+        let passed = now.duration_since(self.measured_at).unwrap_or_default();
+        if let Some(rate) = per_second(arrived_bytes, passed) {
+            self.per_second_bytes = smoothed_bytes(self.per_second_bytes, rate);
         }
-        self.looked = now;
+        self.measured_at = now;
     }
 
     /// Measures the duration of a renewal from an outcome: the lower quartile, because some calls
@@ -83,10 +83,10 @@ impl RenewalRate {
         let quarter = took.len() / 4;
         if quarter < took.len() {
             let (_, lower, _) = took.select_nth_unstable(quarter);
-            let now = Duration::from_nanos(*lower).min(self.renewal.saturating_mul(ODD));
+            let now = Duration::from_nanos(*lower).min(self.renewal.saturating_mul(OUTLIER_FACTOR));
             self.renewal = smoothed(self.renewal, now);
             let calls = u64::try_from(outcome.calls.len()).unwrap_or(u64::MAX).max(1);
-            self.ready = smoothed(self.ready, Duration::from_nanos(outcome.ready_ns / calls));
+            self.preparation = smoothed(self.preparation, Duration::from_nanos(outcome.ready_ns / calls));
         }
     }
 
@@ -94,17 +94,18 @@ impl RenewalRate {
     /// other processes; `left_bytes`: minimum left to other memory.
     pub(crate) fn fitting(&self, view: &View<'_>, held_bytes: u64, others_bytes: u64, left_bytes: u64) -> usize {
         let most = (held_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
-        let reserve = self.per_look_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most);
+        let reserve = self.per_interval_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most);
         let room = held_bytes.saturating_sub(others_bytes).saturating_sub(reserve.max(left_bytes)) / BLOCK_BYTES;
         usize::try_from(room.min(self.renewable(view, held_bytes / BLOCK_BYTES))).unwrap_or(usize::MAX)
     }
 
     fn renewable(&self, view: &View<'_>, frames: u64) -> u64 {
         // The worker pauses after calls for the same time as they took, without their preparation.
-        let each = self.renewal.as_nanos().saturating_mul(BUSY).saturating_add(self.ready.as_nanos()).max(1);
+        let each = self.renewal.as_nanos().saturating_mul(BUSY_PART).saturating_add(self.preparation.as_nanos()).max(1);
         let in_time = (NANOS / each).max(1);
         let renewed_bytes = in_time.min(view.renewals_per_second.into()).saturating_mul(BLOCK_BYTES.into());
-        let all = renewed_bytes.saturating_add(u128::from(self.per_second_bytes).saturating_mul(TIMES.into()));
+        let all =
+            renewed_bytes.saturating_add(u128::from(self.per_second_bytes).saturating_mul(RENEWALS_PER_PERIOD.into()));
         let fitting = u128::from(frames).saturating_mul(renewed_bytes).checked_div(all);
         fitting.map_or(0, |fitting| u64::try_from(fitting).unwrap_or(frames))
     }
@@ -114,9 +115,9 @@ fn smoothed(so_far: Duration, now: Duration) -> Duration {
     so_far.saturating_mul(15).saturating_add(now) / 16
 }
 
-fn believed(so_far: u64, now: u64) -> u64 {
+fn smoothed_bytes(so_far: u64, now: u64) -> u64 {
     let (more, less) = (now.saturating_sub(so_far), so_far.saturating_sub(now));
-    so_far.saturating_add(more / MORE).saturating_sub(less / LESS)
+    so_far.saturating_add(more / INCREASE_PART).saturating_sub(less / DECREASE_PART)
 }
 
 fn per_second(bytes: u64, passed: Duration) -> Option<u64> {
@@ -135,8 +136,8 @@ mod tests {
     const BLOCK: u64 = BLOCK_BYTES;
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn seen(per_look_bytes: u64) -> RenewalRate {
-        RenewalRate::new(NOW, per_look_bytes)
+    fn renewal_rate_of(per_interval_bytes: u64) -> RenewalRate {
+        RenewalRate::new(NOW, per_interval_bytes)
     }
 
     fn fitting(renewal_rate: &RenewalRate, frames: u64, renewals_per_second: u64) -> usize {
@@ -161,28 +162,28 @@ mod tests {
 
     #[test]
     fn retained_blocks_leave_room_for_arrivals_and_one_block() {
-        assert_eq!(fitting(&seen(3 * BLOCK), 62, u64::MAX), 62 - 4);
-        assert_eq!(fitting(&seen(0), 62, u64::MAX), 62 - 2);
-        assert_eq!(fitting(&seen(60 * BLOCK), 62, u64::MAX), 31, "and half at the most");
+        assert_eq!(fitting(&renewal_rate_of(3 * BLOCK), 62, u64::MAX), 62 - 4);
+        assert_eq!(fitting(&renewal_rate_of(0), 62, u64::MAX), 62 - 2);
+        assert_eq!(fitting(&renewal_rate_of(60 * BLOCK), 62, u64::MAX), 31, "and half at the most");
     }
 
     #[test]
     fn retained_blocks_can_be_renewed_twice_before_eviction() {
         // 1,190 blocks in 100 ms are 25 GB/s.
-        let renewal_rate = seen(1190 * BLOCK);
+        let renewal_rate = renewal_rate_of(1190 * BLOCK);
         let retained = fitting(&renewal_rate, 38_000, 32_768) as u64;
         assert_eq!(retained, 38_000 * 32_768 / (32_768 + 2 * 11_900));
         let seconds = (38_000 - retained) as f64 / 11_900.0;
         assert!(2.0 * retained as f64 / seconds <= 32_768.0, "each is renewed twice in {seconds} s");
         assert_eq!(fitting(&renewal_rate, 38_000, 0), 0);
-        assert!(fitting(&seen(BLOCK), 38_000, 8) > 0, "a small budget keeps something");
+        assert!(fitting(&renewal_rate_of(BLOCK), 38_000, 8) > 0, "a small budget keeps something");
     }
 
     #[test]
     fn late_snapshot_does_not_change_the_retained_blocks() {
-        let mut renewal_rate = seen(100 * BLOCK);
+        let mut renewal_rate = renewal_rate_of(100 * BLOCK);
         let before = fitting(&renewal_rate, 38_000, 32_768);
-        renewal_rate.looks(NOW + Duration::from_secs(1), 1000 * BLOCK);
+        renewal_rate.record_arrivals(NOW + Duration::from_secs(1), 1000 * BLOCK);
         assert_eq!(renewal_rate.per_second_bytes, 1000 * BLOCK);
         assert_eq!(fitting(&renewal_rate, 38_000, 32_768), before);
     }
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn slow_renewals_reduce_the_retained_blocks() {
-        let mut renewal_rate = seen(1190 * BLOCK);
+        let mut renewal_rate = renewal_rate_of(1190 * BLOCK);
         let before = fitting(&renewal_rate, 38_000, u64::MAX);
         (0..100).for_each(|_| renewal_rate.carried_out(&renewed(&[100_000; 100])));
         // Half of the time at 100 us each: 5,000 a second.
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn long_preparation_reduces_the_retained_blocks() {
-        let mut renewal_rate = seen(1190 * BLOCK);
+        let mut renewal_rate = renewal_rate_of(1190 * BLOCK);
         // 16 calls at 2 ms: a process with many descriptors and mappings.
         (0..200).for_each(|_| renewal_rate.carried_out(&Outcome { ready_ns: 2_000_000, ..renewed(&[10_000; 16]) }));
         let in_time = 1_000_000_000 / (2 * 10_000 + 125_000);
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn renewals_delayed_by_the_programs_faults_are_ignored() {
-        let mut renewal_rate = seen(1190 * BLOCK);
+        let mut renewal_rate = renewal_rate_of(1190 * BLOCK);
         let before = renewal_rate.renewal;
         renewal_rate.carried_out(&renewed(&[10_000, 10_000, 30_000_000, 30_000_000]));
         assert_eq!(renewal_rate.renewal, before);

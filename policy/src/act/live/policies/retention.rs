@@ -11,7 +11,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use model::{Action, Block, CallResult, Counters, Outcome, Process, Range, Step, block::BLOCK_BYTES};
 
-use super::renewal_rate::{RenewalRate, TIMES};
+use super::renewal_rate::{RENEWALS_PER_PERIOD, RenewalRate};
 use crate::act::{
     intervals::Intervals,
     live::live_policy::View,
@@ -74,13 +74,13 @@ pub(crate) const fn is_held(block: &Block) -> bool {
 }
 
 /// Steps for blocks, one per contiguous run, by address.
-pub(crate) fn rows(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
+pub(crate) fn sorted_steps(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
     let sorted: BTreeSet<u64> = blocks.into_iter().collect();
-    in_turn(sorted, action)
+    ordered_steps(sorted, action)
 }
 
 /// Steps for blocks, one per contiguous run, in the given order.
-fn in_turn(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
+fn ordered_steps(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for begin in blocks {
         let end = begin.saturating_add(BLOCK_BYTES);
@@ -99,13 +99,13 @@ fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
 
 /// Share of the set that is released at a time as a probe: 1 / this. A released block returns if
 /// the program still uses it.
-const RELEASE_EACH: usize = 32;
+const RELEASED_PART: usize = 32;
 /// Arrivals after which a block that has not returned is unused, in multiples of the GPU's
 /// contents: a walk through that much memory passes it again.
-const TURNS: u64 = 4;
+const UNUSED_AFTER_TURNS: u64 = 4;
 /// Minimum number of released blocks that did not return for the set to count as unused. They also
 /// have to outnumber those that did.
-const GONE: u64 = 8;
+const UNUSED_MIN: u64 = 8;
 
 /// Set of retained blocks.
 #[derive(Debug)]
@@ -113,13 +113,13 @@ pub(crate) struct RetainedSet {
     /// Blocks of the set, most valuable first.
     members: Vec<Member>,
     /// Cumulative arrived bytes at the last interval.
-    looked: u64,
+    last_arrived_bytes: u64,
     renewal_rate: RenewalRate,
     /// Minimum of GPU memory left to all other memory, in bytes.
     left_bytes: u64,
     claim: Claim,
     /// Numbers of released blocks that returned and that did not, both decaying over time.
-    came_back: u64,
+    returned: u64,
     gone: u64,
 }
 
@@ -174,24 +174,31 @@ impl Member {
 }
 
 impl RetainedSet {
-    /// Set of as many candidates as fit. `candidates`: most valuable first; `per_look_bytes`:
-    /// arrivals per [`LOOK`](super::renewal_rate::LOOK); `left_bytes`: minimum left to other
-    /// memory, which is prefetched.
+    /// Set of as many candidates as fit. `candidates`: most valuable first; `per_interval_bytes`:
+    /// arrivals per [`INTERVAL`](super::renewal_rate::INTERVAL); `left_bytes`: minimum left to
+    /// other memory, which is prefetched.
     pub(crate) fn new(
         view: &View<'_>,
         candidates: impl IntoIterator<Item = u64>,
-        per_look_bytes: u64,
+        per_interval_bytes: u64,
         left_bytes: u64,
         claim: Claim,
     ) -> Self {
         let pressure = Pressure::of(view);
-        let renewal_rate = RenewalRate::new(view.now, per_look_bytes);
+        let renewal_rate = RenewalRate::new(view.now, per_interval_bytes);
         let fitting = renewal_rate.fitting(view, pressure.held_bytes, claim.others_bytes(view), left_bytes);
         let joining = |address| Member::joining(address, pressure.arrived_bytes);
         let members = candidates.into_iter().take(fitting).map(joining).collect();
-        let mut retained =
-            Self { members, looked: pressure.arrived_bytes, renewal_rate, left_bytes, claim, came_back: 0, gone: 0 };
-        retained.note_held(view, pressure);
+        let mut retained = Self {
+            members,
+            last_arrived_bytes: pressure.arrived_bytes,
+            renewal_rate,
+            left_bytes,
+            claim,
+            returned: 0,
+            gone: 0,
+        };
+        retained.update_residency(view, pressure);
         retained
     }
 
@@ -228,36 +235,36 @@ impl RetainedSet {
     /// Processes an interval: updates the set, fits its size to the arrivals, and returns the due
     /// renewals. `candidates`: blocks that may join, most valuable first; `coming_bytes`:
     /// prefetches about to be ordered.
-    pub(crate) fn look(
+    pub(crate) fn update(
         &mut self,
         view: &View<'_>,
         coming_bytes: u64,
         candidates: impl FnOnce() -> Vec<u64>,
     ) -> Vec<Step> {
         let pressure = Pressure::of(view);
-        let came = pressure.arrived_bytes.saturating_sub(self.looked);
-        self.looked = pressure.arrived_bytes;
-        self.renewal_rate.looks(view.now, came);
-        self.note_held(view, pressure);
+        let arrived_since = pressure.arrived_bytes.saturating_sub(self.last_arrived_bytes);
+        self.last_arrived_bytes = pressure.arrived_bytes;
+        self.renewal_rate.record_arrivals(view.now, arrived_since);
+        self.update_residency(view, pressure);
         let others_bytes = self.claim.others_bytes(view);
         if self.resize(self.renewal_rate.fitting(view, pressure.held_bytes, others_bytes, self.left_bytes), candidates)
         {
-            self.note_held(view, pressure);
+            self.update_residency(view, pressure);
         }
         let retained_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
         // Each member is renewed once in this period.
-        let period_bytes = pressure.held_bytes.saturating_sub(retained_bytes) / TIMES;
-        let soon = self.renewal_rate.per_look_bytes().saturating_add(coming_bytes);
-        self.release_some();
+        let period_bytes = pressure.held_bytes.saturating_sub(retained_bytes) / RENEWALS_PER_PERIOD;
+        let soon = self.renewal_rate.per_interval_bytes().saturating_add(coming_bytes);
+        self.release_probes();
         // Without arrivals, a renewed block keeps its position.
         let is_due = |member: &&Member| {
-            member.renewed < self.looked
-                && self.looked.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes
+            member.renewed < self.last_arrived_bytes
+                && self.last_arrived_bytes.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes
         };
         let due = self.members.iter().filter(|member| member.is_renewed()).filter(is_due).count();
         // Spread evenly over the intervals: tens of thousands of blocks renewed together would also
         // be due together.
-        let evenly = if came > 0 || coming_bytes > 0 {
+        let evenly = if arrived_since > 0 || coming_bytes > 0 {
             u128::from(soon) * self.members.len() as u128 / u128::from(period_bytes.max(1))
         } else {
             0
@@ -287,7 +294,7 @@ impl RetainedSet {
     /// the next to be renewed, and the whole set would be lost one by one. With the newest first,
     /// the other members already follow the memory outside the set in the eviction order.
     fn renew(&mut self, view: &View<'_>, count: usize) -> Vec<Step> {
-        let now = self.looked;
+        let now = self.last_arrived_bytes;
         let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
         if count < held.len() {
             held.select_nth_unstable_by_key(count, |member| (member.renewed, member.turn, member.address));
@@ -297,13 +304,13 @@ impl RetainedSet {
         for (turn, member) in (0..).zip(&mut held) {
             (member.renewed, member.turn) = (now, turn);
         }
-        in_turn(held.iter().map(|member| member.address), Action::Touch(view.gpu))
+        ordered_steps(held.iter().map(|member| member.address), Action::Touch(view.gpu))
     }
 
     /// Updates which members are resident. Drops members that are unmapped, and those that did not
     /// return while the whole contents of the GPU were replaced, because they are not used as
     /// assumed.
-    fn note_held(&mut self, view: &View<'_>, pressure: Pressure) {
+    fn update_residency(&mut self, view: &View<'_>, pressure: Pressure) {
         self.members.retain_mut(|member| {
             let Some(block) = whole_block(view, member.address) else { return false };
             let (was_held, has_joined) = (member.is_held, member.seen == pressure.arrived_bytes);
@@ -311,11 +318,11 @@ impl RetainedSet {
             if member.is_held {
                 if !was_held && !has_joined {
                     (member.renewed, member.used) = (pressure.arrived_bytes, pressure.arrived_bytes);
-                    self.came_back += u64::from(std::mem::take(&mut member.is_released));
+                    self.returned += u64::from(std::mem::take(&mut member.is_released));
                 }
                 member.seen = pressure.arrived_bytes;
             }
-            let turns = if member.is_released { TURNS } else { 1 };
+            let turns = if member.is_released { UNUSED_AFTER_TURNS } else { 1 };
             let is_used =
                 pressure.arrived_bytes.saturating_sub(member.seen) <= pressure.held_bytes.saturating_mul(turns);
             self.gone += u64::from(!is_used && member.is_released);
@@ -325,18 +332,18 @@ impl RetainedSet {
 
     /// Whether most released blocks do not return.
     pub(crate) const fn is_unused(&self) -> bool {
-        self.gone >= GONE && self.gone > self.came_back
+        self.gone >= UNUSED_MIN && self.gone > self.returned
     }
 
     /// Releases the members with the oldest known use, as probes.
-    fn release_some(&mut self) {
+    fn release_probes(&mut self) {
         let gone = self.members.iter().filter(|member| member.is_released).count();
-        let count = (self.members.len() / RELEASE_EACH).saturating_sub(gone);
+        let count = (self.members.len() / RELEASED_PART).saturating_sub(gone);
         if count == 0 {
             return;
         }
-        if self.gone.saturating_add(self.came_back) >= 4 * GONE {
-            (self.gone, self.came_back) = (self.gone / 2, self.came_back / 2);
+        if self.gone.saturating_add(self.returned) >= 4 * UNUSED_MIN {
+            (self.gone, self.returned) = (self.gone / 2, self.returned / 2);
         }
         let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
         if count < held.len() {
@@ -353,9 +360,9 @@ impl RetainedSet {
     fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) -> bool {
         let mut too_many = self.members.len().saturating_sub(fitting);
         self.members.retain(|member| {
-            let goes = too_many > 0 && !member.is_held && !member.is_released;
-            too_many -= usize::from(goes);
-            !goes
+            let leaves = too_many > 0 && !member.is_held && !member.is_released;
+            too_many -= usize::from(leaves);
+            !leaves
         });
         self.members.truncate(fitting);
         let free = fitting.saturating_sub(self.members.len());
@@ -366,7 +373,7 @@ impl RetainedSet {
         let members = self.set();
         let joining: Vec<u64> =
             candidates().into_iter().filter(|address| !members.contains(address)).take(free).collect();
-        self.members.extend(joining.iter().map(|address| Member::joining(*address, self.looked)));
+        self.members.extend(joining.iter().map(|address| Member::joining(*address, self.last_arrived_bytes)));
         !joining.is_empty()
     }
 }

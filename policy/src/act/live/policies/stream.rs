@@ -22,7 +22,7 @@ use model::{
 use super::{
     pace::Pace,
     retention::{Claim, RetainedSet, is_held, whole_blocks},
-    walk::{Direction, Progress, Walk, is_there, recent_share},
+    walk::{Direction, Progress, Walk, is_nearly_resident, recent_share},
 };
 use crate::act::{
     live::live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
@@ -47,7 +47,7 @@ const OVERSHOOT: f64 = 0.05;
 /// Time without progress after which the walk has stopped.
 const STOPPED: Duration = Duration::from_secs(10);
 /// Consecutive intervals with faults only elsewhere after which the walk has turned.
-const STRAYED_LOOKS: u32 = 5;
+const STRAYED_INTERVALS: u32 = 5;
 
 /// Policy for streaming.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl LivePolicy for Stream {
             tripwires: VecDeque::new(),
             passed_blocks: 0,
             ready_blocks: 0,
-            seen: view.now,
+            progressed_at: view.now,
             strayed: 0,
         };
         let steps = running.prefetch(view);
@@ -142,18 +142,18 @@ struct Streaming {
     /// Resident blocks ahead of the walk, within the prefetch distance.
     ready_blocks: u64,
     /// Time of the last progress.
-    seen: SystemTime,
+    progressed_at: SystemTime,
     strayed: u32,
 }
 
 impl Running for Streaming {
     fn see(&mut self, view: &View<'_>) {
-        match self.walk.look(view.blocks) {
+        match self.walk.advance(view.blocks) {
             Some(Progress { blocks: 0, .. }) => {}
             Some(Progress { blocks, was_late }) => {
                 self.passed_blocks = self.passed_blocks.saturating_add(blocks);
                 self.record_progress(was_late);
-                (self.seen, self.strayed) = (view.now, 0);
+                (self.progressed_at, self.strayed) = (view.now, 0);
             }
             None => self.strayed = self.strayed.saturating_add(1),
         }
@@ -168,10 +168,10 @@ impl Running for Streaming {
         if matches!(range.pattern.kind, PatternKind::Random | PatternKind::HotSet) {
             return Next::Over(format!("the walk has ended: {}", range.pattern.kind.name()));
         }
-        if self.strayed >= STRAYED_LOOKS {
+        if self.strayed >= STRAYED_INTERVALS {
             return Next::Over("the walk has turned".to_owned());
         }
-        if has_passed(STOPPED, self.seen, view.now) {
+        if has_passed(STOPPED, self.progressed_at, view.now) {
             return Next::Over("the walk has not advanced for 10 s".to_owned());
         }
         self.pace.set_frames(view.resident().bytes / BLOCK_BYTES);
@@ -179,7 +179,7 @@ impl Running for Streaming {
         let copies = prefetches.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
         let coming_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
         // Renewed before the prefetches arrive, which must not evict the retained part.
-        let mut steps = self.keep(view, coming_bytes);
+        let mut steps = self.renewals(view, coming_bytes);
         steps.extend(prefetches);
         Next::Steps(steps)
     }
@@ -217,12 +217,12 @@ impl Streaming {
         let end = self.next.and_then(|next| walk.distance(walk.position(), next));
         let end = end.or_else(|| walk.to_end(walk.position())).unwrap_or(0).min(self.pace.ahead());
         let blocks = (1..end).filter_map(|way| walk.after(walk.position(), way));
-        blocks.filter(|block| is_there_at(*block, view.blocks)).count() as u64
+        blocks.filter(|block| is_nearly_resident_at(*block, view.blocks)).count() as u64
     }
 
     /// Renews the retained part of a range that is walked repeatedly. The prefetches limit its
     /// size.
-    fn keep(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
+    fn renewals(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
         if !self.walk.wraps() {
             return Vec::new();
         }
@@ -237,10 +237,10 @@ impl Streaming {
             held.sort_unstable();
             held.into_iter().map(|(_, address)| address).collect()
         };
-        let left_bytes = self.pace.needs().saturating_mul(BLOCK_BYTES);
+        let left_bytes = self.pace.needed_blocks().saturating_mul(BLOCK_BYTES);
         if let Some(retained) = &mut self.retained {
             retained.set_left_bytes(left_bytes);
-            return retained.look(view, coming_bytes, || behind(&self.walk));
+            return retained.update(view, coming_bytes, || behind(&self.walk));
         }
         let mut retained = RetainedSet::new(view, behind(&self.walk), 0, left_bytes, Claim::ExceptOthers);
         let steps = retained.renew_all(view);
@@ -264,10 +264,10 @@ impl Streaming {
                 |next: &u64| walk.distance(walk.position(), *next).is_some_and(|blocks| blocks <= self.pace.ahead());
             let Some(next) = self.next.filter(is_ahead) else { break };
             let (begin, end) = walk.clipped(next);
-            if is_there_at(next, view.blocks) {
+            if is_nearly_resident_at(next, view.blocks) {
                 // Renewed, or prefetches would evict it before the walk reaches it.
                 if !self.tripwires.contains(&next) {
-                    join(&mut steps, Step { begin, end, action: Action::Touch(view.gpu) });
+                    push_merged(&mut steps, Step { begin, end, action: Action::Touch(view.gpu) });
                 }
             } else {
                 let is_tripwire = self.is_tripwire(next, view.blocks);
@@ -279,7 +279,7 @@ impl Streaming {
                 }
                 let begin = if is_tripwire { begin.saturating_add(TRIPWIRE_BYTES) } else { begin };
                 if begin < end {
-                    join(&mut steps, Step { begin, end, action: Action::Migrate(Place::Gpu(view.gpu)) });
+                    push_merged(&mut steps, Step { begin, end, action: Action::Migrate(Place::Gpu(view.gpu)) });
                 }
             }
             self.next = walk.after(next, 1);
@@ -293,7 +293,7 @@ impl Streaming {
         if self.tripwires.contains(&self.walk.position()) {
             self.pace.record_tripwire();
         } else if was_late {
-            self.pace.overtaken();
+            self.pace.record_overtaken();
         }
         let (walk, ahead) = (&self.walk, self.pace.ahead());
         let is_ahead = |block: &u64| walk.distance(walk.position(), *block).is_some_and(|way| 0 < way && way <= ahead);
@@ -305,18 +305,18 @@ impl Streaming {
     fn is_tripwire(&self, block: u64, blocks: &[Block]) -> bool {
         let last = self.tripwires.back().copied().unwrap_or_else(|| self.walk.position());
         let way = self.walk.distance(last, block).unwrap_or(0);
-        let is_last = || self.walk.after(block, 1).is_none_or(|next| is_there_at(next, blocks));
+        let is_last = || self.walk.after(block, 1).is_none_or(|next| is_nearly_resident_at(next, blocks));
         way >= self.pace.between() || way >= self.pace.between() / 2 && is_last()
     }
 }
 
-fn is_there_at(address: u64, blocks: &[Block]) -> bool {
-    block_at(blocks, address).is_some_and(is_there)
+fn is_nearly_resident_at(address: u64, blocks: &[Block]) -> bool {
+    block_at(blocks, address).is_some_and(is_nearly_resident)
 }
 
 /// Appends a step, merged with the last one if it continues it upwards. Downward steps stay
 /// separate, because steps are executed from their lower end.
-fn join(steps: &mut Vec<Step>, step: Step) {
+fn push_merged(steps: &mut Vec<Step>, step: Step) {
     match steps.last_mut() {
         Some(last) if last.action == step.action && last.end == step.begin => last.end = step.end,
         _ => steps.push(step),

@@ -9,7 +9,7 @@ use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block
 
 use super::{
     renewal_rate::RESERVE_MIN_BYTES,
-    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, rows, whole_blocks},
+    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, sorted_steps, whole_blocks},
 };
 use crate::act::live::live_policy::{LivePolicy, Named, Next, Running, View, has_passed};
 
@@ -45,7 +45,7 @@ impl LivePolicy for Tenants {
         let mut retained = RetainedSet::new(view, mine.iter().map(|block| block.address), 0, 0, Claim::All);
         let gone = mine.iter().filter(|block| !is_held(block) && was_mostly_resident(block)).map(|block| block.address);
         let mut steps = retained.renew_all(view);
-        steps.extend(rows(gone, Action::Migrate(Place::Gpu(view.gpu))));
+        steps.extend(sorted_steps(gone, Action::Migrate(Place::Gpu(view.gpu))));
         let plan = Plan {
             process: view.process.id,
             gpu: view.gpu,
@@ -85,7 +85,7 @@ impl Running for Protecting {
         } else if has_passed(QUIET, self.others.0, view.now) {
             return Next::Over("no memory of other processes has migrated to the GPU for 10 s".to_owned());
         }
-        let steps = self.retained.look(view, 0, || in_use(view).map(|block| block.address).collect());
+        let steps = self.retained.update(view, 0, || in_use(view).map(|block| block.address).collect());
         if self.retained.is_unused() {
             return Next::Over("the retained part is not used any more".to_owned());
         }

@@ -29,7 +29,7 @@ pub(crate) struct Walk {
     /// Block at which the walk was last observed.
     position: u64,
     /// Faults of each block at the last interval, and whether nearly all of the block was resident.
-    seen: BTreeMap<u64, (u64, bool)>,
+    last_seen: BTreeMap<u64, (u64, bool)>,
 }
 
 /// Progress of a walk in an interval.
@@ -41,7 +41,7 @@ pub(crate) struct Progress {
 }
 
 /// Whether nearly all of a block is at the GPU.
-pub(crate) const fn is_there(block: &Block) -> bool {
+pub(crate) const fn is_nearly_resident(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 4 * 3
 }
 
@@ -86,10 +86,10 @@ impl Walk {
             direction,
             wraps,
             position: latest.first()?.address,
-            seen: blocks
+            last_seen: blocks
                 .iter()
                 .filter(inside)
-                .map(|block| (block.address, (block.fault_entries, is_there(block))))
+                .map(|block| (block.address, (block.fault_entries, is_nearly_resident(block))))
                 .collect(),
         })
     }
@@ -149,11 +149,11 @@ impl Walk {
 
     /// Progress since the last interval, from the positions of faults; `None` if all faults are
     /// elsewhere.
-    pub(crate) fn look(&mut self, blocks: &[Block]) -> Option<Progress> {
+    pub(crate) fn advance(&mut self, blocks: &[Block]) -> Option<Progress> {
         let mut faulted = Vec::new();
         for block in blocks.iter().filter(|block| is_within(block, self.begin, self.end)) {
-            let now = (block.fault_entries, is_there(block));
-            let (faults, was_there) = self.seen.insert(block.address, now).unwrap_or_default();
+            let now = (block.fault_entries, is_nearly_resident(block));
+            let (faults, was_there) = self.last_seen.insert(block.address, now).unwrap_or_default();
             if block.fault_entries > faults {
                 faulted.push((block.address, was_there));
             }

@@ -13,8 +13,8 @@ use model::{
 };
 
 use super::{
-    renewal_rate::{LOOK, RenewalRate},
-    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
+    renewal_rate::{INTERVAL, RenewalRate},
+    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, others_bytes, sorted_steps, whole_blocks},
 };
 use crate::act::live::live_policy::{Next, Running, View, has_passed};
 
@@ -24,7 +24,7 @@ pub(crate) const EVEN_UP_TO: f64 = 1.5;
 const QUIET: Duration = Duration::from_secs(10);
 /// Blocks of the rest per control block, which is not mapped remotely. Its faults show the
 /// program's progress.
-const WITNESS_EACH: usize = 16;
+const BLOCKS_PER_CONTROL: usize = 16;
 
 /// Treatment of the blocks that do not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) struct Found<'a> {
     verdict: &'a Verdict,
     blocks: Vec<&'a Block>,
     fitting: usize,
-    per_look_bytes: u64,
+    per_interval_bytes: u64,
 }
 
 impl<'a> Found<'a> {
@@ -68,17 +68,17 @@ impl<'a> Found<'a> {
         let arrived = verdict.inputs.bytes_htod.saturating_add(verdict.inputs.populated_bytes);
         // Arrivals of all processes in the window. The share of others is assumed to be constant.
         let arrived = arrived.saturating_mul(all / arrived_bytes(view.process, view).max(1));
-        let per_look_bytes =
-            arrived / u64::try_from(verdict.window.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
-        let arriving = if Rest::wanted(view) == Rest::Remote { 0 } else { per_look_bytes };
+        let per_interval_bytes =
+            arrived / u64::try_from(verdict.window.as_millis() / INTERVAL.as_millis()).unwrap_or(u64::MAX).max(1);
+        let arriving = if Rest::wanted(view) == Rest::Remote { 0 } else { per_interval_bytes };
         let fitting = RenewalRate::new(view.now, arriving).fitting(view, held_bytes, others_bytes(view), 0);
-        (fitting > 0).then_some(Self { verdict, blocks, fitting, per_look_bytes })
+        (fitting > 0).then_some(Self { verdict, blocks, fitting, per_interval_bytes })
     }
 
     /// Ratio of the fitting blocks' share of the returns to their share of the blocks: 1 if all
     /// blocks returned equally often.
     pub(crate) fn skew(&self) -> f64 {
-        self.came_back() / self.part()
+        self.returned() / self.part()
     }
 
     /// Share of the blocks that fit.
@@ -91,28 +91,28 @@ impl<'a> Found<'a> {
     /// them.
     fn share(&self) -> f64 {
         let typical = self.blocks.get(self.fitting / 2).map_or(0, |block| block.refetched_bytes);
-        if self.skew() < EVEN_UP_TO || typical < 2 * BLOCK_BYTES { self.part() } else { self.came_back() }
+        if self.skew() < EVEN_UP_TO || typical < 2 * BLOCK_BYTES { self.part() } else { self.returned() }
     }
 
     /// Share of the fitting blocks in all returns so far.
-    fn came_back(&self) -> f64 {
-        let came_back = |blocks: &[&Block]| blocks.iter().map(|block| block.refetched_bytes as f64).sum::<f64>();
-        let all = came_back(&self.blocks);
-        if all > 0.0 { came_back(self.blocks.get(..self.fitting).unwrap_or(&self.blocks)) / all } else { 0.0 }
+    fn returned(&self) -> f64 {
+        let returned = |blocks: &[&Block]| blocks.iter().map(|block| block.refetched_bytes as f64).sum::<f64>();
+        let all = returned(&self.blocks);
+        if all > 0.0 { returned(self.blocks.get(..self.fitting).unwrap_or(&self.blocks)) / all } else { 0.0 }
     }
 
     pub(crate) fn plan(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Plan, Box<dyn Running>) {
         let rest = Rest::wanted(view);
         let fitting = self.blocks.iter().take(self.fitting).map(|block| block.address);
-        let mut retained = RetainedSet::new(view, fitting, self.per_look_bytes, 0, Claim::ExceptOthers);
+        let mut retained = RetainedSet::new(view, fitting, self.per_interval_bytes, 0, Claim::ExceptOthers);
         let mut steps = retained.renew_all(view);
         if rest == Rest::Remote {
             steps.extend(remote(view, &self.blocks, &retained));
         }
         let inputs = &self.verdict.inputs;
         let arrived = inputs.bytes_htod.saturating_add(inputs.populated_bytes).max(1);
-        let came_back = (inputs.refetched_bytes as f64 / arrived as f64).min(1.0);
-        let saved = self.share() * came_back;
+        let returned = (inputs.refetched_bytes as f64 / arrived as f64).min(1.0);
+        let saved = self.share() * returned;
         let at_most = match rest {
             Rest::Stream => saved,
             Rest::Remote => 1.0,
@@ -142,8 +142,8 @@ impl<'a> Found<'a> {
             begun_at: Pressure::of(view).arrived_bytes,
             has_settled: false,
             last: (view.now, Pressure::of(view).arrived_bytes),
-            came: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
-            came_bytes: self.blocks.iter().map(|block| block.bytes_htod).fold(0, u64::saturating_add),
+            arrived: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
+            arrived_bytes_before: self.blocks.iter().map(|block| block.bytes_htod).fold(0, u64::saturating_add),
             mine_bytes: arrived_bytes(view.process, view),
             passed_bytes: 0,
         };
@@ -160,11 +160,11 @@ fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Ste
     let rest: Vec<u64> = rest
         .iter()
         .enumerate()
-        .filter(|(at, _)| at % WITNESS_EACH != WITNESS_EACH / 2)
+        .filter(|(at, _)| at % BLOCKS_PER_CONTROL != BLOCKS_PER_CONTROL / 2)
         .map(|(_, address)| *address)
         .collect();
     let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
-    advice.into_iter().flat_map(|advice| rows(rest.iter().copied(), Action::Advise(advice))).collect()
+    advice.into_iter().flat_map(|advice| sorted_steps(rest.iter().copied(), Action::Advise(advice))).collect()
 }
 
 #[derive(Debug)]
@@ -178,8 +178,8 @@ struct Protecting {
     /// Time of the last arrival, and the cumulative arrived bytes then.
     last: (SystemTime, u64),
     /// Arrivals of each block before the plan, and their sum.
-    came: HashMap<u64, u64>,
-    came_bytes: u64,
+    arrived: HashMap<u64, u64>,
+    arrived_bytes_before: u64,
     /// Cumulative arrived bytes of the process at the last interval.
     mine_bytes: u64,
     passed_bytes: u64,
@@ -188,21 +188,22 @@ struct Protecting {
 impl Protecting {
     /// Derives the program's progress from arrivals. Only memory that is not retained arrives; the
     /// program has passed a proportional part of the retained memory as well.
-    fn note_progress(&mut self, view: &View<'_>) {
-        let held = self.retained.held().filter_map(|address| self.came.get(&address));
-        let all = self.came_bytes;
+    fn record_progress(&mut self, view: &View<'_>) {
+        let held = self.retained.held().filter_map(|address| self.arrived.get(&address));
+        let all = self.arrived_bytes_before;
         let moving = all.saturating_sub(held.copied().fold(0, u64::saturating_add));
         let mine = arrived_bytes(view.process, view);
-        let came = mine.saturating_sub(self.mine_bytes);
+        let arrived = mine.saturating_sub(self.mine_bytes);
         self.mine_bytes = mine;
-        let passed = if moving > 0 { u128::from(came) * u128::from(all) / u128::from(moving) } else { came.into() };
+        let passed =
+            if moving > 0 { u128::from(arrived) * u128::from(all) / u128::from(moving) } else { arrived.into() };
         self.passed_bytes = self.passed_bytes.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
     }
 }
 
 impl Running for Protecting {
     fn see(&mut self, view: &View<'_>) {
-        self.note_progress(view);
+        self.record_progress(view);
     }
 
     fn go_on(&mut self, view: &View<'_>) -> Next {
@@ -213,7 +214,7 @@ impl Running for Protecting {
             return Next::Over("no memory has migrated to the GPU for 10 s".to_owned());
         }
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
-        let steps = self.retained.look(view, 0, || candidates(view));
+        let steps = self.retained.update(view, 0, || candidates(view));
         if self.retained.is_unused() {
             return Next::Over("the retained part is not used any more".to_owned());
         }
