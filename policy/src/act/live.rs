@@ -16,7 +16,7 @@
 //! * [`meter`]: counts before and after the first order; [`verification`]: the windows to compare;
 //!   [`comparison`]: the result; [`cost`]: its measure
 //!
-//! Uses the modules above it, and none of `plans`.
+//! [`model::Plan`] is the type of a proposal. Depends on the modules of `act`, not on `plans`.
 
 mod auto_live;
 pub(super) mod catalogue;

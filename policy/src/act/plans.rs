@@ -12,7 +12,7 @@
 //! * [`trial`]: arms and blocks of iterations; [`permutation`]: its test of significance
 //! * [`counts`]: counts and moves per iteration; [`evidence`]: the figures of the decision
 //!
-//! Uses the modules above it, and none of `live`.
+//! Depends on the modules of `act`, not on `live`.
 
 mod counts;
 mod evidence;

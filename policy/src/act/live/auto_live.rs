@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use model::{Plan, Share, decision::Measured};
 
 use super::{
-    cost::{Left, seconds},
+    cost::{RelativeCost, seconds},
     proposal::Proposal,
 };
 use crate::act::{
@@ -18,27 +18,27 @@ use crate::act::{
 };
 
 /// Measurements of the window before a plan, and the cost in it relative to the driver alone.
-pub(crate) type Base<'a> = (&'a Measured, Left);
+pub(crate) type Baseline<'a> = (&'a Measured, RelativeCost);
 
 /// Measured relative cost of each policy that was tried.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Learned(BTreeMap<&'static str, Left>);
+pub(crate) struct MeasuredCosts(BTreeMap<&'static str, RelativeCost>);
 
-impl Learned {
+impl MeasuredCosts {
     /// Records a measured cost, averaged with the previous one: a single window is weak evidence.
-    pub(crate) fn note(&mut self, policy: &'static str, left: Left) {
-        let known = self.0.entry(policy).or_insert(left);
-        known.time = f64::midpoint(known.time, left.time);
-        known.link_bytes = f64::midpoint(known.link_bytes, left.link_bytes);
+    pub(crate) fn record(&mut self, policy: &'static str, cost: RelativeCost) {
+        let known = self.0.entry(policy).or_insert(cost);
+        known.time = f64::midpoint(known.time, cost.time);
+        known.link_bytes = f64::midpoint(known.link_bytes, cost.link_bytes);
     }
 
     /// Relative cost of a policy, if it was measured.
-    pub(crate) fn of(&self, policy: &str) -> Option<Left> {
+    pub(crate) fn of(&self, policy: &str) -> Option<RelativeCost> {
         self.0.get(policy).copied()
     }
 
     /// Relative cost of a plan: measured, or else as the plan promises for the work of `before`.
-    fn left(&self, plan: &Plan, (before, left_before): Base<'_>, saved: fn(Share) -> f64) -> Left {
+    fn cost(&self, plan: &Plan, (before, cost_before): Baseline<'_>, saved: fn(Share) -> f64) -> RelativeCost {
         self.of(plan.policy).unwrap_or_else(|| {
             let copied = before.inputs.bytes_htod.saturating_add(before.inputs.bytes_dtoh);
             let (link, faults) = (seconds(copied, 0), seconds(0, before.replays));
@@ -46,19 +46,19 @@ impl Learned {
             let link_bytes = saved(plan.expected.link_bytes_saved);
             let time = link_bytes * link + saved(plan.expected.faults_saved) * faults;
             let time = if all > 0.0 { time / all } else { 0.0 };
-            Left { time: 1.0 - time, link_bytes: 1.0 - link_bytes }.of(left_before)
+            RelativeCost { time: 1.0 - time, link_bytes: 1.0 - link_bytes }.of(cost_before)
         })
     }
 
     /// Best proposal, by the lower bounds of the promises.
-    pub(crate) fn best(&self, proposals: impl Iterator<Item = Proposal>, before: Base<'_>) -> Option<Proposal> {
+    pub(crate) fn best(&self, proposals: impl Iterator<Item = Proposal>, before: Baseline<'_>) -> Option<Proposal> {
         let rank = |proposal: &Proposal| match proposal.admission {
             Admission::Act => 0,
             Admission::Shadow(_) => 1,
             Admission::Denied(_) => 2,
         };
-        let left = |proposal: &Proposal| self.left(&proposal.plan, before, |share| share.at_least).time;
-        proposals.min_by(|one, other| rank(one).cmp(&rank(other)).then(left(one).total_cmp(&left(other))))
+        let cost = |proposal: &Proposal| self.cost(&proposal.plan, before, |share| share.at_least).time;
+        proposals.min_by(|one, other| rank(one).cmp(&rank(other)).then(cost(one).total_cmp(&cost(other))))
     }
 
     /// Policy worth trying instead of a plan with this cost. Because that plan can be resumed, the
@@ -66,22 +66,22 @@ impl Learned {
     pub(crate) fn better(
         &self,
         proposals: impl Iterator<Item = Proposal>,
-        before: Base<'_>,
-        left_now: Left,
+        before: Baseline<'_>,
+        cost_now: RelativeCost,
     ) -> Option<&'static str> {
         let possible: Vec<Proposal> = proposals.filter(|proposal| proposal.admission == Admission::Act).collect();
         // Compared with the fastest known policy. Of three policies, each a little slower than the
         // one before, the first would otherwise replace the last, in a loop.
         let known = possible.iter().filter_map(|proposal| self.of(proposal.plan.policy));
-        let fastest = known.map(|left| left.time).fold(left_now.time, f64::min);
+        let fastest = known.map(|cost| cost.time).fold(cost_now.time, f64::min);
         let better = possible.iter().filter_map(|Proposal { plan, .. }| {
-            let left = self.left(plan, before, |share| f64::midpoint(share.at_least, share.at_most));
-            let at_best = self.left(plan, before, |share| share.at_most);
+            let cost = self.cost(plan, before, |share| f64::midpoint(share.at_least, share.at_most));
+            let at_best = self.cost(plan, before, |share| share.at_most);
             let (much, fewer) =
                 if self.0.contains_key(plan.policy) { (BETTER, BETTER) } else { (BETTER_UNTRIED, FEWER_UNTRIED) };
-            let takes_fewer = at_best.link_bytes < left_now.link_bytes * fewer;
-            let is_better = left.time < left_now.time * much || takes_fewer && at_best.is_as_fast_as(fastest);
-            is_better.then_some((plan.policy, left.time))
+            let takes_fewer = at_best.link_bytes < cost_now.link_bytes * fewer;
+            let is_better = cost.time < cost_now.time * much || takes_fewer && at_best.is_as_fast_as(fastest);
+            is_better.then_some((plan.policy, cost.time))
         });
         better.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(policy, _)| policy)
     }
@@ -112,8 +112,8 @@ mod tests {
         Proposal { plan, running: Box::new(Nothing), admission }
     }
 
-    fn left(time: f64, link_bytes: f64) -> Left {
-        Left { time, link_bytes }
+    fn cost(time: f64, link_bytes: f64) -> RelativeCost {
+        RelativeCost { time, link_bytes }
     }
 
     fn before() -> Measured {
@@ -128,30 +128,34 @@ mod tests {
             proposal("less", 0.2, Admission::Act),
             proposal("more", 0.3, Admission::Act),
         ];
-        let best = Learned::default().best(proposals.into_iter(), (&before(), Left::ALL)).unwrap();
+        let best = MeasuredCosts::default().best(proposals.into_iter(), (&before(), RelativeCost::UNCHANGED)).unwrap();
         assert_eq!(best.plan.policy, "more");
     }
 
     #[test]
     fn measured_savings_outweigh_expected_savings() {
-        let mut learned = Learned::default();
-        learned.note("estimated", left(0.9, 0.9));
+        let mut costs = MeasuredCosts::default();
+        costs.record("estimated", cost(0.9, 0.9));
         let proposals =
             || [proposal("estimated", 0.8, Admission::Act), proposal("untried", 0.2, Admission::Act)].into_iter();
-        assert_eq!(learned.best(proposals(), (&before(), Left::ALL)).unwrap().plan.policy, "untried");
+        assert_eq!(costs.best(proposals(), (&before(), RelativeCost::UNCHANGED)).unwrap().plan.policy, "untried");
         // The midpoint of 0.2 and 1 leaves a cost of 0.4.
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)), Some("untried"));
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.5, 0.0)), None, "not worth it");
-        learned.note("untried", left(0.6, 0.6));
+        assert_eq!(costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), cost(0.6, 0.6)), Some("untried"));
         assert_eq!(
-            learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)),
+            costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), cost(0.5, 0.0)),
+            None,
+            "not worth it"
+        );
+        costs.record("untried", cost(0.6, 0.6));
+        assert_eq!(
+            costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), cost(0.6, 0.6)),
             None,
             "its measured savings are smaller"
         );
-        learned.note("untried", left(0.2, 0.2));
-        assert_eq!(learned.of("untried"), Some(left(0.4, 0.4)));
+        costs.record("untried", cost(0.2, 0.2));
+        assert_eq!(costs.of("untried"), Some(cost(0.4, 0.4)));
         assert_eq!(
-            learned.better(proposals(), (&before(), Left::ALL), left(0.5, 0.5)),
+            costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), cost(0.5, 0.5)),
             Some("untried"),
             "measured savings need a smaller margin"
         );
@@ -161,46 +165,49 @@ mod tests {
     fn expected_savings_apply_to_the_remainder_of_the_previous_plan() {
         let proposals = || [proposal("untried", 0.2, Admission::Act)].into_iter();
         assert_eq!(
-            Learned::default().better(proposals(), (&before(), left(0.5, 0.5)), left(0.3, 0.3)),
+            MeasuredCosts::default().better(proposals(), (&before(), cost(0.5, 0.5)), cost(0.3, 0.3)),
             Some("untried"),
-            "0.2 are left"
+            "a cost of 0.2 is left"
         );
-        assert_eq!(Learned::default().better(proposals(), (&before(), Left::ALL), left(0.3, 0.0)), None);
+        assert_eq!(
+            MeasuredCosts::default().better(proposals(), (&before(), RelativeCost::UNCHANGED), cost(0.3, 0.0)),
+            None
+        );
     }
 
     #[test]
     fn fewer_link_bytes_decide_between_equally_fast_policies() {
-        let mut learned = Learned::default();
+        let mut costs = MeasuredCosts::default();
         let proposals =
             || [proposal("retains", 0.2, Admission::Act), proposal("prefetches", 0.2, Admission::Act)].into_iter();
-        let (retains, prefetches) = (left(0.52, 0.5), left(0.5, 0.9));
-        learned.note("prefetches", prefetches);
+        let (retains, prefetches) = (cost(0.52, 0.5), cost(0.5, 0.9));
+        costs.record("prefetches", prefetches);
         assert_eq!(
-            learned.better(proposals(), (&before(), Left::ALL), prefetches),
+            costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), prefetches),
             Some("retains"),
             "it may be as fast"
         );
-        learned.note("retains", retains);
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), prefetches), Some("retains"));
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), retains), None);
-        let mut learned = Learned::default();
-        let slower = left(0.7, 0.5);
-        learned.note("prefetches", prefetches);
-        learned.note("retains", slower);
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), prefetches), None, "it is not");
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), slower), Some("prefetches"));
+        costs.record("retains", retains);
+        assert_eq!(costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), prefetches), Some("retains"));
+        assert_eq!(costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), retains), None);
+        let mut costs = MeasuredCosts::default();
+        let slower = cost(0.7, 0.5);
+        costs.record("prefetches", prefetches);
+        costs.record("retains", slower);
+        assert_eq!(costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), prefetches), None, "it is not");
+        assert_eq!(costs.better(proposals(), (&before(), RelativeCost::UNCHANGED), slower), Some("prefetches"));
     }
 
     #[test]
     fn slightly_slower_policies_are_not_tried_in_a_loop() {
-        let mut learned = Learned::default();
-        let all = [("a", left(0.5, 0.9)), ("b", left(0.52, 0.7)), ("c", left(0.57, 0.5))];
-        for (name, left) in &all {
-            learned.note(name, *left);
+        let mut costs = MeasuredCosts::default();
+        let all = [("a", cost(0.5, 0.9)), ("b", cost(0.52, 0.7)), ("c", cost(0.57, 0.5))];
+        for (name, cost) in &all {
+            costs.record(name, *cost);
         }
-        let better = |now: Left| {
+        let better = |now: RelativeCost| {
             let proposals = all.iter().map(|(name, _)| proposal(name, 0.2, Admission::Act));
-            learned.better(proposals, (&before(), Left::ALL), now)
+            costs.better(proposals, (&before(), RelativeCost::UNCHANGED), now)
         };
         assert_eq!(better(all[0].1), Some("b"));
         assert_eq!(better(all[1].1), None, "c is slower than a by more than is worth its bytes");

@@ -11,7 +11,7 @@
 use model::Expected;
 
 use super::{
-    cost::{Left, seconds},
+    cost::{RelativeCost, seconds},
     meter::{Span, rate},
 };
 use crate::act::{
@@ -84,9 +84,9 @@ pub(crate) fn compare(
     if fewer_faults || fewer_bytes {
         // Fewer faults in more batches, or fewer bytes with more faults, may cost more time than
         // they save.
-        let left = left(before, after, pace).time;
+        let cost = relative_cost(before, after, pace).time;
         let may_cost = (-expected.link_bytes_saved.at_least).max(if fewer_bytes { slower } else { 0.0 });
-        return if left < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
+        return if cost < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(cost, by)) };
     }
     Finding::NotBetter(format!(
         "{}, {}: less than half of the expected effect",
@@ -96,14 +96,14 @@ pub(crate) fn compare(
 }
 
 /// Cost of the same work with the plan, relative to the cost before it.
-pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> Left {
+pub(crate) fn relative_cost(before: &Span, after: &Span, pace: Pace) -> RelativeCost {
     let takes: fn(&Span) -> f64 = |span| seconds(span.measured.own_link_bytes, span.measured.replays);
-    let part = |of: fn(&Span) -> f64| {
+    let ratio = |of: fn(&Span) -> f64| {
         let a_second = |span: &Span| of(span) / span.measured.window.as_secs_f64();
         let (was, is) = (a_second(before), a_second(after) / pace.factor);
         if was > 0.0 { is / was } else { 1.0 }
     };
-    Left { time: part(takes), link_bytes: part(|span| span.measured.own_link_bytes as f64) }
+    RelativeCost { time: ratio(takes), link_bytes: ratio(|span| span.measured.own_link_bytes as f64) }
 }
 
 /// Pace of a program during a plan.
@@ -144,8 +144,8 @@ fn change_bytes(what: &str, was: f64, is: f64, by: &str) -> String {
     format!("{what} went from {:.1} to {:.1} MiB {by}", was / MIB, is / MIB)
 }
 
-fn takes(left: f64, by: &str) -> String {
-    format!("the modelled time of link and fault batches went to {:.0} % {by}", left * 100.0)
+fn takes(cost: f64, by: &str) -> String {
+    format!("the modelled time of link and fault batches went to {:.0} % {by}", cost * 100.0)
 }
 
 /// Rates per second.

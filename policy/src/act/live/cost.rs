@@ -5,16 +5,16 @@ use crate::act::limits::{AS_FAST, BATCH_SECONDS, LINK_BYTES_PER_SECOND};
 
 /// Cost of the same work, relative to the driver alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Left {
+pub(crate) struct RelativeCost {
     /// Relative modelled time of the link and of fault batches, see [`seconds`].
     pub(crate) time: f64,
     /// Relative bytes over the link.
     pub(crate) link_bytes: f64,
 }
 
-impl Left {
+impl RelativeCost {
     /// Cost without savings.
-    pub(crate) const ALL: Self = Self { time: 1.0, link_bytes: 1.0 };
+    pub(crate) const UNCHANGED: Self = Self { time: 1.0, link_bytes: 1.0 };
 
     /// Converts a cost relative to `before` into one relative to the driver alone.
     pub(crate) const fn of(self, before: Self) -> Self {

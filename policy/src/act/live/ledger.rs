@@ -16,21 +16,21 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn ordered(&mut self, step: &Step) {
+    pub(crate) fn record_order(&mut self, step: &Step) {
         if let Action::Advise(advice) = step.action {
             self.ordered.entry(advice).or_default().insert(step.begin, step.end);
         }
     }
 
     /// Records advice that may be in force, from the journal of a former run.
-    pub(crate) fn given(&mut self, step: &Step) {
+    pub(crate) fn record_in_force(&mut self, step: &Step) {
         if let Action::Advise(advice) = step.action {
             self.given.entry(advice).or_default().insert(step.begin, step.end);
         }
     }
 
     /// Processes the result of a call.
-    pub(crate) fn answered(&mut self, Call { step, result: answer, .. }: &Call) {
+    pub(crate) fn record_result(&mut self, Call { step, result: answer, .. }: &Call) {
         match step.action {
             Action::Advise(advice) => {
                 remove(&mut self.ordered, advice, step);
@@ -113,16 +113,16 @@ mod tests {
     #[test]
     fn withdrawals_omit_advice_not_given_or_already_withdrawn() {
         let mut ledger = Ledger::default();
-        ledger.ordered(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
-        ledger.answered(&call(0, 20, Action::Advise(ADVICE), CallResult::Done));
-        ledger.answered(&call(20, 40, Action::Advise(ADVICE), CallResult::NotMapped));
-        ledger.answered(&call(40, 60, Action::Advise(ADVICE), CallResult::Failed("busy".to_owned())));
-        ledger.answered(&call(0, 10, Action::Withdraw(ADVICE), CallResult::Done));
+        ledger.record_order(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
+        ledger.record_result(&call(0, 20, Action::Advise(ADVICE), CallResult::Done));
+        ledger.record_result(&call(20, 40, Action::Advise(ADVICE), CallResult::NotMapped));
+        ledger.record_result(&call(40, 60, Action::Advise(ADVICE), CallResult::Failed("busy".to_owned())));
+        ledger.record_result(&call(0, 10, Action::Withdraw(ADVICE), CallResult::Done));
         let withdraw = |begin, end| Step { begin, end, action: Action::Withdraw(ADVICE) };
         assert_eq!(ledger.withdrawals(), [withdraw(10, 20), withdraw(40, 100)]);
         assert_eq!(ledger.bytes(), 30, "of the rest it is not known yet");
-        ledger.answered(&call(60, 100, Action::Advise(ADVICE), CallResult::Exited));
-        ledger.answered(&call(0, 100, Action::Withdraw(ADVICE), CallResult::Exited));
+        ledger.record_result(&call(60, 100, Action::Advise(ADVICE), CallResult::Exited));
+        ledger.record_result(&call(0, 100, Action::Withdraw(ADVICE), CallResult::Exited));
         assert!(ledger.is_empty());
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let given = [Advice::PreferredLocation(Place::Host), ADVICE];
         let mut ledger = Ledger::default();
         for advice in given {
-            ledger.given(&Step { begin: 0, end: 100, action: Action::Advise(advice) });
+            ledger.record_in_force(&Step { begin: 0, end: 100, action: Action::Advise(advice) });
         }
         let withdrawn = ledger.withdrawals().into_iter().map(|step| step.action);
         assert_eq!(withdrawn.collect::<Vec<_>>(), [ADVICE, given[0]].map(Action::Withdraw));
@@ -141,8 +141,8 @@ mod tests {
     fn cancelled_repetition_keeps_earlier_advice() {
         let mut ledger = Ledger::default();
         for answer in [CallResult::Done, CallResult::Cancelled] {
-            ledger.ordered(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
-            ledger.answered(&call(0, 100, Action::Advise(ADVICE), answer));
+            ledger.record_order(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
+            ledger.record_result(&call(0, 100, Action::Advise(ADVICE), answer));
         }
         assert_eq!(ledger.withdrawals().len(), 1);
     }

@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// Length of the history, in windows.
-const KEPT_WINDOWS: u32 = 4;
+const HISTORY_WINDOWS: u32 = 4;
 /// Samples per window of the arrivals in each block.
-const MARKS_A_WINDOW: u32 = 4;
+const MARKS_PER_WINDOW: u32 = 4;
 
 /// Cumulative counts at one moment.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Meter {
         }
         let now = sample.at;
         self.samples.push_back(sample);
-        let is_due = self.marks.back().is_none_or(|mark| between(mark.at, now) >= window / MARKS_A_WINDOW);
+        let is_due = self.marks.back().is_none_or(|mark| between(mark.at, now) >= window / MARKS_PER_WINDOW);
         if is_due && !sight.blocks.is_empty() {
             let arrived = sight
                 .blocks
@@ -87,7 +87,7 @@ impl Meter {
             self.marks.push_back(Arc::new(Mark { at: now, arrived: arrived.collect() }));
         }
         let old = |at: SystemTime, windows: u32| between(at, now) > window.saturating_mul(windows);
-        while self.samples.get(1).is_some_and(|next| old(next.at, KEPT_WINDOWS)) {
+        while self.samples.get(1).is_some_and(|next| old(next.at, HISTORY_WINDOWS)) {
             self.samples.pop_front();
         }
         // The first mark in the history is at least a window old.
@@ -254,6 +254,6 @@ fn between(earlier: SystemTime, later: SystemTime) -> Duration {
 }
 
 /// Rate per second.
-pub(crate) fn rate(count: u64, lasted: Duration) -> f64 {
-    if lasted.is_zero() { 0.0 } else { count as f64 / lasted.as_secs_f64() }
+pub(crate) fn rate(count: u64, elapsed: Duration) -> f64 {
+    if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
 }

@@ -37,11 +37,11 @@ pub(crate) struct OpenDecision {
     /// All memory that it has affected.
     pub(crate) touched: Intervals,
     /// Whether the outcome of an order is pending.
-    pub(crate) waits: bool,
+    pub(crate) is_pending: bool,
     /// Whether the actuator has denied the whole first order.
     is_denied: bool,
     /// Time of the last reading of the GPU's link meter.
-    link_read: SystemTime,
+    link_read_at: SystemTime,
 }
 
 impl OpenDecision {
@@ -52,7 +52,7 @@ impl OpenDecision {
         directive: Directive,
         circumstances: Circumstances,
         verification: Option<Verification>,
-        link_read: SystemTime,
+        link_read_at: SystemTime,
     ) -> Self {
         Self {
             decision,
@@ -64,24 +64,24 @@ impl OpenDecision {
             ledger: Ledger::default(),
             withheld: Vec::new(),
             touched: Intervals::default(),
-            waits: false,
+            is_pending: false,
             is_denied: false,
-            link_read,
+            link_read_at,
         }
     }
 
     /// Whether it may have mapped memory remotely while link traffic was not measured for a window.
-    pub(crate) fn reaches_unseen(&mut self, sight: &Sight<'_>, limits: &Limits) -> bool {
+    pub(crate) fn maps_unmetered(&mut self, sight: &Sight<'_>, limits: &Limits) -> bool {
         let now = sight.scene.now;
         if sight.scene.links.contains_key(&sight.gpu) {
-            self.link_read = now;
+            self.link_read_at = now;
         }
-        let is_long = has_passed(limits.window, self.link_read, now);
+        let is_long = has_passed(limits.window, self.link_read_at, now);
         is_long && self.ledger.maps_remotely()
     }
 
     /// Whether a decision in shadow may act now.
-    pub(crate) fn may_be_done(&self, guard: &Guard, sight: &Sight<'_>) -> bool {
+    pub(crate) fn may_act(&self, guard: &Guard, sight: &Sight<'_>) -> bool {
         self.verification.is_none() && guard.admits(self.decision.policy, &self.first, sight) == Admission::Act
     }
 
@@ -100,7 +100,7 @@ impl OpenDecision {
         }
         // Without first steps, actions follow later.
         if let Some(verification) = &mut self.verification {
-            verification.began(sight.scene.now);
+            verification.record_start(sight.scene.now);
         }
         Ok(None)
     }
@@ -109,14 +109,14 @@ impl OpenDecision {
     ///
     /// # Errors
     /// If the plan has ended: the reason.
-    pub(crate) fn go_on(
+    pub(crate) fn next_order(
         &mut self,
         view: &View<'_>,
         guard: &mut Guard,
         sight: &Sight<'_>,
         limits: &Limits,
     ) -> Result<Option<Order>, String> {
-        if self.waits {
+        if self.is_pending {
             return Ok(None);
         }
         match self.running.go_on(view) {
@@ -135,19 +135,19 @@ impl OpenDecision {
             self.withhold(calls);
             return None;
         }
-        let (passed, held) = guard.pass(self.decision.policy, steps, sight, limits);
-        if !held.is_empty() {
-            self.count(&held);
-            self.withhold(held);
+        let (passed, denied) = guard.pass(self.decision.policy, steps, sight, limits);
+        if !denied.is_empty() {
+            self.count(&denied);
+            self.withhold(denied);
         }
         if passed.is_empty() {
             return None;
         }
         for step in &passed {
-            self.ledger.ordered(step);
+            self.ledger.record_order(step);
             self.touched.insert(step.begin, step.end);
         }
-        self.waits = true;
+        self.is_pending = true;
         Some(Order {
             decision: self.decision.id,
             process: self.decision.process,
@@ -171,9 +171,9 @@ impl OpenDecision {
 
     /// Processes the outcome of an order.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome, now: SystemTime) {
-        self.waits = false;
+        self.is_pending = false;
         for call in &outcome.calls {
-            self.ledger.answered(call);
+            self.ledger.record_result(call);
         }
         let is_denied = |call: &Call| matches!(call.result, CallResult::Denied(_));
         self.is_denied = self.decision.done.calls == 0 && outcome.calls.iter().all(is_denied);
@@ -181,7 +181,7 @@ impl OpenDecision {
         self.count(&outcome.calls);
         self.running.carried_out(outcome);
         if let Some(verification) = &mut self.verification {
-            verification.began(now);
+            verification.record_start(now);
         }
     }
 
@@ -217,7 +217,7 @@ impl OpenDecision {
         }
     }
 
-    pub(crate) fn judged_by(&mut self, (after, pace): VerifiedWindow) {
+    pub(crate) fn set_measured(&mut self, (after, pace): VerifiedWindow) {
         (self.decision.after, self.decision.pace) = (Some(after), Some(pace));
     }
 }

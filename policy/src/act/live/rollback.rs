@@ -38,7 +38,7 @@ struct Withdrawal {
     /// Intervals until the next attempt.
     remaining_pause: u32,
     /// Whether an outcome is pending.
-    waits: bool,
+    is_pending: bool,
 }
 
 /// Result of an attempt.
@@ -69,7 +69,7 @@ impl Rollback {
         if ledger.is_empty() {
             return None;
         }
-        let withdrawal = Withdrawal { process, gpu, ledger, attempts: 0, remaining_pause: 0, waits: false };
+        let withdrawal = Withdrawal { process, gpu, ledger, attempts: 0, remaining_pause: 0, is_pending: false };
         Some(self.0.entry(decision).or_insert(withdrawal).order(decision))
     }
 
@@ -87,7 +87,7 @@ impl Rollback {
 
     /// Orders for failed withdrawals whose pause has ended. Called at each interval.
     pub(crate) fn due_orders(&mut self) -> Vec<Order> {
-        let idle = self.0.iter_mut().filter(|(_, withdrawal)| !withdrawal.waits);
+        let idle = self.0.iter_mut().filter(|(_, withdrawal)| !withdrawal.is_pending);
         let due = idle.filter_map(|(decision, withdrawal)| {
             let is_due = withdrawal.remaining_pause == 0;
             withdrawal.remaining_pause = withdrawal.remaining_pause.saturating_sub(1);
@@ -104,7 +104,7 @@ impl Rollback {
 
     /// Orders for all withdrawals, regardless of pauses; none while any outcome is pending.
     pub(crate) fn orders_if_idle(&mut self) -> Vec<Order> {
-        if self.0.values().any(|withdrawal| withdrawal.waits) { Vec::new() } else { self.all_orders() }
+        if self.0.values().any(|withdrawal| withdrawal.is_pending) { Vec::new() } else { self.all_orders() }
     }
 
     /// Processes with withdrawals.
@@ -116,10 +116,10 @@ impl Rollback {
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) -> Option<Withdrawn> {
         let withdrawal = self.0.get_mut(&outcome.decision)?;
         for call in &outcome.calls {
-            withdrawal.ledger.answered(call);
+            withdrawal.ledger.record_result(call);
         }
         if outcome.is_rollback {
-            withdrawal.waits = false;
+            withdrawal.is_pending = false;
         }
         if withdrawal.ledger.is_empty() {
             let after_failure = withdrawal.attempts > WITHDRAWALS_REPORTED;
@@ -142,12 +142,12 @@ impl Rollback {
 impl Withdrawal {
     /// Whether fewer than [`WITHDRAWALS_REPORTED`] attempts have failed.
     const fn may_soon_succeed(&self) -> bool {
-        self.attempts < WITHDRAWALS_REPORTED || self.waits && self.attempts == WITHDRAWALS_REPORTED
+        self.attempts < WITHDRAWALS_REPORTED || self.is_pending && self.attempts == WITHDRAWALS_REPORTED
     }
 
     fn order(&mut self, decision: DecisionId) -> Order {
         self.attempts = self.attempts.saturating_add(1);
-        self.waits = true;
+        self.is_pending = true;
         Order { decision, process: self.process, gpu: self.gpu, steps: self.ledger.withdrawals(), is_rollback: true }
     }
 }

@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use model::{CallResult, Decision, DecisionId, Order, Outcome, Plan, Stage, decision::Event};
 
 use super::{
-    auto_live::Learned,
+    auto_live::MeasuredCosts,
     catalogue,
     comparison::is_at_work,
-    cost::Left,
+    cost::RelativeCost,
     ledger::Ledger,
     live_policy::View,
     meter::{Meter, Span},
@@ -32,9 +32,9 @@ pub(crate) struct Track {
     meter: Meter,
     open: Option<OpenDecision>,
     cooldown: Cooldown,
-    learned: Learned,
+    costs: MeasuredCosts,
     /// Policy to try next, the cost under its predecessor, and the end of the predecessor.
-    follows: Option<(&'static str, Left, SystemTime)>,
+    successor: Option<(&'static str, RelativeCost, SystemTime)>,
 }
 
 /// Ended decision, and its advice to be withdrawn.
@@ -43,7 +43,7 @@ pub(crate) struct Closed {
     pub(crate) decision: Decision,
     pub(crate) ledger: Ledger,
     /// Whether the outcome of an order is pending.
-    pub(crate) waits: bool,
+    pub(crate) is_pending: bool,
 }
 
 /// Result of one interval.
@@ -59,7 +59,7 @@ impl Track {
         self.open.as_ref().map(|open| &open.decision)
     }
 
-    pub(crate) fn holds(&self, decision: DecisionId) -> bool {
+    pub(crate) fn has_open(&self, decision: DecisionId) -> bool {
         self.decision().is_some_and(|open| open.id == decision)
     }
 
@@ -74,8 +74,8 @@ impl Track {
     }
 
     /// Whether the outcome of an order is pending.
-    pub(crate) fn waits(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.waits)
+    pub(crate) fn has_pending_order(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.is_pending)
     }
 
     /// Whether a decision is open, or counts have changed recently.
@@ -93,9 +93,9 @@ impl Track {
     pub(crate) fn close(&mut self, stage: Stage, taken: SystemTime) -> Option<(Closed, Event)> {
         let mut open = self.open.take()?;
         enter(&mut open.decision, stage, taken);
-        let OpenDecision { decision, ledger, waits, .. } = open;
+        let OpenDecision { decision, ledger, is_pending, .. } = open;
         let event = Event::Updated(decision.clone());
-        Some((Closed { decision, ledger, waits }, event))
+        Some((Closed { decision, ledger, is_pending }, event))
     }
 
     /// Processes an interval. `is_withdrawing`: whether advice of a former decision is being
@@ -116,11 +116,11 @@ impl Track {
         self.meter.read(sight, limits.window, passed);
         guard.release_reservations(sight, limits);
         let mut turn = Turn::default();
-        if let Some(stage) = self.ends(sight, guard, limits) {
+        if let Some(stage) = self.last_stage(sight, guard, limits) {
             self.end(stage, sight.scene.snapshot.taken, &mut turn);
         }
         if self.open.is_some() {
-            self.steer(sight, guard, limits, &mut turn);
+            self.advance(sight, guard, limits, &mut turn);
         } else if !is_withdrawing && turn.closed.is_empty() {
             self.propose(sight, guard, limits, next, &mut turn);
         }
@@ -135,15 +135,15 @@ impl Track {
     }
 
     /// Last stage of the open decision, if its directive, the guard or verification ends it.
-    fn ends(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
+    fn last_stage(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self.open.as_mut()?;
         let now = sight.scene.now;
         if open.directive != *sight.directive {
             return Some(Stage::Ended("the directive for the process has changed".to_owned()));
         }
-        let reaches_unseen = open.reaches_unseen(sight, limits);
+        let maps_unmetered = open.maps_unmetered(sight, limits);
         if open.verification.is_none() {
-            let may = sight.permits_acting().is_ok() && open.may_be_done(guard, sight);
+            let may = sight.permits_acting().is_ok() && open.may_act(guard, sight);
             return may.then(|| Stage::Ended("it is permitted now: a trial begins".to_owned()));
         }
         if let Err(why) = sight.permits_acting() {
@@ -154,7 +154,7 @@ impl Track {
         {
             return Some(Stage::Ended(why));
         }
-        if reaches_unseen {
+        if maps_unmetered {
             return Some(Stage::RolledBack("the GPU's link traffic is not measured any more".to_owned()));
         }
         let name = open.decision.policy;
@@ -177,9 +177,9 @@ impl Track {
         match verification.verify(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled())
         {
             Conclusion::Open => None,
-            Conclusion::Keeps { again, after, left } => {
-                open.judged_by(after);
-                self.learned.note(name, left);
+            Conclusion::Keeps { again, after, cost } => {
+                open.set_measured(after);
+                self.costs.record(name, cost);
                 if !again {
                     return None;
                 }
@@ -188,7 +188,7 @@ impl Track {
                 self.superseded(sight, guard, limits)
             }
             Conclusion::Fails { why, after, unless_changed } => {
-                open.judged_by(after);
+                open.set_measured(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
                 self.cooldown.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
                 Some(Stage::RolledBack(why))
@@ -202,8 +202,8 @@ impl Track {
             .open
             .as_ref()
             .filter(|open| open.directive.policy == model::policy::CHOOSER && open.running.has_settled())?;
-        let (before, left_before) = open.verification.as_ref()?.before();
-        let left = self.learned.of(open.decision.policy)?;
+        let (before, cost_before) = open.verification.as_ref()?.before();
+        let cost = self.costs.of(open.decision.policy)?;
         let view = View::of(sight, self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
         // A rolled-back policy may be retried while nothing is in force, but not instead of one
@@ -215,19 +215,20 @@ impl Track {
         };
         let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
         let proposals = catalogue::proposals(model::policy::CHOOSER, &view, is_cooling_down, admits);
-        let better = self.learned.better(proposals, (&before, left_before), left)?;
-        self.follows = Some((better, left, now));
+        let better = self.costs.better(proposals, (&before, cost_before), cost)?;
+        self.successor = Some((better, cost, now));
         Some(Stage::Ended(format!("{better} is tried instead: its expected effect is larger")))
     }
 
-    fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
+    fn advance(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
         let (now, taken) = (sight.scene.now, sight.scene.snapshot.taken);
         let Some(open) = &mut self.open else { return };
         if open.decision.stage == Stage::Trial && open.verification.as_ref().is_some_and(Verification::is_confirmed) {
             enter(&mut open.decision, Stage::Confirmed, taken);
             turn.events.push(Event::Updated(open.decision.clone()));
         }
-        let result = open.go_on(&View::of(sight, self.meter.accessed(limits.window), limits), guard, sight, limits);
+        let result =
+            open.next_order(&View::of(sight, self.meter.accessed(limits.window), limits), guard, sight, limits);
         turn.events.extend(open.take_withheld().map(Event::Withheld));
         match result {
             Ok(order) => turn.order = order,
@@ -254,13 +255,13 @@ impl Track {
         };
         // In later windows, the driver acts alone.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
-        let follows =
-            self.follows.take().filter(|(.., at)| sight.directive.policy == model::policy::CHOOSER && is_fresh(*at));
-        let (policy, left_before) =
-            follows.map_or((&*sight.directive.policy, Left::ALL), |(policy, left, _)| (policy, left));
+        let successor =
+            self.successor.take().filter(|(.., at)| sight.directive.policy == model::policy::CHOOSER && is_fresh(*at));
+        let (policy, cost_before) =
+            successor.map_or((&*sight.directive.policy, RelativeCost::UNCHANGED), |(policy, cost, _)| (policy, cost));
         let view = View::of(sight, self.meter.accessed(window), limits);
         let proposals = catalogue::proposals(policy, &view, is_cooling_down, admits);
-        let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))
+        let Some(Proposal { plan, running, admission }) = self.costs.best(proposals, (&before.measured, cost_before))
         else {
             return;
         };
@@ -272,7 +273,7 @@ impl Track {
         let noise = self.meter.noise(window);
         let decision = decision(next, &plan, sight, stage, &before);
         let verification =
-            (admission == Admission::Act).then(|| Verification::new(before, noise, window, now, left_before));
+            (admission == Admission::Act).then(|| Verification::new(before, noise, window, now, cost_before));
         let mut open =
             OpenDecision::new(decision, plan, running, sight.directive.clone(), circumstances, verification, now);
         match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
@@ -283,8 +284,8 @@ impl Track {
         turn.events.extend(open.take_withheld().map(Event::Withheld));
         if matches!(open.decision.stage, Stage::Denied(_)) {
             self.cooldown.begin(open.decision.policy, now, limits, []);
-            let OpenDecision { decision, ledger, waits, .. } = open;
-            turn.closed.push(Closed { decision, ledger, waits });
+            let OpenDecision { decision, ledger, is_pending, .. } = open;
+            turn.closed.push(Closed { decision, ledger, is_pending });
         } else {
             self.open = Some(open);
         }

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use model::{Expected, decision::Measured};
 
 use super::{
-    comparison::{Finding, Pace, compare, left},
-    cost::Left,
+    comparison::{Finding, Pace, compare, relative_cost},
+    cost::RelativeCost,
     meter::{Meter, Span},
 };
 use crate::{
@@ -23,10 +23,10 @@ pub(crate) struct Verification {
     before: Span,
     noise: f64,
     window: Duration,
-    made: SystemTime,
+    created_at: SystemTime,
     /// Cost in the window before the plan, relative to the driver alone: another plan may have been
     /// in force.
-    left_before: Left,
+    cost_before: RelativeCost,
     phase: Phase,
     is_confirmed: bool,
 }
@@ -38,7 +38,7 @@ enum Phase {
     /// Counts are ignored until this time.
     Settling { until: SystemTime },
     /// A window is measured.
-    Watching { from: SystemTime, doubts: Option<Doubt> },
+    Measuring { from: SystemTime, doubt: Option<Doubt> },
     /// Confirmed, and verified again at this time.
     Resting { until: SystemTime },
 }
@@ -63,7 +63,7 @@ pub(crate) enum Conclusion {
         again: bool,
         after: VerifiedWindow,
         /// Cost relative to the driver alone.
-        left: Left,
+        cost: RelativeCost,
     },
     /// The plan is rolled back. `unless_changed`: not to be retried in the same circumstances.
     Fails { why: String, after: VerifiedWindow, unless_changed: bool },
@@ -73,13 +73,19 @@ pub(crate) enum Conclusion {
 pub(crate) type VerifiedWindow = (Measured, f64);
 
 impl Verification {
-    pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: Left) -> Self {
-        Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_confirmed: false }
+    pub(crate) fn new(
+        before: Span,
+        noise: f64,
+        window: Duration,
+        created_at: SystemTime,
+        cost_before: RelativeCost,
+    ) -> Self {
+        Self { before, noise, window, created_at, cost_before, phase: Phase::Beginning, is_confirmed: false }
     }
 
     /// Window before the plan, and the relative cost in it.
-    pub(crate) const fn before(&self) -> (Measured, Left) {
-        (self.before.measured, self.left_before)
+    pub(crate) const fn before(&self) -> (Measured, RelativeCost) {
+        (self.before.measured, self.cost_before)
     }
 
     pub(crate) const fn is_confirmed(&self) -> bool {
@@ -87,7 +93,7 @@ impl Verification {
     }
 
     /// Records that the first steps were executed.
-    pub(crate) fn began(&mut self, now: SystemTime) {
+    pub(crate) fn record_start(&mut self, now: SystemTime) {
         if matches!(self.phase, Phase::Beginning) {
             self.phase = Phase::Settling { until: now + self.window.mul_f64(SETTLING) };
         }
@@ -103,13 +109,13 @@ impl Verification {
         expected: &Expected,
         has_settled: bool,
     ) -> Conclusion {
-        let latest = self.made + self.window.mul_f64(if has_settled { 2.0 * SETTLING } else { SETTLING_MAX });
+        let latest = self.created_at + self.window.mul_f64(if has_settled { 2.0 * SETTLING } else { SETTLING_MAX });
         match self.phase {
-            Phase::Beginning if now >= latest => self.watch(now, None),
-            Phase::Settling { until } if now >= latest || has_settled && now >= until => self.watch(now, None),
-            Phase::Resting { until } if now >= until => self.watch(now, None),
+            Phase::Beginning if now >= latest => self.measure(now, None),
+            Phase::Settling { until } if now >= latest || has_settled && now >= until => self.measure(now, None),
+            Phase::Resting { until } if now >= until => self.measure(now, None),
             Phase::Beginning | Phase::Settling { .. } | Phase::Resting { .. } => {}
-            Phase::Watching { from, doubts } => return self.judge(meter, from, doubts, now, touched, expected),
+            Phase::Measuring { from, doubt } => return self.judge(meter, from, doubt, now, touched, expected),
         }
         Conclusion::Open
     }
@@ -118,14 +124,14 @@ impl Verification {
         &mut self,
         meter: &Meter,
         from: SystemTime,
-        doubts: Option<Doubt>,
+        doubt: Option<Doubt>,
         now: SystemTime,
         touched: &Intervals,
         expected: &Expected,
     ) -> Conclusion {
         let Some(after) = meter.since(from) else {
             // Counts were reset.
-            self.watch(now, doubts);
+            self.measure(now, doubt);
             return Conclusion::Open;
         };
         if after.measured.window < self.window.mul_f64(1.0 - EARLY) {
@@ -133,33 +139,33 @@ impl Verification {
         }
         let pace = Pace::of(&self.before, &after, touched);
         // A plan may be slower than the plan before it, but never slower than the driver alone.
-        let slower = (1.0 / self.left_before.time - 1.0).clamp(0.0, AS_FAST);
+        let slower = (1.0 / self.cost_before.time - 1.0).clamp(0.0, AS_FAST);
         let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
-        self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
+        self.conclude(finding, doubt, (after.measured, pace.factor), relative_cost(&self.before, &after, pace), now)
     }
 
     fn conclude(
         &mut self,
         finding: Finding,
-        doubts: Option<Doubt>,
+        doubt: Option<Doubt>,
         after: VerifiedWindow,
-        left: Left,
+        cost: RelativeCost,
         now: SystemTime,
     ) -> Conclusion {
-        match (finding, doubts) {
+        match (finding, doubt) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_confirmed, true);
                 // A single window may show only one phase of the program's work.
                 if again {
                     self.rest(now);
                 } else {
-                    self.watch(now, None);
+                    self.measure(now, None);
                 }
-                Conclusion::Keeps { again, after, left: left.of(self.left_before) }
+                Conclusion::Keeps { again, after, cost: cost.of(self.cost_before) }
             }
             // A pause does not clear an earlier doubt.
             (Finding::Idle, Some(Doubt::Worse)) => {
-                self.watch(now, doubts);
+                self.measure(now, doubt);
                 Conclusion::Open
             }
             // Pause of a program with a confirmed plan.
@@ -167,25 +173,25 @@ impl Verification {
                 self.rest(now);
                 Conclusion::Open
             }
-            (Finding::Idle, doubts) => {
-                let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
+            (Finding::Idle, doubt) => {
+                let windows = if let Some(Doubt::Idle(before)) = doubt { before + 1 } else { 1 };
                 if windows >= IDLE_WINDOWS {
                     let why = format!("the program did too little in {windows} windows to verify the effect");
                     return Conclusion::Fails { why, after, unless_changed: false };
                 }
-                self.watch(now, Some(Doubt::Idle(windows)));
+                self.measure(now, Some(Doubt::Idle(windows)));
                 Conclusion::Open
             }
             (Finding::NotBetter(_), None) if self.is_confirmed => {
-                self.watch(now, Some(Doubt::Worse));
+                self.measure(now, Some(Doubt::Worse));
                 Conclusion::Open
             }
             (Finding::NotBetter(why), _) => Conclusion::Fails { why, after, unless_changed: true },
         }
     }
 
-    fn watch(&mut self, from: SystemTime, doubts: Option<Doubt>) {
-        self.phase = Phase::Watching { from, doubts };
+    fn measure(&mut self, from: SystemTime, doubt: Option<Doubt>) {
+        self.phase = Phase::Measuring { from, doubt };
     }
 
     fn rest(&mut self, now: SystemTime) {
@@ -201,14 +207,23 @@ mod tests {
 
     fn confirmed() -> Verification {
         let before = Span::counted(Measured::default());
-        Verification { is_confirmed: true, ..Verification::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
+        Verification {
+            is_confirmed: true,
+            ..Verification::new(before, 0.1, Duration::from_secs(2), NOW, RelativeCost::UNCHANGED)
+        }
     }
 
     fn conclude(verification: &mut Verification, finding: Finding) -> Conclusion {
-        let Phase::Watching { doubts, .. } = verification.phase else {
+        let Phase::Measuring { doubt, .. } = verification.phase else {
             panic!("nothing is measured: {verification:?}")
         };
-        verification.conclude(finding, doubts, (Measured::default(), 1.0), Left { time: 0.5, link_bytes: 0.5 }, NOW)
+        verification.conclude(
+            finding,
+            doubt,
+            (Measured::default(), 1.0),
+            RelativeCost { time: 0.5, link_bytes: 0.5 },
+            NOW,
+        )
     }
 
     fn worse() -> Finding {
@@ -218,7 +233,7 @@ mod tests {
     #[test]
     fn pause_does_not_clear_an_earlier_bad_finding() {
         let mut verification = confirmed();
-        verification.watch(NOW, None);
+        verification.measure(NOW, None);
         assert_eq!(conclude(&mut verification, worse()), Conclusion::Open);
         for _ in 0..3 {
             assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Open);
@@ -231,7 +246,7 @@ mod tests {
     #[test]
     fn good_finding_is_verified_a_second_time() {
         let mut verification = Verification { is_confirmed: false, ..confirmed() };
-        verification.watch(NOW, None);
+        verification.measure(NOW, None);
         assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { again: false, .. }));
         assert!(matches!(conclude(&mut verification.clone(), worse()), Conclusion::Open), "one of two may be chance");
         assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { again: true, .. }));
@@ -241,7 +256,7 @@ mod tests {
     #[test]
     fn pause_of_a_confirmed_plans_program_changes_nothing() {
         let mut verification = confirmed();
-        verification.watch(NOW, None);
+        verification.measure(NOW, None);
         assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Open);
         assert!(matches!(verification.phase, Phase::Resting { .. }));
     }

@@ -76,7 +76,7 @@ impl OpenPlan {
     }
 
     /// Table to be published now, if any.
-    pub(super) fn wanted(&self) -> Option<Publication> {
+    pub(super) fn publication(&self) -> Option<Publication> {
         let Self { version, launches_wait, .. } = *self;
         let trial = self.trial.as_ref().filter(|trial| trial.wants_plan());
         trial.map(|_| Publication { version, launches_wait })
@@ -99,7 +99,7 @@ impl OpenPlan {
         Assessment::Measured
     }
 
-    pub(super) fn is_worth_an_event(&self) -> bool {
+    pub(super) fn is_event_due(&self) -> bool {
         let measured = self.trial.as_ref().map_or(0, Trial::measured_blocks);
         self.decision.stage == Stage::Trial || measured.is_multiple_of(CONFIRMED_BLOCKS_PER_EVENT)
     }

@@ -225,12 +225,12 @@ impl PlanTrack {
                 turn.events.push(Event::Updated(open.decision.clone()));
             }
             // Rarely for a confirmed plan, which may stay for days.
-            Assessment::Measured if open.is_worth_an_event() => {
+            Assessment::Measured if open.is_event_due() => {
                 turn.events.push(Event::Updated(open.decision.clone()));
             }
             Assessment::Measured | Assessment::Open | Assessment::Fails(_) | Assessment::Unmeasurable => {}
         }
-        let wanted = open.wanted();
+        let wanted = open.publication();
         turn.command = self.publish(wanted, sight);
         turn
     }

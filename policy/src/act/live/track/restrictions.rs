@@ -63,7 +63,7 @@ impl Track {
         let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
         let proposals: Vec<_> = catalogue::proposals(&sight.directive.policy, &view, is_cooling_down, admits).collect();
         if proposals.is_empty() && !names().all(is_cooling_down) {
-            all.push((RestrictionScope::Everything, unseen(sight)));
+            all.push((RestrictionScope::Everything, no_case(sight)));
         }
         all.extend(proposals.into_iter().filter_map(|Proposal { plan, admission, .. }| match admission {
             Admission::Act => None,
@@ -73,7 +73,7 @@ impl Track {
     }
 }
 
-fn unseen(sight: &Sight<'_>) -> String {
+fn no_case(sight: &Sight<'_>) -> String {
     let whom = if sight.directive.policy == model::policy::CHOOSER { "any policy" } else { &sight.directive.policy };
     let kinds: Vec<_> = sight.verdicts.iter().map(|verdict| verdict.kind.name()).collect();
     let verdicts = if kinds.is_empty() { "no verdict is active".to_owned() } else { kinds.join(", ") };
