@@ -4,7 +4,7 @@
 //! [`Scene`] -> proposal or plan -> guard -> order or published table -> trial -> confirmed, or
 //! rolled back
 //!
-//! Two rooms decide, each by its own means, and neither uses the other:
+//! Two modules decide, by different measurements. Neither depends on the other:
 //!
 //! * [`live`]: live policies: proposals of steps on what a process does now, judged by windows of
 //!   time
@@ -19,7 +19,7 @@
 //! * [`life_cycle`]: stages of a decision
 //! * [`limits`]: every limit, with its reason
 //!
-//! [`engine`] has both for all processes: [`Acting`].
+//! [`engine`] runs both for all processes: [`Acting`].
 
 mod cooldown;
 pub mod engine;

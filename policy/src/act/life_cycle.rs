@@ -4,8 +4,8 @@
 //! proposal -> shadow -> ended \
 //! proposal -> trial -> confirmed -> ended, or rolled back; a trial may end or be rolled back, too
 //!
-//! A decision in shadow ends when it may act: a new one begins with a trial. `live` and `plans`
-//! decide when a stage is over, by different measurements; the decision that both report is here.
+//! A decision in shadow ends when acting is permitted, and the next decision starts with a trial.
+//! `live` and `plans` decide when a stage ends, by different measurements.
 
 use std::time::SystemTime;
 

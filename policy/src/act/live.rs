@@ -3,7 +3,7 @@
 //! A [`live_policy::LivePolicy`] inspects a [`live_policy::View`] of the process at each interval.
 //! When it detects its phase, it makes a proposal: first steps, and the savings that it promises.
 //! What the guard admits becomes an order. The window of counts before it is compared with the
-//! windows after it. A benefit confirms the proposal; harm, or no benefit, withdraws its advice.
+//! windows after it. A benefit confirms the proposal; harm, or no benefit, rolls it back.
 //!
 //! [`catalogue`] -> [`proposal`] -> guard -> [`open`] -> [`verification`] -> confirmed, or
 //! [`rollback`]

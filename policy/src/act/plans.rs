@@ -1,9 +1,9 @@
 //! Plans of moves at the launches of a process's iterations, and their trial.
 //!
-//! The planner delivers a plan for iterations that repeat. The process follows it while its table
-//! is published; here is decided when. A trial publishes and withdraws the table by turns, each for
-//! a block of iterations, and compares the blocks. A benefit confirms the plan; harm, or no
-//! benefit, withdraws it. Moves leave no advice, so nothing else is rolled back.
+//! A planner makes a plan for iterations that repeat. The process follows the plan while its table
+//! is published. A trial publishes and withdraws the table alternately, each time for a block of
+//! iterations, and compares the blocks. A benefit confirms the plan; harm, or no benefit, withdraws
+//! it. Moves leave no advice, so nothing else is rolled back.
 //!
 //! followed calls -> [`track`] -> guard -> [`open`] -> [`trial`] -> confirmed, or withdrawn
 //!
