@@ -83,17 +83,17 @@ macro_rules! live_policies {
             policies {
                 "auto-live", [], Chooser, [], [], [],
                     "chooses the policy with the best expected or measured effect";
-                "observe", [crate::act::controls::Observe], ByName, [], [], [],
+                "observe", [crate::act::live::policies::controls::Observe], ByName, [], [], [],
                     "does nothing";
-                "ping-pong", [crate::act::pingpong::PingPong], Automatic, [], ["prefer_host", "accessed_by"], [BOUNCES],
+                "ping-pong", [crate::act::live::policies::pingpong::PingPong], Automatic, [], ["prefer_host", "accessed_by"], [BOUNCES],
                     "keeps memory that CPU and GPU use in turn on the host";
-                "stream", [crate::act::stream::Stream], Automatic, [], ["touch", "migrate_to_gpu"], [AHEAD_MIB],
+                "stream", [crate::act::live::policies::stream::Stream], Automatic, [], ["touch", "migrate_to_gpu"], [AHEAD_MIB],
                     "prefetches ahead of a sequential walk";
-                "cycle", [crate::act::cycle::Cycle], Automatic, [], ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
+                "cycle", [crate::act::live::policies::cycle::Cycle], Automatic, [], ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
                     "keeps a part of a cyclic working set on the GPU";
-                "hot-cold", [crate::act::hot_cold::HotCold], Automatic, [], ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
+                "hot-cold", [crate::act::live::policies::hot_cold::HotCold], Automatic, [], ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
                     "keeps the hot part of the working set on the GPU";
-                "tenants", [crate::act::tenants::Tenants], Automatic, [], ["touch", "migrate_to_gpu"], [],
+                "tenants", [crate::act::live::policies::tenants::Tenants], Automatic, [], ["touch", "migrate_to_gpu"], [],
                     "keeps the working set of a victim on the GPU beside its evictors";
                 "auto-plan", [], ByName, [LinkBytes], ["migrate_to_gpu", "migrate_to_host"], [],
                     "plans the moves of training iterations, by the planner with the fewest link bytes";
@@ -107,11 +107,11 @@ macro_rules! live_policies {
                     "prefetches ahead of the launches of training iterations as PUMP does";
             }
             controls {
-                "pin-host", [crate::act::controls::PinHost], Control, [], ["prefer_host", "accessed_by", "migrate_to_host"], [],
+                "pin-host", [crate::act::live::policies::controls::PinHost], Control, [], ["prefer_host", "accessed_by", "migrate_to_host"], [],
                     "pins all memory to the host";
-                "prefetch-all", [crate::act::controls::PrefetchAll], Control, [], ["migrate_to_gpu"], [],
+                "prefetch-all", [crate::act::live::policies::controls::PrefetchAll], Control, [], ["migrate_to_gpu"], [],
                     "prefetches all memory repeatedly";
-                "harmful", [crate::act::controls::Harmful], Control, [], ["migrate_to_host"], [],
+                "harmful", [crate::act::live::policies::controls::Harmful], Control, [], ["migrate_to_host"], [],
                     "evicts the hottest memory repeatedly";
                 "harmful-plan", [], Control, [LinkBytes], ["migrate_to_host"], [],
                     "evicts memory behind each launch of an iteration that uses it";

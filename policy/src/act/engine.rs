@@ -15,13 +15,15 @@ use model::{
 
 use super::{
     guard::Guard,
-    ledger::Ledger,
     limits::Limits,
-    open::count,
-    plan_track::PlanTrack,
-    rollback::{InForce, Rollback, Withdrawn},
+    live::{
+        ledger::Ledger,
+        open::count,
+        rollback::{InForce, Rollback, Withdrawn},
+        track::{Closed, Track, Turn},
+    },
+    plans::track::PlanTrack,
     scene::{Scene, Sight},
-    track::{Closed, Track, Turn},
 };
 
 /// Engine for all processes. Without side effects: the caller executes the orders and reports their
@@ -34,7 +36,7 @@ pub struct Acting {
     plans: BTreeMap<ProcessId, PlanTrack>,
     rollbacks: Rollback,
     /// Ended decisions, newest first.
-    over: VecDeque<Decision>,
+    ended: VecDeque<Decision>,
     events: Vec<Event>,
     /// Commands to helpers that were not taken yet.
     commands: Vec<PlanCommand>,
@@ -55,7 +57,7 @@ impl Acting {
             tracks: BTreeMap::new(),
             plans: BTreeMap::new(),
             rollbacks: Rollback::default(),
-            over: VecDeque::new(),
+            ended: VecDeque::new(),
             events: Vec::new(),
             commands: Vec::new(),
             have_figures_changed: false,
@@ -79,7 +81,7 @@ impl Acting {
             self.next = self.next.max(DecisionId(decision.0.saturating_add(1)));
             let mut ledger = Ledger::default();
             for step in &steps {
-                ledger.given(step);
+                ledger.record_in_force(step);
             }
             orders.extend(self.rollbacks.begin(decision, process, gpu, ledger));
         }
@@ -135,31 +137,36 @@ impl Acting {
     }
 
     fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {
-        for event in &turn.events {
+        self.record(turn.events);
+        for closed in turn.closed {
+            orders.extend(self.close(closed));
+        }
+        orders.extend(turn.order);
+    }
+
+    /// Records the events of an interval. Ids of new decisions are used up.
+    fn record(&mut self, events: Vec<Event>) {
+        for event in &events {
             if let Event::Created(decision) = event {
                 self.next = self.next.max(DecisionId(decision.id.0.saturating_add(1)));
             }
         }
-        for closed in turn.closed {
-            orders.extend(self.close(closed));
-        }
-        self.events.extend(turn.events);
-        orders.extend(turn.order);
+        self.events.extend(events);
     }
 
-    fn close(&mut self, Closed { decision, ledger, waits }: Closed) -> Option<Order> {
+    fn close(&mut self, Closed { decision, ledger, is_pending }: Closed) -> Option<Order> {
         let Decision { id, process, gpu, .. } = decision;
         self.guard.release_all(process, gpu);
         let order = self.rollbacks.begin(id, process, gpu, ledger);
         self.remember(decision);
         // Migrations cannot be withdrawn; the rest of the order is cancelled.
         let cancel = || Order { decision: id, process, gpu, steps: Vec::new(), is_rollback: true };
-        order.or_else(|| waits.then(cancel))
+        order.or_else(|| is_pending.then(cancel))
     }
 
     fn remember(&mut self, decision: Decision) {
-        self.over.push_front(decision);
-        self.over.truncate(self.limits.decisions_max);
+        self.ended.push_front(decision);
+        self.ended.truncate(self.limits.decisions_max);
     }
 
     /// Ends the decisions on processes that have exited or whose mode is observe.
@@ -175,7 +182,7 @@ impl Acting {
             if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.taken) {
                 if has_ended {
                     // Its memory was freed, and its advice with it.
-                    (closed.ledger, closed.waits) = (Ledger::default(), false);
+                    (closed.ledger, closed.is_pending) = (Ledger::default(), false);
                 }
                 self.events.push(event);
                 orders.extend(self.close(closed));
@@ -190,12 +197,12 @@ impl Acting {
         self.guard.carried_out(&outcome);
         let withdrawn = self.rollbacks.carried_out(&outcome);
         if let Some(track) =
-            self.tracks.get_mut(&(outcome.process, outcome.gpu)).filter(|track| track.holds(outcome.decision))
+            self.tracks.get_mut(&(outcome.process, outcome.gpu)).filter(|track| track.has_open(outcome.decision))
         {
             track.carried_out(&outcome, now);
         }
-        let over = self.over.iter_mut().find(|decision| decision.id == outcome.decision);
-        if let Some(decision) = over {
+        let ended = self.ended.iter_mut().find(|decision| decision.id == outcome.decision);
+        if let Some(decision) = ended {
             decision.actuator = outcome.actuator.or(decision.actuator);
             if !outcome.is_rollback {
                 count(decision, &outcome.calls);
@@ -230,7 +237,7 @@ impl Acting {
 
     /// Open decisions and remembered ended ones, newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
-        let mut all: Vec<&Decision> = self.tracks.values().filter_map(Track::decision).chain(&self.over).collect();
+        let mut all: Vec<&Decision> = self.tracks.values().filter_map(Track::decision).chain(&self.ended).collect();
         all.extend(self.plans.values().filter_map(PlanTrack::decision));
         all.sort_by_key(|decision| std::cmp::Reverse(decision.id));
         all.into_iter()
@@ -249,7 +256,7 @@ impl Acting {
     pub fn only_waits(&self) -> bool {
         let mut open = self.tracks.values().filter(|track| track.is_open()).peekable();
         let has_plan = self.plans.values().any(|plan| plan.decision().is_some());
-        !has_plan && self.rollbacks.is_empty() && open.peek().is_some() && open.all(Track::waits)
+        !has_plan && self.rollbacks.is_empty() && open.peek().is_some() && open.all(Track::has_pending_order)
     }
 
     /// Whether advice is being withdrawn.

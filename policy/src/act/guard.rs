@@ -1,26 +1,40 @@
 //! Guard: permitted actions, their budgets, and the memory that they may affect.
+//!
+//! Orders of live policies and moves of plans are charged to the same accounts, so that no process
+//! exceeds a budget by using both.
+//!
+//! * [`permitted`]: conditions for advice and migrations; [`mod@denied`]: drivers and GPUs that hang
+//! * [`account`]: spent budgets and pending orders of a process; [`bucket`]: rate limiter
+//! * [`room`]: memory available to a process
+//! * [`plans`]: moves of plans, by the same rules
+//! * [`restrictions`]: what the guard currently prevents
 
+mod account;
+mod bucket;
+pub mod denied;
+mod permitted;
 mod plans;
 mod restrictions;
+mod room;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::SystemTime,
 };
 
+use account::Account;
+use bucket::Bucket;
 use model::{
     Action, Advice, Block, Call, CallResult, GpuUuid, Outcome, Place, Process, ProcessId, Step, block::BLOCK_BYTES,
     policy,
 };
+use permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice};
+use room::{
+    exceeds_gpu, fitting_others, is_covered, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
+};
 
 use super::{
-    account::Account,
-    bucket::Bucket,
     limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
-    permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice},
-    room::{
-        exceeds_gpu, fitting_others, is_covered, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
-    },
     scene::Sight,
 };
 

@@ -48,7 +48,7 @@ pub(crate) const SETTLING: f64 = 0.25;
 /// Maximum of that time for a policy that takes longer to settle, in windows.
 pub(crate) const SETTLING_MAX: f64 = 4.0;
 /// Windows between two checks of a confirmed plan.
-pub(crate) const LOOK_AGAIN_WINDOWS: u32 = 4;
+pub(crate) const VERIFY_AGAIN_WINDOWS: u32 = 4;
 /// Lower bound of noise, even if all previous windows were equal...
 pub(crate) const NOISE_MIN: f64 = 0.05;
 /// ...and its upper bound: otherwise any difference would count as noise.

@@ -12,10 +12,7 @@ use model::{
     Verdict, Verdicts, verdict::Victim,
 };
 
-use super::{
-    limits::{Limits, RANGES_MAX, RENEWAL_BYTES, RENEWALS_PART},
-    live_policy::{Accessed, View},
-};
+use super::limits::RANGES_MAX;
 
 /// Input of the loop at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -140,27 +137,6 @@ impl<'a> Sight<'a> {
             acted_on,
             directive,
             scene,
-        }
-    }
-
-    /// View for a policy.
-    pub(crate) fn view(&self, accessed: Option<Accessed>, limits: &Limits) -> View<'_> {
-        let budget = self.directive.budget.bytes_per_second.unwrap_or(u64::MAX);
-        let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);
-        View {
-            now: self.scene.now,
-            process: self.process,
-            gpu: self.gpu,
-            gpu_memory_bytes: self.memory_bytes,
-            verdicts: &self.verdicts,
-            victims: &self.victims,
-            accessed,
-            ranges: &self.ranges,
-            blocks: &self.blocks,
-            others: &self.others,
-            gpu_totals: self.scene.snapshot.gpu_totals.get(&self.key()),
-            renewals_per_second: bytes_per_second / RENEWAL_BYTES / RENEWALS_PART,
-            parameters: &self.directive.parameters,
         }
     }
 

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use model::{
-    DecisionId, GpuUuid, PlanCommand, Process, ProcessId, RestrictionScope, Stage, decision::Event, policy::of_plans,
-};
+use model::{GpuUuid, PlanCommand, Process, ProcessId, RestrictionScope, Stage, policy::of_plans};
 
 use super::{
     super::{
-        plan_track::{PlanTrack, PlanTurn},
+        plans::track::{PlanTrack, PlanTurn},
         scene::{Scene, Sight},
     },
     Acting, Directive, why_unseen,
@@ -63,12 +61,7 @@ impl Acting {
 
     fn take_plan(&mut self, turn: PlanTurn) {
         let PlanTurn { events, closed, command, has_changed } = turn;
-        for event in &events {
-            if let Event::Created(decision) = event {
-                self.next = self.next.max(DecisionId(decision.id.0.saturating_add(1)));
-            }
-        }
-        self.events.extend(events);
+        self.record(events);
         self.commands.extend(command);
         self.have_figures_changed |= has_changed;
         if let Some(decision) = closed {

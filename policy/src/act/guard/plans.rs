@@ -2,8 +2,8 @@
 
 use model::{Action, Place, PlannedIteration, ProbedIteration};
 
-use super::{Guard, headroom, not_permitted, too_little_host, used_up};
-use crate::act::{limits::Limits, room::room_bytes, scene::Sight};
+use super::{Guard, headroom, not_permitted, room::room_bytes, too_little_host, used_up};
+use crate::act::{limits::Limits, scene::Sight};
 
 /// Moves of an iteration, by a plan or by a probe's table.
 pub(crate) struct Moved {

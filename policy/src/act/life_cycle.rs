@@ -1,0 +1,59 @@
+//! Life cycle of a decision about a live policy's proposal, or about a plan.
+//!
+//! proposal -> denied \
+//! proposal -> shadow -> ended \
+//! proposal -> trial -> confirmed -> ended, or rolled back; a trial may end or be rolled back, too
+//!
+//! A decision in shadow ends when acting is permitted, and the next decision starts with a trial.
+//! `live` and `plans` decide when a stage ends, by different measurements.
+
+use std::time::SystemTime;
+
+use model::{
+    Decision, DecisionId, Expected, Stage,
+    decision::{Done, Measured},
+};
+
+use super::scene::Sight;
+
+/// Decision at its first stage, without measurements and calls.
+pub(crate) fn proposed(
+    id: DecisionId,
+    policy: &'static str,
+    reason: String,
+    ranges: Vec<(u64, u64)>,
+    expected: Expected,
+    stage: Stage,
+    sight: &Sight<'_>,
+) -> Decision {
+    let taken = sight.scene.snapshot.taken;
+    Decision {
+        id,
+        process: sight.process.id,
+        process_name: sight.process.name.clone(),
+        gpu: sight.gpu,
+        policy,
+        override_id: sight.directive.override_id.clone(),
+        verdict: sight.verdicts.first().map(|verdict| verdict.kind),
+        reason,
+        ranges,
+        advice: Vec::new(),
+        expected,
+        created_at: taken,
+        updated_at: taken,
+        stage,
+        before: Measured::default(),
+        after: None,
+        pace: None,
+        done: Done::default(),
+        actuator: None,
+        last_error: None,
+        plan: None,
+    }
+}
+
+/// Changes the stage of a decision. `taken`: calendar time of the snapshot.
+pub(crate) fn enter(decision: &mut Decision, stage: Stage, taken: SystemTime) {
+    decision.stage = stage;
+    decision.updated_at = taken;
+}

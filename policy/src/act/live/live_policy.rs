@@ -1,0 +1,186 @@
+//! Interface of a live policy: it inspects the memory of a process at one GPU, proposes a plan when
+//! it detects its phase, and controls the plan until the phase ends.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Block, Counters, GpuKey, GpuUuid, Outcome, Plan, Process, Range, Residency, Step, Verdict, VerdictKind,
+    verdict::Victim,
+};
+
+use model::policy::{Form, Parameter};
+
+use crate::act::{
+    limits::{Limits, RENEWAL_BYTES, RENEWALS_PART},
+    scene::Sight,
+};
+
+/// Input of a policy: a process at a GPU, and the other processes there.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Time of the view, by a monotonic clock. Policies read no other clock.
+    pub now: SystemTime,
+    /// The process.
+    pub process: &'a Process,
+    /// GPU.
+    pub gpu: GpuUuid,
+    /// Total memory of the GPU, if known.
+    pub gpu_memory_bytes: Option<u64>,
+    /// Verdicts on this process at this GPU.
+    pub verdicts: &'a [&'a Verdict],
+    /// Evictions at this GPU, by victim and evictor.
+    pub victims: &'a [Victim],
+    /// Kinds of accesses in the last window, by faults; `None` without a full window.
+    pub accessed: Option<Accessed>,
+    /// Mapped ranges of the process that may be acted on, by address.
+    pub ranges: &'a [&'a Range],
+    /// Blocks of the process in memory that may be acted on, by address.
+    pub blocks: &'a [Block],
+    /// Other processes at this GPU, each with its blocks by address.
+    pub others: &'a [(&'a Process, &'a [Block])],
+    /// Counts of all processes at the GPU, including exited ones; monotonic.
+    pub gpu_totals: Option<&'a Counters>,
+    /// Maximum renewals per second within the budgets.
+    pub renewals_per_second: u64,
+    /// Parameters of the policy, by name.
+    pub parameters: &'a BTreeMap<String, String>,
+}
+
+/// Kinds of accesses that faults have shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accessed {
+    /// Atomics of the GPU, which require resident memory.
+    pub gpu_atomics: bool,
+}
+
+impl<'a> View<'a> {
+    /// View of what a policy may act on.
+    pub(crate) fn of(sight: &'a Sight<'_>, accessed: Option<Accessed>, limits: &Limits) -> Self {
+        let budget = sight.directive.budget.bytes_per_second.unwrap_or(u64::MAX);
+        let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);
+        Self {
+            now: sight.scene.now,
+            process: sight.process,
+            gpu: sight.gpu,
+            gpu_memory_bytes: sight.memory_bytes,
+            verdicts: &sight.verdicts,
+            victims: &sight.victims,
+            accessed,
+            ranges: &sight.ranges,
+            blocks: &sight.blocks,
+            others: &sight.others,
+            gpu_totals: sight.scene.snapshot.gpu_totals.get(&sight.key()),
+            renewals_per_second: bytes_per_second / RENEWAL_BYTES / RENEWALS_PART,
+            parameters: &sight.directive.parameters,
+        }
+    }
+
+    /// Whether faults have shown atomics of the GPU on the process's memory.
+    #[must_use]
+    pub fn does_atomics(&self) -> bool {
+        self.accessed.is_some_and(|accessed| accessed.gpu_atomics)
+    }
+
+    /// Key of the GPU in the process's counts.
+    #[must_use]
+    pub const fn key(&self) -> GpuKey {
+        GpuKey::Known(self.gpu)
+    }
+
+    /// Counts of the process at the GPU.
+    #[must_use]
+    pub fn counters(&self) -> Option<&'a Counters> {
+        self.process.gpus.get(&self.key())
+    }
+
+    /// The process's memory resident at the GPU.
+    #[must_use]
+    pub fn resident(&self) -> Residency {
+        self.process.residency.get(&self.key()).copied().unwrap_or_default()
+    }
+
+    /// Active verdict of this kind.
+    #[must_use]
+    pub fn verdict(&self, kind: VerdictKind) -> Option<&'a Verdict> {
+        self.verdicts.iter().copied().find(|verdict| verdict.kind == kind)
+    }
+
+    /// Value of a numeric parameter; `None` if it is not set.
+    #[must_use]
+    pub fn number(&self, parameter: &Parameter) -> Option<u64> {
+        self.parameters.get(parameter.name)?.parse().ok()
+    }
+
+    /// Value of a word parameter, or its default.
+    #[must_use]
+    pub fn word(&self, parameter: &Parameter) -> &str {
+        let unless_given = match parameter.form {
+            Form::Word([first, ..]) => first,
+            Form::Word([]) | Form::Number(..) => "",
+        };
+        self.parameters.get(parameter.name).map_or(unless_given, String::as_str)
+    }
+}
+
+/// Live policy, without state: the state of a plan in force is in [`Running`]. Its row is in
+/// [`model::policy`].
+pub trait LivePolicy: Named + Send + Sync {
+    /// Proposes a plan; `None` if the policy's phase is not detected. The plan has the first steps,
+    /// and [`Running`] returns the next ones. Both are created at each call, and dropped if the
+    /// guard denies them.
+    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)>;
+}
+
+/// Name of a policy, implemented by `catalogue` from the rows of [`model::policy`].
+pub trait Named {
+    /// Name in overrides and in the audit log.
+    fn name(&self) -> &'static str;
+}
+
+/// Plan in force. Dropped at its end; the owner withdraws its advice.
+pub trait Running: Send + fmt::Debug {
+    /// Observes the view. Called at each interval before any other method, even while steps are
+    /// being executed.
+    fn see(&mut self, _view: &View<'_>) {}
+
+    /// Returns the next steps. Called at each interval after [`Running::see`], except while its
+    /// steps are being executed.
+    fn go_on(&mut self, view: &View<'_>) -> Next;
+
+    /// Processes the outcomes of all steps of the plan, including the first ones. Steps that the
+    /// guard denied are reported at once, as [`model::CallResult::Denied`].
+    fn carried_out(&mut self, _outcome: &Outcome) {}
+
+    /// Whether the effect of the plan is complete. Memory that was resident before may have to
+    /// leave the GPU once, as without the plan. Until then, and for at most four windows, the plan
+    /// is not judged.
+    fn has_settled(&self) -> bool {
+        true
+    }
+
+    /// Bytes of its memory that the program has passed since the plan began, if the policy can
+    /// measure them, for example by faults on tripwires. They are compared with the arrivals at the
+    /// GPU before the plan. A policy that prefetches is judged per passed byte, because a faster
+    /// program migrates more.
+    fn passed_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Next action of a running plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Steps to order; empty if none are due.
+    Steps(Vec<Step>),
+    /// End of the plan because its phase is over, for this reason.
+    Over(String),
+}
+
+/// Whether at least the duration `long` has passed since a time.
+pub(crate) fn has_passed(long: Duration, since: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(since).is_ok_and(|passed| passed >= long)
+}

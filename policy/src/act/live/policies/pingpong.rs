@@ -1,0 +1,150 @@
+//! `ping-pong`: keeps memory that a CPU and the GPU use in turn on the host, with remote mappings
+//! of the GPU.
+//!
+//! Parameters: `bounces`, the minimum bounces of a block to be included.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Action, Advice, Block, Expected, Place, Plan, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
+    policy::BOUNCES, verdict::Involved,
+};
+
+use crate::act::{
+    intervals::Intervals,
+    live::live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
+};
+
+/// Default minimum of bounces: two round trips.
+const BOUNCES_MIN: u64 = 4;
+/// Minimum share of the traffic for a range to get advice.
+const SHARE: f64 = 0.1;
+/// Blocks per control block, which gets no advice and shows the program's progress. With fewer than
+/// half of this number, no block is a control block.
+const BLOCKS_PER_CONTROL: usize = 32;
+/// Time without bounces of the control blocks after which the phase has ended.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Policy for ping-pong.
+#[derive(Debug)]
+pub(crate) struct PingPong;
+
+#[derive(Debug)]
+struct Watching {
+    /// Control blocks by address, with the bounces of each.
+    controls: BTreeMap<u64, u64>,
+    /// Time of the last bounce of a control block.
+    bounced_at: SystemTime,
+    memory: Intervals,
+}
+
+impl LivePolicy for PingPong {
+    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+        let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
+        let least = view.number(&BOUNCES).unwrap_or(BOUNCES_MIN);
+        let blocks = bouncing(view, verdict, least);
+        let (advised, controls) = split_controls(&blocks);
+        let memory = clipped(view, verdict, &advised);
+        if memory.is_empty() {
+            return None;
+        }
+        if view.does_atomics() {
+            return None;
+        }
+        let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
+        let steps = memory
+            .iter()
+            .flat_map(|(begin, end)| advice.map(|advice| Step { begin, end, action: Action::Advise(advice) }));
+        let share = memory.bytes() as f64 / (memory.bytes() + controls.len() as u64 * BLOCK_BYTES) as f64;
+        let plan = Plan {
+            process: view.process.id,
+            gpu: view.gpu,
+            policy: self.name(),
+            reason: reason(verdict, memory.bytes()),
+            steps: steps.collect(),
+            expected: expected(verdict, share),
+        };
+        let controls = controls.into_iter().map(|block| (block.address, block.bounces)).collect();
+        Some((plan, Box::new(Watching { controls, bounced_at: view.now, memory })))
+    }
+}
+
+impl Running for Watching {
+    fn go_on(&mut self, view: &View<'_>) -> Next {
+        let is_mapped = |(begin, end)| view.ranges.iter().any(|range| range.begin < end && begin < range.end);
+        if !self.memory.iter().any(is_mapped) {
+            return Next::Over("the memory was freed".to_owned());
+        }
+        if view.does_atomics() {
+            return Next::Over("the GPU does atomics on it, each of which migrates host memory to the GPU".to_owned());
+        }
+        for block in view.blocks {
+            if let Some(bounces) = self.controls.get_mut(&block.address)
+                && *bounces < block.bounces
+            {
+                *bounces = block.bounces;
+                self.bounced_at = view.now;
+            }
+        }
+        if !self.controls.is_empty() && has_passed(QUIET, self.bounced_at, view.now) {
+            return Next::Over("memory without advice has not bounced for 10 s".to_owned());
+        }
+        Next::Steps(Vec::new())
+    }
+}
+
+/// Blocks in the verdict's ranges with at least this number of bounces.
+fn bouncing<'a>(view: &View<'a>, verdict: &Verdict, least: u64) -> Vec<&'a Block> {
+    let inside = |block: &&Block| {
+        involved_ranges(verdict)
+            .any(|range| range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end)
+    };
+    view.blocks.iter().filter(|block| block.bounces >= least).filter(inside).collect()
+}
+
+fn involved_ranges(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
+    verdict.ranges.iter().filter(|range| range.traffic_ratio >= SHARE)
+}
+
+/// Blocks to advise, and control blocks without advice.
+fn split_controls<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) {
+    let is_control =
+        |at: usize| blocks.len() >= BLOCKS_PER_CONTROL / 2 && at % BLOCKS_PER_CONTROL == BLOCKS_PER_CONTROL / 4;
+    let (controls, advised): (Vec<_>, Vec<_>) = blocks.iter().copied().enumerate().partition(|(at, _)| is_control(*at));
+    let bare = |of: Vec<(usize, &'a Block)>| of.into_iter().map(|(_, block)| block).collect();
+    (bare(advised), bare(controls))
+}
+
+/// Mapped parts of the blocks, within the verdict's ranges.
+fn clipped(view: &View<'_>, verdict: &Verdict, blocks: &[&Block]) -> Intervals {
+    let mut memory = Intervals::default();
+    for range in view.ranges.iter().filter(|range| {
+        involved_ranges(verdict).any(|involved| involved.begin < range.end && range.begin < involved.end)
+    }) {
+        for block in blocks {
+            memory.insert(block.address.max(range.begin), (block.address.saturating_add(BLOCK_BYTES)).min(range.end));
+        }
+    }
+    memory
+}
+
+fn reason(verdict: &Verdict, bytes: u64) -> String {
+    format!(
+        "a CPU and the GPU use {} MiB in turn: it stays on the host, mapped remotely by the GPU ({} bounces in a window)",
+        bytes >> 20,
+        verdict.inputs.bounces
+    )
+}
+
+/// Expected savings: all faults on advised memory, as far as the verdict's ranges have them, and no
+/// more bytes than now.
+fn expected(verdict: &Verdict, share: f64) -> Expected {
+    let of_traffic: f64 = involved_ranges(verdict).map(|range| range.traffic_ratio).sum::<f64>().clamp(0.0, 1.0);
+    Expected {
+        link_bytes_saved: Share { at_least: 0.0, at_most: share },
+        faults_saved: Share { at_least: 0.8 * share * of_traffic, at_most: share },
+    }
+}

@@ -1,0 +1,119 @@
+//! `tenants`: a process whose memory would fit loses it to another process, which walks through
+//! more memory than the GPU has. Evictions of its own memory cost the walk nothing, because it
+//! needs that memory again only after it was evicted anyway. The policy retains the memory of the
+//! process that fits, so that the walk evicts its own.
+
+use std::time::{Duration, SystemTime};
+
+use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block::BLOCK_BYTES, verdict::Victim};
+
+use super::{
+    renewal_rate::RESERVE_MIN_BYTES,
+    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, sorted_steps, whole_blocks},
+};
+use crate::act::live::live_policy::{LivePolicy, Named, Next, Running, View, has_passed};
+
+/// Minimum bytes that a victim loses to other processes in a window: two blocks.
+const LOST_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
+/// Time without arrivals for other processes after which the pressure has ended.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Policy for processes that share a GPU.
+#[derive(Debug)]
+pub(crate) struct Tenants;
+
+impl LivePolicy for Tenants {
+    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+        let lost = |victim: &&Victim| victim.victim == view.process.id && victim.evictor != view.process.id;
+        let lost_bytes = view.victims.iter().filter(lost).map(|victim| victim.bytes).fold(0, u64::saturating_add);
+        if lost_bytes < LOST_MIN_BYTES {
+            return None;
+        }
+        let pressure = Pressure::of(view);
+        let mine: Vec<&Block> = in_use(view).collect();
+        let mine_bytes = (mine.len() as u64).saturating_mul(BLOCK_BYTES);
+        if mine.is_empty() || mine_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.held_bytes {
+            return None;
+        }
+        // An evictor that would fit, too, may need the memory that it would lose. uvmd does not
+        // rank such processes.
+        let evictor = view.victims.iter().filter(lost).max_by_key(|victim| victim.bytes)?.evictor;
+        let (evictor, its) = view.others.iter().find(|(other, _)| other.id == evictor)?;
+        if walked_bytes(view, its) <= pressure.held_bytes {
+            return None;
+        }
+        let mut retained = RetainedSet::new(view, mine.iter().map(|block| block.address), 0, 0, Claim::All);
+        let gone = mine.iter().filter(|block| !is_held(block) && was_mostly_resident(block)).map(|block| block.address);
+        let mut steps = retained.renew_all(view);
+        steps.extend(sorted_steps(gone, Action::Migrate(Place::Gpu(view.gpu))));
+        let plan = Plan {
+            process: view.process.id,
+            gpu: view.gpu,
+            policy: self.name(),
+            reason: format!(
+                "{} lost {} MiB to {} in a window: its {} MiB fit, and {} walks through more than the GPU holds",
+                view.process.name,
+                lost_bytes >> 20,
+                evictor.name,
+                mine_bytes >> 20,
+                evictor.name,
+            ),
+            steps,
+            expected: Expected {
+                // All fetched memory was lost before. Some may be lost again until the set has
+                // found its size.
+                link_bytes_saved: Share { at_least: 0.5, at_most: 1.0 },
+                faults_saved: Share { at_least: 0.5, at_most: 1.0 },
+            },
+        };
+        Some((plan, Box::new(Protecting { retained, others: (view.now, others_arrived(view)) })))
+    }
+}
+
+#[derive(Debug)]
+struct Protecting {
+    retained: RetainedSet,
+    /// Time of the last arrival for other processes, and the cumulative bytes then.
+    others: (SystemTime, u64),
+}
+
+impl Running for Protecting {
+    fn go_on(&mut self, view: &View<'_>) -> Next {
+        let arrived = others_arrived(view);
+        if arrived > self.others.1 {
+            self.others = (view.now, arrived);
+        } else if has_passed(QUIET, self.others.0, view.now) {
+            return Next::Over("no memory of other processes has migrated to the GPU for 10 s".to_owned());
+        }
+        let steps = self.retained.update(view, 0, || in_use(view).map(|block| block.address).collect());
+        if self.retained.is_unused() {
+            return Next::Over("the retained part is not used any more".to_owned());
+        }
+        Next::Steps(steps)
+    }
+
+    fn carried_out(&mut self, outcome: &Outcome) {
+        self.retained.carried_out(outcome);
+    }
+}
+
+/// Whole blocks that the process uses at the GPU.
+fn in_use<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
+    whole_blocks(view).filter(|block| block.bytes_htod > 0 || block.populated_bytes > 0)
+}
+
+/// Whether most of the block was evicted, so that a migration of the whole block restores it.
+const fn was_mostly_resident(block: &Block) -> bool {
+    block.evicted_bytes > BLOCK_BYTES / 2
+}
+
+/// Bytes of the blocks that another process uses at the GPU.
+fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
+    let at_gpu = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
+    (blocks.iter().filter(at_gpu).count() as u64).saturating_mul(BLOCK_BYTES)
+}
+
+fn others_arrived(view: &View<'_>) -> u64 {
+    let arrived = |other: &Process| arrived_bytes(other, view);
+    view.others.iter().map(|(other, _)| arrived(other)).fold(0, u64::saturating_add)
+}

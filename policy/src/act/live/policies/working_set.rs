@@ -1,0 +1,243 @@
+//! Working set that exceeds the available memory. The blocks with the most returns are retained, as
+//! many as fit, and the rest streams through the remaining frames. Common part of `cycle` and
+//! `hot-cold`, which differ in their phases.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Action, Advice, Block, Expected, Outcome, Place, Plan, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
+    policy::REST,
+};
+
+use super::{
+    renewal_rate::{INTERVAL, RenewalRate},
+    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, others_bytes, sorted_steps, whole_blocks},
+};
+use crate::act::live::live_policy::{Next, Running, View, has_passed};
+
+/// Minimum [`Found::skew`] of a hot set, for `hot-cold`; below it, the use is even, for `cycle`.
+pub(crate) const EVEN_UP_TO: f64 = 1.5;
+/// Time without arrivals at the GPU after which the phase has ended.
+const QUIET: Duration = Duration::from_secs(10);
+/// Blocks of the rest per control block, which is not mapped remotely. Its faults show the
+/// program's progress.
+const BLOCKS_PER_CONTROL: usize = 16;
+
+/// Treatment of the blocks that do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// The rest is fetched and evicted.
+    Stream,
+    /// The rest stays on the host, with remote mappings of the GPU.
+    Remote,
+}
+
+impl Rest {
+    fn wanted(view: &View<'_>) -> Self {
+        match view.word(&REST) {
+            // The GPU cannot execute atomics across PCIe.
+            "remote" if !view.does_atomics() => Self::Remote,
+            _ => Self::Stream,
+        }
+    }
+}
+
+/// Blocks of a thrashing process, most returns first.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    verdict: &'a Verdict,
+    blocks: Vec<&'a Block>,
+    fitting: usize,
+    per_interval_bytes: u64,
+}
+
+impl<'a> Found<'a> {
+    /// Blocks of the process; `None` if it does not thrash, or would fit and is evicted by others.
+    pub(crate) fn of(view: &View<'a>) -> Option<Self> {
+        let verdict = view.verdict(VerdictKind::CapacityThrash)?;
+        let mut blocks: Vec<&Block> = whole_blocks(view).filter(|block| block.bytes_htod > 0).collect();
+        // Among equal returns, the last arrival first: it stays longest.
+        blocks.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
+        let Pressure { held_bytes, arrived_bytes: all } = Pressure::of(view);
+        if (blocks.len() as u64).saturating_mul(BLOCK_BYTES) <= held_bytes {
+            return None;
+        }
+        let arrived = verdict.inputs.bytes_htod.saturating_add(verdict.inputs.populated_bytes);
+        // Arrivals of all processes in the window. The share of others is assumed to be constant.
+        let arrived = arrived.saturating_mul(all / arrived_bytes(view.process, view).max(1));
+        let per_interval_bytes =
+            arrived / u64::try_from(verdict.window.as_millis() / INTERVAL.as_millis()).unwrap_or(u64::MAX).max(1);
+        let arriving = if Rest::wanted(view) == Rest::Remote { 0 } else { per_interval_bytes };
+        let fitting = RenewalRate::new(view.now, arriving).fitting(view, held_bytes, others_bytes(view), 0);
+        (fitting > 0).then_some(Self { verdict, blocks, fitting, per_interval_bytes })
+    }
+
+    /// Ratio of the fitting blocks' share of the returns to their share of the blocks: 1 if all
+    /// blocks returned equally often.
+    pub(crate) fn skew(&self) -> f64 {
+        self.returned() / self.part()
+    }
+
+    /// Share of the blocks that fit.
+    fn part(&self) -> f64 {
+        (self.fitting as f64 / self.blocks.len().max(1) as f64).min(1.0)
+    }
+
+    /// Expected share of the fitting blocks in the returns. Until they have returned twice, it is
+    /// taken as their share of the blocks: in its second round, a walk has reached only some of
+    /// them.
+    fn share(&self) -> f64 {
+        let typical = self.blocks.get(self.fitting / 2).map_or(0, |block| block.refetched_bytes);
+        if self.skew() < EVEN_UP_TO || typical < 2 * BLOCK_BYTES { self.part() } else { self.returned() }
+    }
+
+    /// Share of the fitting blocks in all returns so far.
+    fn returned(&self) -> f64 {
+        let returned = |blocks: &[&Block]| blocks.iter().map(|block| block.refetched_bytes as f64).sum::<f64>();
+        let all = returned(&self.blocks);
+        if all > 0.0 { returned(self.blocks.get(..self.fitting).unwrap_or(&self.blocks)) / all } else { 0.0 }
+    }
+
+    pub(crate) fn plan(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Plan, Box<dyn Running>) {
+        let rest = Rest::wanted(view);
+        let fitting = self.blocks.iter().take(self.fitting).map(|block| block.address);
+        let mut retained = RetainedSet::new(view, fitting, self.per_interval_bytes, 0, Claim::ExceptOthers);
+        let mut steps = retained.renew_all(view);
+        if rest == Rest::Remote {
+            steps.extend(remote(view, &self.blocks, &retained));
+        }
+        let inputs = &self.verdict.inputs;
+        let arrived = inputs.bytes_htod.saturating_add(inputs.populated_bytes).max(1);
+        let returned = (inputs.refetched_bytes as f64 / arrived as f64).min(1.0);
+        let saved = self.share() * returned;
+        let at_most = match rest {
+            Rest::Stream => saved,
+            Rest::Remote => 1.0,
+        };
+        let mib = |blocks: usize| (blocks as u64 * BLOCK_BYTES) >> 20;
+        let plan = Plan {
+            process: view.process.id,
+            gpu: view.gpu,
+            policy,
+            reason: format!(
+                "{why}: {} of {} MiB stay, with {:.0} % of the refetched bytes; the rest is {}",
+                mib(retained.len()),
+                mib(self.blocks.len()),
+                self.share() * 100.0,
+                if rest == Rest::Remote { "mapped remotely" } else { "streamed through the remaining memory" },
+            ),
+            steps,
+            expected: Expected {
+                // Half of the set may be evicted before it has found its size.
+                link_bytes_saved: Share { at_least: saved / 2.0, at_most },
+                faults_saved: Share { at_least: saved / 2.0, at_most: if rest == Rest::Remote { 1.0 } else { saved } },
+            },
+        };
+        let running = Protecting {
+            retained,
+            rest,
+            begun_at: Pressure::of(view).arrived_bytes,
+            has_settled: false,
+            last: (view.now, Pressure::of(view).arrived_bytes),
+            arrived: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
+            arrived_bytes_before: self.blocks.iter().map(|block| block.bytes_htod).fold(0, u64::saturating_add),
+            mine_bytes: arrived_bytes(view.process, view),
+            passed_bytes: 0,
+        };
+        (plan, Box::new(running))
+    }
+}
+
+/// Steps that map the rest remotely, on the host.
+fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Step> {
+    let retained = retained.set();
+    let mut rest: Vec<u64> =
+        blocks.iter().map(|block| block.address).filter(|address| !retained.contains(address)).collect();
+    rest.sort_unstable();
+    let rest: Vec<u64> = rest
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| at % BLOCKS_PER_CONTROL != BLOCKS_PER_CONTROL / 2)
+        .map(|(_, address)| *address)
+        .collect();
+    let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
+    advice.into_iter().flat_map(|advice| sorted_steps(rest.iter().copied(), Action::Advise(advice))).collect()
+}
+
+#[derive(Debug)]
+struct Protecting {
+    retained: RetainedSet,
+    rest: Rest,
+    /// Cumulative arrived bytes of the GPU at the start of the plan.
+    begun_at: u64,
+    /// Whether as many bytes have arrived since as were resident.
+    has_settled: bool,
+    /// Time of the last arrival, and the cumulative arrived bytes then.
+    last: (SystemTime, u64),
+    /// Arrivals of each block before the plan, and their sum.
+    arrived: HashMap<u64, u64>,
+    arrived_bytes_before: u64,
+    /// Cumulative arrived bytes of the process at the last interval.
+    mine_bytes: u64,
+    passed_bytes: u64,
+}
+
+impl Protecting {
+    /// Derives the program's progress from arrivals. Only memory that is not retained arrives; the
+    /// program has passed a proportional part of the retained memory as well.
+    fn record_progress(&mut self, view: &View<'_>) {
+        let held = self.retained.held().filter_map(|address| self.arrived.get(&address));
+        let all = self.arrived_bytes_before;
+        let moving = all.saturating_sub(held.copied().fold(0, u64::saturating_add));
+        let mine = arrived_bytes(view.process, view);
+        let arrived = mine.saturating_sub(self.mine_bytes);
+        self.mine_bytes = mine;
+        let passed =
+            if moving > 0 { u128::from(arrived) * u128::from(all) / u128::from(moving) } else { arrived.into() };
+        self.passed_bytes = self.passed_bytes.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
+    }
+}
+
+impl Running for Protecting {
+    fn see(&mut self, view: &View<'_>) {
+        self.record_progress(view);
+    }
+
+    fn go_on(&mut self, view: &View<'_>) -> Next {
+        let pressure = Pressure::of(view);
+        if pressure.arrived_bytes > self.last.1 {
+            self.last = (view.now, pressure.arrived_bytes);
+        } else if has_passed(QUIET, self.last.0, view.now) {
+            return Next::Over("no memory has migrated to the GPU for 10 s".to_owned());
+        }
+        self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
+        let steps = self.retained.update(view, 0, || candidates(view));
+        if self.retained.is_unused() {
+            return Next::Over("the retained part is not used any more".to_owned());
+        }
+        Next::Steps(steps)
+    }
+
+    fn carried_out(&mut self, outcome: &Outcome) {
+        self.retained.carried_out(outcome);
+    }
+
+    fn has_settled(&self) -> bool {
+        self.has_settled
+    }
+
+    fn passed_bytes(&self) -> Option<u64> {
+        // Remotely mapped memory does not arrive; the control blocks show its progress.
+        (self.rest != Rest::Remote).then_some(self.passed_bytes)
+    }
+}
+
+/// Addresses of resident blocks, most returns first.
+fn candidates(view: &View<'_>) -> Vec<u64> {
+    let mut held: Vec<&Block> = whole_blocks(view).filter(|block| is_held(block)).collect();
+    held.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
+    held.into_iter().map(|block| block.address).collect()
+}
