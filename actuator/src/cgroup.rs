@@ -12,7 +12,7 @@ use sys::Roots;
 
 /// Levels of cgroups that are walked. A user to whom a cgroup is delegated can nest them, and files of each level
 /// are read by their path.
-pub(crate) const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 32;
 
 /// Version of the cgroup tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,20 +7,9 @@
 
 use std::{fs, path::Path};
 
-use model::ProcessId;
 use sys::{Roots, process_reads, processes};
 
-use crate::{
-    cgroup::{Cgroup, Version, if_there},
-    process::is_alive,
-};
-
-/// Bytes that the process may still take; `None` if unknown, as for an exited process, or one whose
-/// cgroups are not visible.
-#[must_use]
-pub fn bytes(roots: &Roots, process: ProcessId) -> Option<u64> {
-    is_alive(roots, process).unwrap_or(false).then(|| of(roots, process.pid)).flatten()
-}
+use crate::cgroup::{Cgroup, Version, if_there};
 
 /// Bytes that all processes of the node together may still take.
 #[must_use]
@@ -41,8 +30,10 @@ pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
     Some(of_node(roots)?.min(of_cgroups(roots, pid)?))
 }
 
-/// Headroom up to the limits of its cgroups alone.
-pub(crate) fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
+/// Headroom up to the limits of its cgroups alone; `None` if unknown, as for an exited process, or one whose
+/// cgroups are not visible, or whose user has used up the time for such reads.
+#[must_use]
+pub fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
     let folder = processes::live_folder(roots, pid).ok()?;
     let own = roots.clone();
     let read = move || Ok(Cgroup::of(&own, &folder).and_then(|cgroups| below_all(&cgroups)));
@@ -200,14 +191,5 @@ mod tests {
         let broken = machine("0::/a\n");
         limited(&broken, "a", "many", "max", 0);
         assert_eq!(headroom_mib(&broken), None);
-    }
-
-    #[test]
-    fn headroom_of_this_process_is_known() {
-        let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
-        let own = ProcessId { pid: std::process::id(), start_ticks: stat.starttime };
-        let roots = Roots::default();
-        assert!(bytes(&roots, own).is_none_or(|bytes| bytes > 0));
-        assert_eq!(bytes(&roots, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
     }
 }

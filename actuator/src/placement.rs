@@ -274,12 +274,12 @@ mod tests {
         for text in ["0::/../other\n", "nonsense\n", "", &deep] {
             let machine = Machine::new().with("proc/42/cgroup", text);
             machine.write(&format!("sys/fs/cgroup/{}/cgroup.procs", "a/".repeat(DEPTH_MAX + 1)), "42\n");
-            assert_eq!(refusal(&machine), "its cgroup is not visible to uvmd, or more than 64 levels deep", "{text}");
+            assert_eq!(refusal(&machine), "its cgroup is not visible to uvmd, or more than 32 levels deep", "{text}");
         }
         let machine = machine();
         machine.write("sys/fs/cgroup/a/pids.max", "many\n");
         assert_eq!(refusal(&machine), "a/pids.max cannot be read");
         let gone = Machine::new().with("proc/42/cgroup", "0::/gone\n").with("sys/fs/cgroup/cgroup.procs", "");
-        assert_eq!(refusal(&gone), "its cgroup is not visible to uvmd, or more than 64 levels deep");
+        assert_eq!(refusal(&gone), "its cgroup is not visible to uvmd, or more than 32 levels deep");
     }
 }

@@ -10,7 +10,7 @@
 //! Other threads read what needs neither that lock nor the process's memory: `schedstat`, lists of threads
 //! and the folder itself. Those wait for whoever holds the folder's lock: see [`private_proc`](crate::private_proc).
 
-use std::{io, path::Path};
+use std::{io, path::Path, time::Duration};
 
 pub use crate::readers::{HUNG_PER_USER_MAX, Refusal};
 use crate::{
@@ -19,11 +19,14 @@ use crate::{
     readers::{Readers, Sleeps, Target},
 };
 
-static PROC: Readers = Readers::new(Sleeps::OfUser);
+/// Processor time of a read of one file that is not charged.
+const CPU_FREE: Duration = Duration::from_millis(10);
+
+static PROC: Readers = Readers::new(Sleeps::OfUser, CPU_FREE);
 /// Reading it waits for changes of other users' cgroups until Linux 6.7.
-static CGROUP_PATH: Readers = Readers::new(Sleeps::OfCaller);
-/// Others than the process's user may hold the locks.
-static CGROUPS: Readers = Readers::new(Sleeps::OfCaller);
+static CGROUP_PATH: Readers = Readers::new(Sleeps::OfCaller, CPU_FREE);
+/// Others than the process's user may hold the locks; but how many files there are is the user's choice.
+static CGROUPS: Readers = Readers::new(Sleeps::OfCaller, Duration::ZERO);
 
 /// Result of a read of files of a process in /proc.
 ///

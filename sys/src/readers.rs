@@ -44,8 +44,6 @@ const PATIENCE_SHORT: Duration = Duration::from_millis(1);
 /// The same, both, for one that computes, or waits for a processor.
 const PATIENCE_RUNNING: Duration = Duration::from_secs(1);
 const PATIENCE_RUNNING_SHORT: Duration = PATIENCE;
-/// Processor time of a read that is not charged.
-const CPU_FREE: Duration = Duration::from_millis(10);
 /// Limit of what is charged for a read that has slept and returned: beyond it, it has waited for a processor.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// Limit on hung reads, of the processes of all users.
@@ -102,6 +100,8 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Readers {
     state: Mutex<State>,
     sleeps: Sleeps,
+    /// Processor time of a read that is not charged.
+    cpu_free: Duration,
 }
 
 struct State {
@@ -149,9 +149,9 @@ struct Answer<T> {
 // === impl Readers ===
 
 impl Readers {
-    pub(crate) const fn new(sleeps: Sleeps) -> Self {
+    pub(crate) const fn new(sleeps: Sleeps, cpu_free: Duration) -> Self {
         let state = State { last: 0, reads: Vec::new(), idle: Vec::new(), waits: Accounts::new(WAITS) };
-        Self { state: Mutex::new(state), sleeps }
+        Self { state: Mutex::new(state), sleeps, cpu_free }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -191,7 +191,7 @@ impl Readers {
             }
         };
         let Some(answer) = answer else { return Err(io::Error::other("its reader has ended")) };
-        let (slept, computed) = (answer.slept(begun.elapsed()), answer.computed());
+        let (slept, computed) = (answer.slept(begun.elapsed()), answer.computed(self.cpu_free));
         let of_user = if self.sleeps == Sleeps::OfUser { slept.max(computed) } else { computed };
         self.charge(target.uid, of_user, slept.max(computed));
         cpu_time::add_to_this_thread(answer.cpu);
@@ -323,8 +323,8 @@ impl<T> Answer<T> {
     }
 
     /// Time that is charged for its computation.
-    const fn computed(&self) -> Duration {
-        self.cpu.saturating_sub(CPU_FREE)
+    const fn computed(&self, cpu_free: Duration) -> Duration {
+        self.cpu.saturating_sub(cpu_free)
     }
 }
 
@@ -367,7 +367,7 @@ impl Returns {
         let mut state = self.readers.state();
         let hung = state.hung().find(|read| read.number == self.number).map(|read| read.target.uid);
         if let Some(uid) = hung {
-            state.waits.charge(uid, cpu.saturating_sub(CPU_FREE), clock::monotonic());
+            state.waits.charge(uid, cpu.saturating_sub(self.readers.cpu_free), clock::monotonic());
         }
     }
 }
@@ -384,9 +384,11 @@ mod tests {
 
     use super::*;
 
+    const CPU_FREE: Duration = Duration::from_millis(10);
+
     /// Readers of a test's own.
     fn readers() -> &'static Readers {
-        Box::leak(Box::new(Readers::new(Sleeps::OfUser)))
+        Box::leak(Box::new(Readers::new(Sleeps::OfUser, CPU_FREE)))
     }
 
     /// Processes whose reads return once this is dropped.
@@ -515,7 +517,7 @@ mod tests {
     fn read_is_charged_with_its_sleep_and_with_more_than_a_little_processor_time() {
         let charge = |has_slept, cpu, elapsed| {
             let answer = Answer { result: Ok(()), has_slept, cpu };
-            answer.slept(elapsed).max(answer.computed())
+            answer.slept(elapsed).max(answer.computed(CPU_FREE))
         };
         assert_eq!(charge(false, CPU_FREE, PATIENCE), Duration::ZERO, "others had the processor");
         assert_eq!(charge(false, PATIENCE, PATIENCE), PATIENCE.saturating_sub(CPU_FREE));
@@ -525,7 +527,7 @@ mod tests {
 
     #[test]
     fn sleep_that_others_may_have_caused_is_charged_to_the_caller_alone() {
-        let readers: &'static Readers = Box::leak(Box::new(Readers::new(Sleeps::OfCaller)));
+        let readers: &'static Readers = Box::leak(Box::new(Readers::new(Sleeps::OfCaller, CPU_FREE)));
         readers.state().waits.charge(1000, WAITS.burst / 2, clock::monotonic());
         let debt = || readers.state().waits.debt(1000, clock::monotonic());
         let before = debt();

@@ -1,7 +1,7 @@
 //! Reads of /sys that users can make hang: its folders are everybody's, and whoever may read one can hold its
 //! lock as long as they like, so that others cannot look up a name in it for the first time.
 
-use std::io;
+use std::{io, time::Duration};
 
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ use crate::{
     readers::{Readers, Sleeps, Target},
 };
 
-static READERS: Readers = Readers::new(Sleeps::OfCaller);
+static READERS: Readers = Readers::new(Sleeps::OfCaller, Duration::MAX);
 
 /// Reason why /sys was not read.
 #[derive(Debug, Error)]

@@ -4,11 +4,13 @@
 //! It runs on a separate thread, which reads files and waits for the actuator's workers; neither
 //! the collector nor a request waits for it. While every process is in observe mode, it only checks
 //! whether that has changed. `actuation`: execution of orders. `board`: published decisions.
-//! `executables`: programs of processes. `state`: persistent state. `withdrawal`: its end.
+//! `executables`: programs of processes. `headrooms`: headroom of their cgroups. `state`: persistent
+//! state. `withdrawal`: its end.
 
 mod actuation;
 mod board;
 mod executables;
+mod headrooms;
 mod state;
 
 use std::{
@@ -29,6 +31,7 @@ use anyhow::{Context, anyhow};
 pub(crate) use board::{Board, BoardReader};
 use collector::Snapshots;
 use executables::Executables;
+use headrooms::Headrooms;
 use model::{
     Call, CallResult, Decision, Directive, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process,
     ProcessId, Snapshot, Verdicts, api, decision::Event,
@@ -151,6 +154,7 @@ struct Loop {
     meter: Box<dyn LinkMeter>,
     roots: Roots,
     executables: Executables,
+    headrooms: Headrooms,
     board: Board,
     was_on: bool,
     /// Begin of the interval, by the calendar and by the monotonic clock.
@@ -169,6 +173,7 @@ impl Loop {
             meter,
             roots,
             executables: Executables::default(),
+            headrooms: Headrooms::default(),
             board,
             was_on,
             began: (SystemTime::now(), Instant::now()),
@@ -240,7 +245,8 @@ impl Loop {
             }
         }
         let following = self.parts.followers.follow(&snapshot, &directives, &memory);
-        let headroom_bytes = self.headroom(&snapshot, &directives);
+        let node_headroom_bytes = headroom::of_node(&self.roots);
+        let headroom_bytes = self.headroom(&snapshot, &directives, node_headroom_bytes);
         let scene = Scene {
             now,
             snapshot: &snapshot,
@@ -248,7 +254,7 @@ impl Loop {
             memory: &memory,
             links: &links,
             headroom_bytes: &headroom_bytes,
-            node_headroom_bytes: headroom::of_node(&self.roots).unwrap_or(0),
+            node_headroom_bytes: node_headroom_bytes.unwrap_or(0),
             following: &following,
             directives: &directives,
             on,
@@ -302,9 +308,21 @@ impl Loop {
         gpus.filter_map(|gpu| Some((gpu, self.meter.read(gpu)?))).collect()
     }
 
-    fn headroom(&self, snapshot: &Snapshot, directives: &BTreeMap<ProcessId, Directive>) -> BTreeMap<ProcessId, u64> {
+    /// Headroom of the processes that have a directive, as far as it is known.
+    fn headroom(
+        &mut self,
+        snapshot: &Snapshot,
+        directives: &BTreeMap<ProcessId, Directive>,
+        of_node: Option<u64>,
+    ) -> BTreeMap<ProcessId, u64> {
+        let Some(of_node) = of_node else { return BTreeMap::new() };
         let wanted = snapshot.processes.iter().filter(|process| directives.contains_key(&process.id));
-        wanted.filter_map(|process| Some((process.id, headroom::bytes(&self.roots, process.id)?))).collect()
+        let read = |pid| headroom::of_cgroups(&self.roots, pid);
+        let mut known = self.headrooms.of(wanted, clock::monotonic, read);
+        for bytes in known.values_mut() {
+            *bytes = of_node.min(*bytes);
+        }
+        known
     }
 
     /// State of the kill switch; publishes an event when it changes.

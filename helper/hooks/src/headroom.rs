@@ -5,7 +5,7 @@
 use core::ffi::CStr;
 
 use syscalls::{
-    file::{TEXT_BYTES_MAX, read_text, read_text_of_known_name},
+    file::{TEXT_BYTES_MAX, read_text},
     text::{number, number_after},
 };
 
@@ -58,13 +58,12 @@ fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&
     CStr::from_bytes_until_nul(buffer).ok()
 }
 
-/// Whether a cgroup has `bytes` left, or its limit is not known. Who sets a limit or looks at the usage makes their
-/// names known.
+/// Whether a cgroup has `bytes` left, or its limit cannot be read.
 fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
     let (mut name, mut text) = ([0; TEXT_BYTES_MAX], [0; TEXT_BYTES_MAX]);
     let mut read_in = |file: &[u8], word: &[u8]| {
         let path = path([files.root, folder, b"/", file], &mut name)?;
-        let text = read_text_of_known_name(path, &mut text)?;
+        let text = read_text(path, &mut text)?;
         if word.is_empty() { number(text) } else { number_after(word, text) }
     };
     let Some(limit) = read_in(files.limit, b"").filter(|limit| *limit != u64::MAX) else { return true };
