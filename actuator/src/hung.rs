@@ -1,5 +1,5 @@
-//! Slots of calls that a target can make hang: inspections, or actors. All workers and movers of a node
-//! share them, and a call that hangs keeps its slot after the caller has given up or ended.
+//! Slots of calls that a target can make hang: inspections, or actors. All workers of a node share them,
+//! and a call that hangs keeps its slot after the worker has given up.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},

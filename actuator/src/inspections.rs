@@ -45,7 +45,7 @@ const RING: Form = Form {
     mapped_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
 };
 
-/// Inspections, and actors, of all workers and movers. Times are of one monotonic clock.
+/// Inspections, and actors, of all workers. Times are of one monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct Inspections {
     state: Arc<Mutex<State>>,

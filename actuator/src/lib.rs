@@ -5,7 +5,6 @@
 //!   cgroup (`placement`). `helper`: the helper in the process makes them
 //! * [`Inspections`]: processor time of inspections, and rings that they have found, of all workers
 //! * [`HelperPlan`]: the plan that the helper in a process follows; `permission`: whether the helper may act
-//! * [`Mover`]: the moves of a plan, from outside of the process
 //! * [`Shadow`]: executes no order
 //! * [`Workers`]: a thread for each GPU, with one of these actuators
 //! * [`Journal`]: advice that may be in effect, on disk, written by the workers
@@ -28,7 +27,6 @@ mod inspections;
 mod ioctl;
 mod journal;
 pub mod link;
-mod mover;
 mod permission;
 mod placement;
 mod plan;
@@ -39,7 +37,6 @@ mod workers;
 pub use caller::{Caller, Settings};
 pub use inspections::Inspections;
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
-pub use mover::{Mover, MoverFactory, PlanMove};
 pub use permission::{ActError, FilterCheck};
 pub use plan::{HelperPlan, PlanError};
 pub use shadow::Shadow;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ActuatorKind, GpuUuid, ProcessId, policy::Promise};
+use crate::{GpuUuid, ProcessId, policy::Promise};
 
 /// A process whose calls are followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +15,6 @@ pub struct Following {
     pub state: FollowingState,
     /// The last iteration that has begun; `None` while none is known.
     pub iteration: Option<IterationBegin>,
-    /// Who carries the plan out: the helper in the process, or ioctls from outside; `None` while that is
-    /// not known.
-    pub actuator: Option<ActuatorKind>,
     /// What came of the plans that were published.
     pub report: PlanReport,
 }
@@ -205,12 +202,12 @@ impl PlannedIteration {
     }
 }
 
-/// What came of the plans of a process. Where its helper reports that, the process may write any numbers.
+/// What came of the plans of a process, as its helper reports: the process may write any numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanReport {
     /// Why the plan that was published last is not followed any more; `None` while it may be.
     pub ended: Option<String>,
-    /// Counters since the process's start, or since it is followed.
+    /// Counters since the process's start.
     pub counters: PlanCounters,
 }
 
@@ -222,9 +219,9 @@ pub struct PlanCounters {
     pub iterations: u64,
     /// Moves handed over to the driver.
     pub moves: u64,
-    /// Moves for which a launch did not wait; from outside, those that it has overtaken.
+    /// Moves for which a launch did not wait.
     pub late: u64,
-    /// Moves that were not made, as they had expired; from outside, late ones that had not begun.
+    /// Moves that were not made, as they had expired.
     #[serde(default)]
     pub expired: u64,
     /// Moves and waits that were left out.
@@ -271,7 +268,7 @@ impl PlanCounters {
     }
 }
 
-/// Command to who carries out the plan of a process.
+/// Command to the helper that carries out the plan of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanCommand {
     /// Process.

@@ -267,12 +267,6 @@ impl Follower {
         self.iteration
     }
 
-    /// State of the program.
-    #[must_use]
-    pub const fn program(&self) -> &Program {
-        self.sequence.program()
-    }
-
     /// Adds the cumulative GPU faults of the process; `None` if they are not counted by VA block.
     pub fn deliver(&mut self, faults: Option<FaultCounts>) {
         self.faults.deliver(faults);

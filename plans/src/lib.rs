@@ -1,7 +1,7 @@
 //! Plans for a running CUDA program, computed from its recorded calls.
 //!
 //! recorded calls -> iterations -> footprints in driver blocks -> schedule of a planner -> moves at
-//! launches, made by the helper, or by uvmd from outside the process
+//! launches, made by the helper
 //!
 //! * [`follower`]: follower of a process's calls, with its plan
 //! * [`budget`]: memory budget of a follower
@@ -14,7 +14,6 @@
 //! * [`methods`]: methods of computing moves between launches
 //! * [`planning`]: best moves of several methods, at once or from a planner process
 //! * [`traffic`]: model of link traffic and faults, with and without a plan
-//! * [`tracker`]: position of a program in a plan carried out from outside the process
 //! * `turns`: fair turns of users at memory-intensive work
 //!
 //! No I/O, no clock: the same calls give the same plan.
@@ -32,7 +31,6 @@ pub mod ranges;
 pub mod refusal;
 mod sequence;
 pub mod table;
-pub mod tracker;
 pub mod traffic;
 mod turns;
 
@@ -46,5 +44,4 @@ pub use probe::{Evidence, Figures, Observation};
 pub use ranges::Ranges;
 pub use refusal::Refusal;
 pub use table::Table;
-pub use tracker::{Begun, Ending, Tracker};
 pub use traffic::{Bytes, Traffic};

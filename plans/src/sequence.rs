@@ -123,11 +123,6 @@ impl Sequence {
         self.detector.state()
     }
 
-    /// Current state of the program.
-    pub(crate) const fn program(&self) -> &Program {
-        &self.program
-    }
-
     /// Number of the last launch.
     pub(crate) const fn last(&self) -> Option<u64> {
         self.last

@@ -89,11 +89,6 @@ impl<K: Ord + Copy, V> Map<K, V> {
         self.0.range(bounds).map(|(Key(key), value)| (*key, value))
     }
 
-    /// First entry of a non-empty range.
-    pub(crate) fn first_in(&self, range: impl RangeBounds<K>) -> Option<(K, &V)> {
-        self.range(range).next()
-    }
-
     /// Last entry up to a key.
     pub(crate) fn last_up_to(&self, key: K) -> Option<(K, &V)> {
         self.range(..=key).next_back()

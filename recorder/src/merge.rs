@@ -66,8 +66,6 @@ struct Pass {
     given_out: u64,
     /// Next lane.
     lane: usize,
-    /// Whether the poll is an early one, between two regular ones.
-    is_early: bool,
 }
 
 impl Merge {
@@ -81,16 +79,15 @@ impl Merge {
         memory: &Memory<'_>,
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<Vec<Call>, E> {
-        let mut calls = self.poll_part(memory, &mut copy, false)?;
+        let mut calls = self.poll_part(memory, &mut copy)?;
         while self.has_more() {
-            calls.append(&mut self.poll_part(memory, &mut copy, false)?);
+            calls.append(&mut self.poll_part(memory, &mut copy)?);
         }
         Ok(calls)
     }
 
     /// Reads a part of a poll, and returns the calls that are next in order. The next part
-    /// continues where it ended. An early poll, between two regular ones, does not shorten the wait
-    /// for missing numbers.
+    /// continues where it ended.
     ///
     /// # Errors
     /// The error of `copy`.
@@ -98,13 +95,12 @@ impl Merge {
         &mut self,
         memory: &Memory<'_>,
         copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
-        is_early: bool,
     ) -> Result<Vec<Call>, E> {
         // Calls ready for release are returned first, as they take memory.
         if !self.is_releasing {
-            let new = Pass { given_out: memory.sequence(), lane: 0, is_early };
+            let new = Pass { given_out: memory.sequence(), lane: 0 };
             let pass = self.pass.take().unwrap_or(new);
-            self.take_some(memory, copy, Pass { is_early: is_early && pass.is_early, ..pass })?;
+            self.take_some(memory, copy, pass)?;
         }
         Ok(self.release())
     }
@@ -138,11 +134,9 @@ impl Merge {
             })?;
             pass.lane += 1;
         }
-        if !pass.is_early {
-            let [first, second, overdue] = self.given_out;
-            self.given_out = [pass.given_out, first, second];
-            self.overdue = overdue;
-        }
+        let [first, second, overdue] = self.given_out;
+        self.given_out = [pass.given_out, first, second];
+        self.overdue = overdue;
         self.losses.dropped =
             self.losses.dropped.max(memory.lanes().map(|lane| lane.dropped()).fold(0, u64::saturating_add));
         self.losses.unrecorded = self.losses.unrecorded.max(memory.unrecorded());
@@ -231,14 +225,8 @@ mod tests {
             merge.poll(&self.memory(), self.copy()).unwrap()
         }
 
-        fn poll_early(&self, merge: &mut Merge) -> Vec<Call> {
-            let calls = merge.poll_part(&self.memory(), self.copy(), true).unwrap();
-            assert!(!merge.has_more());
-            calls
-        }
-
         fn poll_part(&self, merge: &mut Merge) -> Vec<Call> {
-            merge.poll_part(&self.memory(), self.copy(), false).unwrap()
+            merge.poll_part(&self.memory(), self.copy()).unwrap()
         }
 
         /// Call that has taken its number and is not published yet.
@@ -283,22 +271,6 @@ mod tests {
         late.publish();
         assert!(ring.poll(&mut merge).is_empty());
         assert_eq!(merge.losses().invalid, 1);
-    }
-
-    #[test]
-    fn polls_between_wait_for_missing_numbers_no_shorter() {
-        let (ring, mut merge) = (Ring::new(), Merge::default());
-        let late = ring.begin(0);
-        ring.begin(1).publish();
-        assert!((0..100).all(|_| ring.poll_early(&mut merge).is_empty()));
-        late.publish();
-        assert_eq!(sequences(&ring.poll_early(&mut merge)), [0, 1]);
-        let _lost = ring.begin(0);
-        ring.begin(1).publish();
-        let polled: Vec<usize> = (0..4).map(|_| ring.poll(&mut merge).len()).collect();
-        assert_eq!(polled, [0, 0, 0, 1]);
-        ring.begin(1).publish();
-        assert_eq!(sequences(&ring.poll_early(&mut merge)), [4]);
     }
 
     #[test]

@@ -107,13 +107,13 @@ impl Process {
         Ok(self.merge.poll(&memory, copy(&self.memories.ring))?)
     }
 
-    /// Reads a part of a poll, or of an early one between two polls.
+    /// Reads a part of a poll.
     ///
     /// # Errors
     /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
-    pub fn poll_part(&mut self, is_early: bool) -> Result<Vec<Call>, ProcessError> {
+    pub fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
         let memory = header(&self.memories.ring)?;
-        Ok(self.merge.poll_part(&memory, copy(&self.memories.ring), is_early)?)
+        Ok(self.merge.poll_part(&memory, copy(&self.memories.ring))?)
     }
 
     /// Whether the poll of the last part is incomplete.

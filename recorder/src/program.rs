@@ -1,13 +1,12 @@
 //! State of a program, by its calls: memory, functions and graphs.
 
-mod advised;
 mod graphs;
 
-use std::{borrow::Cow, collections::VecDeque, ops::Range, sync::Arc};
+use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
-use advised::Advised;
 use call_ring::{
     MemoryKind, Size, SyncKind, Target,
+    advice::Subject,
     call::{Action, Call, Pointer},
 };
 use graphs::{Graph, Graphs};
@@ -103,7 +102,8 @@ pub struct Program {
     executables: Graphs,
     /// Last frees, with their addresses.
     freed: VecDeque<(u64, Memory)>,
-    advised: Advised,
+    /// Whether the program has ever advised remote access by a GPU.
+    has_advised_access: bool,
     /// Heap bytes of the functions.
     function_bytes: usize,
     is_full: bool,
@@ -135,18 +135,11 @@ impl Program {
         self.live.get(address).map(|memory| LiveBlock::new(address, *memory))
     }
 
-    /// Whether the program has advised a preferred location or read duplication for memory in a
-    /// range. Advice before the first call is unknown.
-    #[must_use]
-    pub fn has_advised(&self, range: &Range<u64>) -> bool {
-        self.advised.has(range)
-    }
-
     /// Whether the program has ever advised remote access by a GPU, which then may access memory
     /// without a fault.
     #[must_use]
     pub const fn has_advised_access(&self) -> bool {
-        self.advised.has_access()
+        self.has_advised_access
     }
 
     /// Wait of a call for the GPU, if any. A copy from GPU to other memory returns when done.
@@ -260,13 +253,10 @@ impl Program {
             Action::NotFreed { address } => {
                 let freed = self.freed.iter().rposition(|(there, _)| there == address);
                 let freed = freed.and_then(|at| self.freed.remove(at));
-                if let Some((address, memory)) = &freed {
-                    self.advised.forget(*address..address.saturating_add(memory.bytes));
-                }
                 freed.map_or_else(Vec::new, |(address, memory)| self.malloc(address, memory))
             }
-            Action::Advise { address, bytes, advice, .. } => {
-                self.advised.advise(*advice, *address, *bytes);
+            Action::Advise { advice, .. } => {
+                self.has_advised_access |= Subject::of(*advice) == (Subject::Access, true);
                 Vec::new()
             }
             Action::Prefetch { .. } | Action::Sync { .. } => Vec::new(),
@@ -339,7 +329,6 @@ impl Program {
 
     fn free(&mut self, address: u64) -> Option<Step> {
         let memory = self.live.remove(address)?;
-        self.advised.free(&(address..address.saturating_add(memory.bytes)));
         if self.freed.len() >= FREED_MAX {
             self.freed.pop_front();
         }
@@ -438,7 +427,16 @@ mod tests {
         let steps = program.make(&Action::NotFreed { address: 0x1000 });
         assert!(matches!(steps[..], [Step::Malloc { address: 0x1000, bytes: 64 }]), "{steps:?}");
         assert_eq!(program.block(0x103f).map(|block| block.address), Some(0x1000));
-        assert!(program.has_advised(&(0x1000..0x1001)), "its advice is not known");
+    }
+
+    #[test]
+    fn advice_on_access_is_known_for_ever() {
+        let mut program = Program::default();
+        let has_advised_access = [1, 2, 3, 4, 6, 5, 6].map(|advice| {
+            program.make(&Action::Advise { address: 0x1000, bytes: 64, advice, to: 0 });
+            program.has_advised_access()
+        });
+        assert_eq!(has_advised_access, [false, false, false, false, false, true, true]);
     }
 
     #[test]

@@ -239,20 +239,6 @@ impl Recordings {
         }
     }
 
-    /// Reads the ring of one process between two regular polls.
-    pub fn poll_early(&self, process: ProcessId) {
-        let (uid, reader) = {
-            let registry = lock(&self.registry);
-            match registry.recorded_of(process) {
-                Some(Recorded { reader, uid, end: 0, .. }) if !registry.budgets.is_throttled(*uid) => {
-                    (*uid, Arc::clone(reader))
-                }
-                _ => return,
-            }
-        };
-        self.read(uid, &reader, Reading::Early);
-    }
-
     /// Reads a part of a ring at its user's expense.
     fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> Part {
         let (now, begun) = (self.clock.now(), self.clock.spent());

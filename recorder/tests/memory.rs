@@ -114,7 +114,7 @@ fn recording_takes_no_more_than_is_documented_whatever_the_program_writes() {
                     memory.copy_to(place, bytes);
                     Ok(())
                 };
-                for call in merge.poll_part(&memory, copy, false).unwrap() {
+                for call in merge.poll_part(&memory, copy).unwrap() {
                     window.add(call);
                     most = most.max(held());
                 }

@@ -121,12 +121,6 @@ impl Accounts {
         self.of(uid).is_over(self.allowance, now)
     }
 
-    /// Whether more than half of the burst of a user is used up: optional work is skipped.
-    #[must_use]
-    pub fn is_short(&self, uid: u32, now: Duration) -> bool {
-        self.debt(uid, now) > self.allowance.burst / 2
-    }
-
     /// Users whose burst is used up.
     pub fn over(&self, now: Duration) -> impl Iterator<Item = u32> {
         let is_over = move |(_, account): &(&u32, &Account)| account.is_over(self.allowance, now);
@@ -186,11 +180,7 @@ mod tests {
     #[test]
     fn each_user_pays_for_its_own_processes_alone() {
         let mut accounts = Accounts::new(ALLOWANCE);
-        accounts.charge(1, 50 * MS, NOW);
-        assert_eq!([1, 2].map(|uid| accounts.is_short(uid, NOW)), [false; 2]);
-        accounts.charge(1, 10 * MS, NOW);
-        assert_eq!([1, 2].map(|uid| accounts.is_short(uid, NOW)), [true, false]);
-        accounts.charge(1, 90 * MS, NOW);
+        accounts.charge(1, 150 * MS, NOW);
         assert_eq!([1, 2].map(|uid| accounts.is_over(uid, NOW)), [true, false]);
         assert_eq!(accounts.over(NOW).collect::<Vec<_>>(), [1]);
         // What its processes use pays for it, and so does time.

@@ -2,24 +2,22 @@
 # uvmd plans the moves of a training by override, in the lab on a card smaller than its memory: the plan is confirmed by the link's bytes, or by the faults that pump
 # promises to lower, which come back without it; harmful-plan is rolled back in its first block. The losses are the native run's.
 #
-#   tests/scripts/plan_policy.sh [--program MODEL LAYERS GPU_MIB] [--actuator NAME] [--touch-probe MIB] [POLICY...]
+#   tests/scripts/plan_policy.sh [--program MODEL LAYERS GPU_MIB] [--touch-probe MIB] [POLICY...]
 #
 # tinygrad's deep on 32 MiB by default; with burn, Burn's network, whose LAYERS is the width of its hidden layer.
 # auto-plan by default; several one after the other, in the same training. Of auto-live, which makes no plans, the script prints what came of it.
 # With --touch-probe, launches are probed before the plan is made, with so much moved in an iteration; what they are found to access is held
 # against the accesses in the log of the lab's CUDA, of a native run.
-# With --actuator ioctl, uvmd carries plans out from outside: the script prints what came of the trial, whatever that is.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 # shellcheck source=tests/scripts/training.sh
 source "$(dirname "$0")/training.sh"
 cd "$UVMD_ROOT"
 
-program=(deep) gpu_mib=32 actuator=auto probe_mib=''
+program=(deep) gpu_mib=32 probe_mib=''
 while :; do
   case ${1:-} in
     --program) program_of "$2" "$3" && gpu_mib=$4 && shift 4 ;;
-    --actuator) actuator=${2:?a name} && shift 2 ;;
     --touch-probe) probe_mib=${2:?a number of MiB} && shift 2 ;;
     *) break ;;
   esac
@@ -35,7 +33,6 @@ train $iterations >"$work/files/native"
 # In the guest, it goes on until it is ended.
 add_training 1000000
 echo "$policies" >"$work/files/policies"
-echo "$actuator" >"$work/files/actuator"
 options=''
 if [ -n "$probe_mib" ]; then
   options="--set policy.touch_probe=true --set policy.touch_probe_bytes=${probe_mib}MiB --set log.filter=info,uvmd::followers=debug"

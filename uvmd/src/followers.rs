@@ -4,12 +4,11 @@
 //! Each such process whose calls are recorded has a thread, [`follow`], which follows them: so the
 //! quotas of recordings hold for plans, too. [`planning`] has plans made by a process of their own, and
 //! what all of it takes is limited per user. The loop that acts reads the resulting state,
-//! and has the [`executor`] of the process carry out a plan or none: the helper, or ioctls from outside.
-//! It also beats: if it hangs, programs run without their plans.
+//! and has the helper in the process carry out a plan or none. It also beats: if it hangs, programs run
+//! without their plans.
 
 mod backoff;
 mod capacity;
-mod executor;
 mod filters;
 mod follow;
 mod meter;
@@ -27,9 +26,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actuator::{MoverFactory, headroom};
+use actuator::{HelperPlan, headroom};
 use capacity::Capacity;
-use executor::Executor;
 use model::{
     ActuatorChoice, ActuatorKind, Counters, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin,
     Memory, Mode, PlanCommand, PlanReport, Process, ProcessId, Publication, Snapshot, policy::of_plans,
@@ -82,12 +80,10 @@ pub(crate) struct Followers {
     followed: BTreeMap<ProcessId, Followed>,
 }
 
-/// What followers take calls from, and carry plans out with.
+/// What followers take calls from, and make plans with.
 #[derive(Clone)]
 struct Sources {
     recorder: Recorder,
-    actuator: ActuatorChoice,
-    mover_factory: MoverFactory,
     planners: Planners,
     /// Processor time of followers.
     accounts: Arc<Mutex<Accounts>>,
@@ -144,8 +140,8 @@ struct Shared {
     latest: Mutex<Latest>,
     /// Counts that the thread has not taken yet.
     delivery: Mutex<Option<Delivery>>,
-    /// Who carries plans out, once that is known.
-    executor: Mutex<Option<Box<dyn Executor>>>,
+    /// Plan of the helper in the process, once it is found.
+    helper_plan: Mutex<Option<HelperPlan>>,
 }
 
 /// Counts of uvmd's probes that a plan is made with.
@@ -185,16 +181,16 @@ impl Default for Shared {
             paused_at: None,
             table: None,
         };
-        let (latest, delivery, executor) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
-        Self { ends: AtomicBool::new(false), latest, delivery, executor }
+        let (latest, delivery, helper_plan) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
+        Self { ends: AtomicBool::new(false), latest, delivery, helper_plan }
     }
 }
 
 impl Drop for Followed {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        if let Some(executor) = &mut *lock(&self.shared.executor) {
-            executor.withdraw();
+        if let Some(helper_plan) = &mut *lock(&self.shared.helper_plan) {
+            helper_plan.withdraw();
         }
     }
 }
@@ -203,15 +199,16 @@ impl Followers {
     pub(crate) fn new(
         recorder: Recorder,
         actuator: ActuatorChoice,
-        mover_factory: MoverFactory,
         planners: Planners,
         probes: Probes,
         interval: Duration,
     ) -> Self {
         let disabled = if interval > INTERVAL_MAX {
             Some(
-                "policy.interval is more than 500 ms: at each interval a plan is measured, and its executor sees that uvmd is there",
+                "policy.interval is more than 500 ms: at each interval a plan is measured, and its helper sees that uvmd is there",
             )
+        } else if actuator == ActuatorChoice::Only(ActuatorKind::Ioctl) {
+            Some("policy.actuator is \"ioctl\", and plans are carried out by the helper alone")
         } else if !recorder.is_enabled() {
             Some("recordings are not enabled (recordings.enabled)")
         } else {
@@ -219,7 +216,7 @@ impl Followers {
         };
         let accounts = Arc::new(Mutex::new(Accounts::new(FOLLOWING_ALLOWANCE)));
         let shares = Shares::default();
-        let sources = Sources { recorder, actuator, mover_factory, planners, accounts, shares, probes };
+        let sources = Sources { recorder, planners, accounts, shares, probes };
         let node_bytes = headroom::node_bytes(&Roots::default()).unwrap_or(u64::MAX);
         Self { sources, disabled, node_bytes, followed: BTreeMap::new() }
     }
@@ -293,8 +290,7 @@ impl Followers {
         Ok(Target { policy, gpu, gpu_bytes: gpu_bytes.ok_or("the GPU's memory size is unknown")? })
     }
 
-    /// Carries commands out, which wait for nobody: stores in memory that the processes share, or that uvmd's
-    /// threads do.
+    /// Carries commands out, which wait for nobody: stores in memory that the processes share.
     pub(crate) fn carry_out(&mut self, commands: Vec<PlanCommand>) {
         for PlanCommand { process, publish } in commands {
             if let Some(followed) = self.followed.get_mut(&process) {
@@ -363,11 +359,11 @@ impl Followed {
         *lock(&self.shared.delivery) = Some(Delivery { faults, claim_limits, capacity_bytes, observed });
     }
 
-    /// What probes are judged by; `None` if no helper follows their tables. From outside, launches do not wait.
+    /// What probes are judged by; `None` before the plan of the helper is found.
     fn observed(&self, process: &Process, memory: &Memory) -> Option<Observation> {
-        let executor = lock(&self.shared.executor);
-        let executor = executor.as_ref().filter(|executor| executor.kind() == ActuatorKind::Helper)?;
-        let PlanReport { ended, counters } = executor.report();
+        let helper_plan = lock(&self.shared.helper_plan);
+        let helper_plan = helper_plan.as_ref()?;
+        let PlanReport { ended, counters } = helper_plan.report();
         let mappings = |counters: &Counters| counters.remote_mappings.total();
         let returned = memory.blocks.iter().filter(|block| block.idle_returns > 0);
         let interrupted = memory.blocks.iter().filter(|block| block.interrupted_absences > 0);
@@ -376,7 +372,7 @@ impl Followed {
             moves: counters.moves,
             late: counters.late,
             skipped: counters.skipped,
-            has_ended: executor.is_published() && self.error.clone().or(ended).is_some(),
+            has_ended: helper_plan.is_published() && self.error.clone().or(ended).is_some(),
             remote_mappings: process.gpus.values().map(mappings).fold(0, u64::saturating_add),
             idle_returns: returned.map(|block| (block.address, block.idle_returns)).collect(),
             interrupted_absences: interrupted.map(|block| (block.address, block.interrupted_absences)).collect(),
@@ -399,12 +395,12 @@ impl Followed {
 
     fn read(&self) -> Following {
         let Target { policy, gpu, .. } = self.target;
-        let (mut actuator, mut report) = (None, PlanReport::default());
-        if let Some(executor) = &*lock(&self.shared.executor) {
-            if executor.is_published() {
-                executor.beat();
+        let mut report = PlanReport::default();
+        if let Some(helper_plan) = &*lock(&self.shared.helper_plan) {
+            if helper_plan.is_published() {
+                helper_plan.beat();
             }
-            (actuator, report) = (Some(executor.kind()), executor.report());
+            report = helper_plan.report();
         }
         report.ended = self.error.clone().or(report.ended);
         let latest = lock(&self.shared.latest);
@@ -412,19 +408,20 @@ impl Followed {
         let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= FRESHNESS);
         let iteration = latest.iteration.filter(|_| is_fresh);
         let state = self.stale_reason(&latest).map_or_else(|| latest.state.clone(), FollowingState::Unavailable);
-        Following { gpu, policy, state, iteration, actuator, report }
+        Following { gpu, policy, state, iteration, report }
     }
 
     fn carry_out(&mut self, publish: Option<Publication>) {
         self.error = None;
-        let mut executor = lock(&self.shared.executor);
-        let Some(executor) = &mut *executor else { return };
-        let Some(Publication { version, launches_wait }) = publish else { return executor.withdraw() };
+        let mut helper_plan = lock(&self.shared.helper_plan);
+        let Some(helper_plan) = &mut *helper_plan else { return };
+        let Some(Publication { version, launches_wait }) = publish else { return helper_plan.withdraw() };
         let latest = lock(&self.shared.latest);
         let table = latest.table.as_ref().filter(|(there, _)| *there == version);
         // Another plan by now: the loop sees that at the next interval.
         let Some((_, table)) = table else { return };
-        self.error = executor.publish(&table.plan(self.target.gpu.0, launches_wait)).err();
+        let published = helper_plan.publish(&table.plan(self.target.gpu.0, launches_wait));
+        self.error = published.err().map(|error| error.to_string());
     }
 }
 
@@ -450,7 +447,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 fn unavailable(gpu: GpuUuid, policy: &'static str, reason: String) -> Following {
     let (state, report) = (FollowingState::Unavailable(reason), PlanReport::default());
-    Following { gpu, policy, state, iteration: None, actuator: None, report }
+    Following { gpu, policy, state, iteration: None, report }
 }
 
 fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {

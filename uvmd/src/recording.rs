@@ -108,11 +108,6 @@ impl Recorder {
         self.recordings.memories(process).ok_or_else(|| "its recording has ended".to_owned())
     }
 
-    /// Reads the calls of one process now, before the next reading of all.
-    pub(crate) fn poll_early(&self, process: ProcessId) {
-        self.recordings.poll_early(process);
-    }
-
     /// Bytes of the calls of a process that are retained, with what it had before them; 0 without any.
     pub(crate) fn bytes(&self, process: ProcessId) -> usize {
         recorded(&self.recordings, process).map_or(0, |recording| recording.window().bytes())

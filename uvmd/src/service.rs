@@ -9,11 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actuator::{Inspections, MoverFactory};
 use anyhow::{Context, anyhow};
 use collector::{Collector, Retention};
 use config::{Config, Loaded, value::HostNames};
-use model::{ActuatorChoice, ActuatorKind, Verdicts};
+use model::Verdicts;
 use reload::Reloader;
 use running::Running;
 use start::Start;
@@ -99,7 +98,6 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let followers = Followers::new(
         recorder.clone(),
         policy.actuator.0,
-        mover_factory(policy, &switch, actuation.inspections.clone()),
         Planners::in_processes(sys::executable::Program::this()),
         probes(policy),
         policy.interval.0,
@@ -291,15 +289,6 @@ fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
         host_reserve_bytes: policy.host_reserve.bytes,
         ..policy::act::Limits::default()
     }
-}
-
-/// Makers of the moves of plans from outside: by ioctl alone, as helpers follow plans by themselves.
-fn mover_factory(policy: &config::Policy, switch: &Switch, inspections: Inspections) -> MoverFactory {
-    let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
-    let settings = actuator::Settings { actuator: by_ioctl, ..start::settings(policy) };
-    let switch = switch.clone();
-    let make = acting::actuators(settings, Roots::default(), inspections, policy.enabled);
-    MoverFactory::new(make, move || !switch.is_on())
 }
 
 /// Probes of launches that may be made.

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use actuator::{Inspections, Journal, JournalError, Leftover, Workers};
+use actuator::{Journal, JournalError, Leftover, Workers};
 use anyhow::{Context, anyhow, bail};
 use model::{Actuator, CallResult, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 use sys::{Roots, private};
@@ -43,8 +43,7 @@ pub(crate) fn run(state_dir: &Path) -> anyhow::Result<bool> {
         JournalError::InUse(_) => anyhow!("{error}, and withdraws when it is stopped: `systemctl stop uvmd`"),
         error => error.into(),
     })?;
-    let (settings, inspections) = (actuator::Settings::default(), Inspections::default());
-    let make = actuators(settings, Roots::default(), inspections, true);
+    let make = actuators(actuator::Settings::default(), Roots::default(), true);
     withdraw(&journal, make, PATIENCE, &mut out).context("cannot report the withdrawal")
 }
 

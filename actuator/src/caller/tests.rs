@@ -1,7 +1,6 @@
 use std::{
     path::Path,
     process::{Command, id},
-    thread,
 };
 
 use call_ring::command::Answer;
@@ -14,7 +13,6 @@ use sys::{
 
 use super::*;
 use crate::{
-    MoverFactory, PlanMove,
     budget::tests::Awaited,
     helper::testing::{ADVICE_CALLS, Part as HelperPart, Program, is_permitted},
 };
@@ -298,36 +296,32 @@ fn program_with_a_helper_is_called_by_ioctl_unless_descriptors_are_refused() {
     assert!(!program.has_reported());
 }
 
-/// Why a mover of this process ends the plan at its first move.
-fn end_of_first_move(factory: &MoverFactory) -> String {
-    let mover = factory.start(process(id()), GPU).unwrap();
-    mover.begin(1, [PlanMove { at: 0, begin: 0, end: 4 << 20, place: Place::Host, deadline_launch: None }]);
-    loop {
-        match mover.report().ended {
-            Some(reason) => return reason,
-            None => thread::sleep(Duration::from_millis(1)),
-        }
-    }
-}
-
 #[test]
-fn inspection_that_hangs_for_a_mover_counts_for_the_next_one_until_it_returns() {
+fn inspection_that_hangs_for_a_worker_counts_for_all_others_until_it_returns() {
     let own = id();
     let machine = Machine::new().with(&format!("proc/{own}/status"), "Uid:\t1000\t1000\t1000\t1000\n");
     machine.link(&format!("proc/{own}/stat"), &format!("/proc/{own}/stat"));
     // Opening it hangs until there is a writer.
     let maps = machine.roots.proc.join(format!("{own}/maps"));
     assert!(Command::new("mkfifo").arg(&maps).status().unwrap().success());
-    let (roots, inspections) = (machine.roots.clone(), Inspections::default());
-    let of_movers = inspections.clone();
-    let make = move |_| -> Box<dyn Actuator> {
-        let caller = Caller::new(Settings::default(), roots.clone(), of_movers.clone());
-        Box::new(Caller { order_budget: Duration::from_millis(10), ..caller })
+    let inspections = Inspections::default();
+    let failure = || {
+        let caller = Caller::new(Settings::default(), machine.roots.clone(), inspections.clone());
+        let mut caller = Caller { order_budget: Duration::from_millis(10), ..caller };
+        match caller.carry_out(&order(process(own), false), &|| false).calls.into_iter().next() {
+            Some(Call { result: CallResult::Failed(reason), .. }) => reason,
+            other => panic!("{other:?}"),
+        }
     };
-    let factory = MoverFactory::new(make, || false);
-    let reason = end_of_first_move(&factory);
-    assert!(reason.contains("took more than"), "{reason}");
-    let reason = end_of_first_move(&factory);
-    assert!(reason.contains("an earlier inspection hangs"), "{reason}");
-    let _writer = std::fs::File::options().write(true).open(&maps).unwrap();
+    let end = || {
+        drop(std::fs::File::options().write(true).open(&maps).unwrap());
+        inspections.slots().wait_until_free();
+    };
+    let (first, second) = (failure(), failure());
+    assert!(first.contains("took more than"), "{first}");
+    assert!(second.contains("an earlier inspection hangs"), "{second}");
+    end();
+    let third = failure();
+    assert!(third.contains("took more than"), "{third}");
+    end();
 }

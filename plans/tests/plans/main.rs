@@ -11,7 +11,6 @@ mod prefetches;
 mod probe;
 mod recorded;
 mod replay;
-mod tracker;
 
 use call_ring::{
     MemoryKind, Size, Stamp, SyncKind, Target,

@@ -74,7 +74,6 @@ impl Training {
             policy: "auto-plan",
             state: FollowingState::Planned(planned(1)),
             iteration: Some(IterationBegin { number: 0, at_ns: 0 }),
-            actuator: Some(ActuatorKind::Helper),
             report: PlanReport::default(),
         };
         world.following.insert(id, following);
@@ -223,7 +222,6 @@ fn helpful_plan_is_confirmed_with_its_evidence() {
     assert_eq!((evidence.planned_peak_bytes, evidence.room_bytes), (26 * MIB, 30 * MIB));
     assert!(evidence.p_value.is_some_and(|p| p < 0.05));
     assert!(evidence.counters.moves > 0 && decision.done.calls == evidence.counters.moves);
-    assert_eq!(decision.actuator, Some(ActuatorKind::Helper));
     assert!(decision.link_bytes_saved().is_some_and(|saved| (saved - 0.38).abs() < 0.05), "{decision:?}");
     assert!(training.published.is_some());
 }
@@ -340,14 +338,6 @@ fn launches_do_not_wait_after_a_failed_trial_with_waits() {
     training.commands.clear();
     training.run_until("confirmed");
     assert!(!training.reports_waiting_launches() && !training.waits().contains(&true));
-}
-
-#[test]
-fn launches_do_not_wait_for_moves_from_outside() {
-    let mut training = expiring(4, 60 * MIB, 52 * MIB);
-    training.following().actuator = Some(ActuatorKind::Ioctl);
-    training.run_until("confirmed");
-    assert!(!training.reports_waiting_launches());
 }
 
 #[test]
@@ -524,13 +514,12 @@ fn plan_that_the_helper_refuses_is_ended_with_its_reason() {
 }
 
 #[test]
-fn decision_names_the_actuator() {
+fn decision_names_the_actuator_once_it_has_moved_memory() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
-    training.following().actuator = Some(ActuatorKind::Ioctl);
     training.run_until("trial");
-    assert_eq!(training.world.decision().actuator, None, "nothing has moved");
+    assert_eq!(training.world.decision().actuator, None);
     training.run_until("confirmed");
-    assert_eq!(training.world.decision().actuator, Some(ActuatorKind::Ioctl));
+    assert_eq!(training.world.decision().actuator, Some(ActuatorKind::Helper));
 }
 
 #[test]
@@ -592,19 +581,6 @@ fn requests_beyond_what_was_copied_with_the_plan_are_neither_counted_nor_charged
     let decision = boastful.world.decision();
     assert_eq!((decision.done.to_gpu_bytes, decision.plan.as_ref().unwrap().counters.to_gpu_bytes), (moved, moved));
     assert!(decision.done.to_host_bytes.abs_diff(moved) < MIB);
-}
-
-#[test]
-fn moves_from_outside_are_charged_though_they_are_counted_an_iteration_later() {
-    let budget = Budget { bytes: Some(300 * MIB), ..Budget::default() };
-    let act = Directive { budget, ..directive(Mode::Act, "auto-plan") };
-    let mut training = Training::new(act, 84 * MIB, 52 * MIB);
-    training.following().actuator = Some(ActuatorKind::Ioctl);
-    // Far more than the bytes copied since the start of the iteration.
-    training.excess = 50;
-    training.run_until("rolled_back");
-    assert_eq!(training.stage().reason(), Some("the budget of 314572800 bytes is used up"));
-    assert!(training.following().report.counters.bytes() < 500 * MIB, "it ends at once");
 }
 
 #[test]

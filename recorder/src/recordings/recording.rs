@@ -97,8 +97,8 @@ impl Recording {
 
 /// Interface to a ring.
 pub(crate) trait Ring: fmt::Debug + Send {
-    /// Reads the next calls of a poll, or of an early one between two polls.
-    fn part(&mut self, is_early: bool) -> Result<Vec<Call>, ProcessError>;
+    /// Reads the next calls of a poll.
+    fn part(&mut self) -> Result<Vec<Call>, ProcessError>;
 
     /// Whether the poll of the last part is incomplete.
     fn has_more(&self) -> bool;
@@ -115,8 +115,8 @@ pub(crate) trait Ring: fmt::Debug + Send {
 }
 
 impl Ring for Process {
-    fn part(&mut self, is_early: bool) -> Result<Vec<Call>, ProcessError> {
-        self.poll_part(is_early)
+    fn part(&mut self) -> Result<Vec<Call>, ProcessError> {
+        self.poll_part()
     }
 
     fn has_more(&self) -> bool {
@@ -141,8 +141,6 @@ impl Ring for Process {
 pub(crate) enum Reading {
     /// Together with all others.
     Regular,
-    /// Between two readings of all.
-    Early,
     /// After the process has exited.
     Last,
 }
@@ -186,7 +184,7 @@ impl Reader {
     pub(crate) fn read(&self, reading: Reading, now: Duration) -> bool {
         let mut place = lock(&self.ring);
         let Some(ring) = &mut *place else { return false };
-        let part = ring.part(reading == Reading::Early);
+        let part = ring.part();
         let has_more = ring.has_more();
         let losses = ring.losses();
         match part {

@@ -120,7 +120,7 @@ impl WrittenRing {
 }
 
 impl Ring for WrittenRing {
-    fn part(&mut self, is_early: bool) -> Result<Vec<Call>, ProcessError> {
+    fn part(&mut self) -> Result<Vec<Call>, ProcessError> {
         self.write();
         lock(&self.reads).push(self.clock.now());
         let memory = Memory::open(&self.words)?;
@@ -128,7 +128,7 @@ impl Ring for WrittenRing {
             memory.copy_to(place, bytes);
             Ok(())
         };
-        let calls = self.merge.poll_part(&memory, copy, is_early)?;
+        let calls = self.merge.poll_part(&memory, copy)?;
         self.clock.spend(CALL_COST * u32::try_from(calls.len() + 10).unwrap());
         Ok(calls)
     }
@@ -151,7 +151,7 @@ impl Ring for WrittenRing {
 struct IdleRing;
 
 impl Ring for IdleRing {
-    fn part(&mut self, _is_early: bool) -> Result<Vec<Call>, ProcessError> {
+    fn part(&mut self) -> Result<Vec<Call>, ProcessError> {
         Ok(Vec::new())
     }
 
@@ -265,8 +265,6 @@ fn throttled_user_is_read_again_once_its_time_has_recovered() {
     assert_eq!(node.state(0), State::Throttled);
     let added = |node: &Node| node.recordings.of(process(0)).unwrap().window().added();
     let before = added(&node);
-    node.recordings.poll_early(process(0));
-    assert_eq!(added(&node), before, "not between two readings either");
     let mut is_read = false;
     // Half of the burst at a hundredth of the time.
     node.run(70 * SECOND, &[], |recordings| {

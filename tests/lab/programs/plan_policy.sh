@@ -35,10 +35,9 @@ median() {
     awk '{ all[NR] = $1 } END { if (NR) print NR % 2 ? all[(NR + 1) / 2] : int((all[NR / 2] + all[NR / 2 + 1]) / 2) }'
 }
 
-actuator=$(cat /lab/files/actuator)
 read -r options </lab/files/options
 # shellcheck disable=SC2086 # words
-start uvmd --set policy.enabled=true --set policy.state_dir=/run/state --set policy.host_reserve=64MiB --set "policy.actuator=$actuator" $options
+start uvmd --set policy.enabled=true --set policy.state_dir=/run/state --set policy.host_reserve=64MiB $options
 state_becomes counting
 # The helper is in the program alone: what starts it is static.
 training env PATH=/usr/bin HOME=/tmp CUDA_LAB_LOG=/tmp/log LD_PRELOAD="$preloaded" UVMD_HELPER=record /bin/busybox env >/tmp/losses 2>/tmp/program &
@@ -88,17 +87,6 @@ is_found_out() {
   uvmctl policy unset plan || fail "the override stays"
 }
 
-# From outside, no launch waits for a move: whether a plan helps is not known before.
-is_carried_out() {
-  off=$(iterations)
-  uvmctl policy unset plan || fail "the override stays"
-  echo "$policy from outside: $(tr -d ' \n' </tmp/decisions | grep -o '"stage":"[^"]*"'), $(tr -d ' \n' </tmp/decisions | grep -o '"counters":{[^}]*}')"
-  tr -d ' \n' </tmp/decisions | grep -q '"actuator":"ioctl"' || fail "nothing was moved by ioctl"
-  within 900 "the training does not go on without the plan" has_iterated $((off + 4))
-  before=$(figure link_bytes without) after=$(median $((off + 2)) 100000)
-  echo "bytes of an iteration: $before without the plan, $(figure link_bytes with) with it, $after after"
-}
-
 # Probes come before the plan. What they find, and where memory lies, is printed for a comparison with the log of a native run.
 is_probed() {
   is_probing() { uvmctl policy explain "$pid" 2>/dev/null | grep -q '^  Probes:'; }
@@ -126,9 +114,8 @@ supervise() {
   echo "$policy: on trial at iteration $(iterations)"
   within 2700 "the trial does not end" decided 'confirmed\|rolled_back\|ended\|denied'
   cat /tmp/decisions
-  case $actuator-$policy in
-    ioctl-*) is_carried_out ;;
-    *-harmful-plan) is_found_out ;;
+  case $policy in
+    harmful-plan) is_found_out ;;
     *) is_confirmed ;;
   esac
 }

@@ -26,8 +26,6 @@ const JOURNAL_FLUSH: Duration = Duration::from_millis(500);
 pub(crate) struct Actuation {
     pub(super) acting: Acting,
     pub(super) workers: Workers,
-    /// Inspections of the workers, which other actuators share.
-    pub(crate) inspections: Inspections,
     /// Journal of the advice in force; `None` if none may be given.
     pub(super) journal: Option<Journal>,
     /// Whether advice of a former run is being withdrawn.
@@ -53,14 +51,13 @@ impl Actuation {
         }
         let left = acting.adopt(leftovers.into_iter().zip(0..).map(state::in_force).collect(), state::first_decision());
         let switch = switch.clone();
-        let inspections = Inspections::default();
-        let make = actuators(settings, roots, inspections.clone(), journal.is_some());
+        let make = actuators(settings, roots, journal.is_some());
         let mut workers = Workers::start(make, move || !switch.is_on(), journal.clone());
         let has_leftovers = !left.is_empty();
         for order in left {
             workers.submit(order);
         }
-        Ok(Self { acting, workers, inspections, journal, has_leftovers })
+        Ok(Self { acting, workers, journal, has_leftovers })
     }
 
     /// Waits until the advice of a former run is withdrawn. If the time is too short, that
@@ -103,9 +100,9 @@ impl Actuation {
 pub(crate) fn actuators(
     settings: actuator::Settings,
     roots: Roots,
-    inspections: Inspections,
     may_act: bool,
 ) -> impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static {
+    let inspections = Inspections::default();
     move |_| {
         if !may_act {
             return Box::new(actuator::Shadow);

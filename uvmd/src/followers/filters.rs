@@ -16,15 +16,15 @@ const PART: u32 = 200;
 /// Checks of the filters of a process.
 #[derive(Debug, Default)]
 pub(super) struct Filters {
-    /// `None` without an executor of plans in the process.
+    /// `None` before the plan of the helper is found.
     check: Option<Arc<FilterCheck>>,
     timer: Timer,
 }
 
 impl Filters {
-    /// Sets the check of the executor of plans.
-    pub(super) fn set(&mut self, check: Option<Arc<FilterCheck>>) {
-        *self = Self { check, timer: Timer::default() };
+    /// Sets the check of the helper's plan.
+    pub(super) fn set(&mut self, check: Arc<FilterCheck>) {
+        *self = Self { check: Some(check), timer: Timer::default() };
     }
 
     /// Checks the filters, if the last check is too long ago.

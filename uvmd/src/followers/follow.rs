@@ -4,35 +4,22 @@ use std::{
     sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
-    vec,
 };
 
 use actuator::HelperPlan;
-use call_ring::{call::Call, plan::Destination};
-use model::{
-    ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures,
-    ProbedIteration, ProcessId,
-};
+use call_ring::plan::Destination;
+use model::{FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures, ProbedIteration, ProcessId};
 use plans::{Begin, Bytes, Figures, Follower, Planned, ProbeQuota, Probing, Settings, State, Table};
 use recorder::Memories;
 use sys::{Roots, clock, cpu_time};
 
-use super::{
-    Delivery, Shared, Sources, Target,
-    executor::{Executor, IoctlPlan},
-    filters::Filters,
-    lock,
-    meter::Meter,
-    shares::Share,
-};
+use super::{Delivery, Shared, Sources, Target, filters::Filters, lock, meter::Meter, shares::Share};
 use crate::recording::{Recorder, Since};
 
 /// Interval of looks for new calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The same while uvmd carries a plan out from outside: a move begins this much later than planned.
-const LAUNCH_INTERVAL: Duration = Duration::from_millis(1);
-/// Interval of looks for who carries plans out.
-const EXECUTOR_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of looks for the plan of the helper.
+const HELPER_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls after which the memory of a follower is counted anew.
 const COUNTED_CALLS: usize = 64;
 /// Processor time of a pass after which it ends, and is charged.
@@ -102,23 +89,20 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
             thread::sleep(POLL_INTERVAL);
             continue;
         }
-        if lock(&shared.executor).is_none() && looked.is_none_or(|at| at.elapsed() >= EXECUTOR_INTERVAL) {
+        if lock(&shared.helper_plan).is_none() && looked.is_none_or(|at| at.elapsed() >= HELPER_INTERVAL) {
             looked = Some(Instant::now());
-            match executor(sources, process, target) {
-                Ok(executor) => {
-                    known.tables.filters.set(executor.filter_check());
-                    *lock(&shared.executor) = Some(executor);
+            match helper_plan(recorder, process) {
+                Ok(helper_plan) => {
+                    known.tables.filters.set(helper_plan.filter_check());
+                    *lock(&shared.helper_plan) = Some(helper_plan);
                 }
                 Err(reason) => unavailable(shared, reason),
             }
         }
-        let observes_launches = lock(&shared.executor).as_ref().map(|executor| executor.observes_launches());
+        let has_helper_plan = lock(&shared.helper_plan).is_some();
         // Calls wait for the first counts, without which no plan is made of them.
         let has_counts = known.calls.is_some() || lock(&shared.delivery).is_some();
-        if let Some(observes_launches) = observes_launches.filter(|_| has_counts) {
-            if observes_launches {
-                recorder.poll_early(process);
-            }
+        if has_helper_plan && has_counts {
             follow(sources, process, user, target, shared, &mut known);
         }
         let has_table = lock(&shared.latest).table.is_some();
@@ -126,15 +110,9 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
             known.tables.filters.check();
         }
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
-        let is_short = {
-            let mut accounts = lock(&sources.accounts);
-            accounts.charge(user, spent, now());
-            accounts.is_short(user, now())
-        };
-        let is_early = observes_launches == Some(true) && !is_short;
-        let interval = if is_early { LAUNCH_INTERVAL } else { POLL_INTERVAL };
+        lock(&sources.accounts).charge(user, spent, now());
         // It takes no more than half of a processor.
-        thread::sleep(interval.max(spent));
+        thread::sleep(POLL_INTERVAL.max(spent));
     }
 }
 
@@ -200,16 +178,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     });
     let mut left = new.into_iter();
     let (begun_at, mut spent) = (cpu_time::of_this_thread(), Duration::ZERO);
-    loop {
-        let next = next_calls(&left, spent);
-        let count = next.len();
-        if count == 0 {
-            break;
-        }
-        // Before planners: moves wait for nobody.
-        if let Some(executor) = &mut *lock(&shared.executor) {
-            executor.observe(next, follower.program());
-        }
+    while let count @ 1.. = next_calls(left.len(), spent) {
         for (at, call) in left.by_ref().take(count).enumerate() {
             if shared.ends.load(Ordering::Relaxed) {
                 return;
@@ -251,10 +220,9 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     }
 }
 
-/// The next calls of a pass that has taken this long.
-fn next_calls(left: &vec::IntoIter<Call>, spent: Duration) -> &[Call] {
-    let count = if spent < PASS_MAX { left.len().min(COUNTED_CALLS) } else { 0 };
-    left.as_slice().get(..count).unwrap_or_default()
+/// Number of the next calls of a pass that has taken this long.
+fn next_calls(left: usize, spent: Duration) -> usize {
+    if spent < PASS_MAX { left.min(COUNTED_CALLS) } else { 0 }
 }
 
 /// The last iteration that has begun.
@@ -340,28 +308,11 @@ fn unavailable(shared: &Shared, reason: String) {
     publish(shared, FollowingState::Unavailable(reason), None, None);
 }
 
-/// Who carries out plans of a process.
-fn executor(sources: &Sources, process: ProcessId, target: Target) -> Result<Box<dyn Executor>, String> {
-    let may_be =
-        |kind| matches!(sources.actuator, ActuatorChoice::Auto) || sources.actuator == ActuatorChoice::Only(kind);
-    if may_be(ActuatorKind::Helper)
-        && let Some(helper_plan) = helper_plan(&sources.recorder, process)?
-    {
-        return Ok(Box::new(helper_plan));
-    }
-    if !may_be(ActuatorKind::Ioctl) {
-        return Err("no helper that follows plans is in the process".to_owned());
-    }
-    let mover = sources.mover_factory.start(process, target.gpu);
-    let mover = mover.map_err(|error| format!("no thread to carry its plan out: {error}"))?;
-    Ok(Box::new(IoctlPlan::new(mover, target.gpu)))
-}
-
-/// Memory of the plan of a process, found with its ring.
-fn helper_plan(recorder: &Recorder, process: ProcessId) -> Result<Option<HelperPlan>, String> {
+/// Plan of the helper in a process, found with its ring.
+fn helper_plan(recorder: &Recorder, process: ProcessId) -> Result<HelperPlan, String> {
     let Memories { ring, plan } = recorder.memories(process)?;
-    let Some(plan) = plan? else { return Ok(None) };
-    HelperPlan::new(Roots::default(), process.pid, ring, plan).map(Some).map_err(|error| error.to_string())
+    let plan = plan?.ok_or("no helper that follows plans is in the process")?;
+    HelperPlan::new(Roots::default(), process.pid, ring, plan).map_err(|error| error.to_string())
 }
 
 fn now() -> Duration {
@@ -426,8 +377,6 @@ fn joined(ranges: &[(u64, u64)], gap_bytes: u64) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use call_ring::{Stamp, call::Action};
-
     use super::*;
 
     #[test]
@@ -444,19 +393,16 @@ mod tests {
 
     #[test]
     fn pass_that_takes_long_leaves_the_other_calls_to_the_next_one() {
-        let action = Action::Free { stream: 0, address: 0 };
-        let call = Call { stamp: Stamp::default(), is_asynchronous: false, is_cut: false, number: None, action };
         // Each call takes a millisecond.
-        let follow = |left: &mut vec::IntoIter<Call>| {
+        let follow = |mut left: usize| {
             let mut spent = Duration::ZERO;
-            while let count @ 1.. = next_calls(left, spent).len() {
-                let followed = left.by_ref().take(count).count();
-                spent += Duration::from_millis(1) * u32::try_from(followed).unwrap();
+            while let count @ 1.. = next_calls(left, spent) {
+                left -= count;
+                spent += Duration::from_millis(1) * u32::try_from(count).unwrap();
             }
-            left.len()
+            left
         };
-        let mut left = vec![call; 150].into_iter();
-        assert_eq!([(); 2].map(|()| follow(&mut left)), [22, 0]);
+        assert_eq!([follow(150), follow(22)], [22, 0]);
     }
 
     #[test]

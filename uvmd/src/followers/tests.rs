@@ -1,7 +1,4 @@
-use std::{
-    sync::{atomic::AtomicU64, mpsc},
-    time::SystemTime,
-};
+use std::{sync::atomic::AtomicU64, time::SystemTime};
 
 use call_ring::{
     Group, Kind, Lane, Memory, MemoryKind, Mode as RingMode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, Size, SyncKind,
@@ -9,8 +6,8 @@ use call_ring::{
     plan::{HANDOVER_WAIT_MAX_NS, TABLE_WORDS},
 };
 use model::{
-    Action, Actuator, ActuatorKind, Block, Budget, Call, CallResult, Counters, Gpu, Interrupt, Mode, Order, Outcome,
-    Place, PlanCounters, PlannedIteration, RecordFigures, Residency, SourceState, SourceStatus, Step, policy::POLICIES,
+    Block, Budget, Counters, Gpu, Mode, PlannedIteration, RecordFigures, Residency, SourceState, SourceStatus,
+    policy::POLICIES,
 };
 use plans::{Answer, Outliner, methods::Workload};
 use recorder::{Quotas, Recordings};
@@ -95,25 +92,6 @@ fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Actuator that tells of the moves that it should make.
-struct Told(mpsc::Sender<Step>);
-
-impl Actuator for Told {
-    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
-        let call = |step: &Step| {
-            let _ = self.0.send(*step);
-            Call { step: *step, result: CallResult::Done, duration_ns: 1 }
-        };
-        Outcome::new(order, order.steps.iter().map(call).collect())
-    }
-}
-
-/// Makers of moves, and what they should move.
-fn mover_factory() -> (MoverFactory, mpsc::Receiver<Step>) {
-    let (sender, told) = mpsc::channel();
-    (MoverFactory::new(move |_| Box::new(Told(sender.clone())), || false), told)
-}
-
 /// Recordings of a process, with the calls that its ring has now.
 fn recorder(process: ProcessId) -> Recorder {
     let quotas = Quotas { window_bytes: 1 << 20, user_max: 1, node_max: 1 };
@@ -184,8 +162,7 @@ fn at_once() -> Planners {
 
 /// Followers of what a recorder has, with these planners and the helper.
 fn with_planners(recorder: &Recorder, planners: Planners) -> Followers {
-    let (factory, probes) = (mover_factory().0, Probes::default());
-    Followers::new(recorder.clone(), ActuatorChoice::Auto, factory, planners, probes, INTERVAL)
+    Followers::new(recorder.clone(), ActuatorChoice::Auto, planners, Probes::default(), INTERVAL)
 }
 
 /// The process after one more iteration, followed for a plan.
@@ -331,15 +308,8 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     assert_eq!(planned.map(|planned| planned.peak_bytes), Ok((GPU_UNITS - 1) * UNIT));
 
     let probes = Probes { are_enabled: true, bytes: None };
-    let mut probing =
-        Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, at_once(), probes, INTERVAL);
+    let mut probing = Followers::new(recorder.clone(), ActuatorChoice::Auto, at_once(), probes, INTERVAL);
     probes_come_before_the_plan_in_mode_act_alone(&mut probing, &snapshot, id, &mut ring, &recorder, &plan);
-
-    let (mover_factory, told) = mover_factory();
-    // The same program again, by ioctl.
-    let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
-    let mut followers = Followers::new(recorder, by_ioctl, mover_factory, at_once(), Probes::default(), INTERVAL);
-    plan_is_carried_out_from_outside(&mut followers, &snapshot, id, &mut ring, &told);
 }
 
 /// Its follower looks at the filters, and not the loop that acts.
@@ -560,40 +530,17 @@ fn probes_come_before_the_plan_in_mode_act_alone(
     }
 }
 
-/// Publishes a plan, which is carried out from outside of the process until it launches something else.
-fn plan_is_carried_out_from_outside(
-    followers: &mut Followers,
-    snapshot: &Snapshot,
-    id: ProcessId,
-    ring: &mut Ring<'_>,
-    told: &mpsc::Receiver<Step>,
-) {
-    let planned = wait_for("a plan", || followed(followers, snapshot, id, "auto-plan", &BTreeMap::new())).unwrap();
-    let follow = |followers: &mut Followers| {
-        let directives = [(id, directive("auto-plan"))].into();
-        followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id).unwrap()
-    };
-    assert_eq!(follow(followers).actuator, Some(ActuatorKind::Ioctl));
-    followers.carry_out(vec![publication(id, planned.version, false)]);
-    let report = wait_for("moves", || {
-        ring.iterate();
-        let report = follow(followers).report;
-        (report.counters.iterations >= 3 && report.counters.moves > 0).then_some(report)
-    });
-    assert_eq!(report.ended, None);
-    let PlanCounters { moves, late, skipped, .. } = report.counters;
-    assert!(moves + late + skipped <= planned.moves * (report.counters.iterations + 1), "{report:?}");
-    let is_planned = |step: &Step| {
-        let is_of_a_range = planned.ranges.iter().any(|(begin, end)| step.begin >= *begin && step.end <= *end);
-        is_of_a_range && matches!(step.action, Action::Migrate(Place::Host | Place::Gpu(GPU)))
-    };
-    let steps: Vec<Step> = told.try_iter().collect();
-    assert!(!steps.is_empty() && steps.iter().all(is_planned), "{steps:x?}");
-    ring.launch(99, &[0]);
-    let ended = wait_for("the end of the plan", || follow(followers).report.ended);
-    assert_eq!(ended, "launch 0 of an iteration was another one than planned");
-    followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
-    assert_eq!(follow(followers).report.ended, None, "there is none");
+#[test]
+fn program_has_no_plan_where_its_helper_may_not_act() {
+    let quotas = Quotas { window_bytes: 0, user_max: 0, node_max: 0 };
+    let recorder = Recorder::of(Recordings::new(Roots::default(), quotas));
+    let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
+    let mut followers = Followers::new(recorder, by_ioctl, at_once(), Probes::default(), INTERVAL);
+    let id = ProcessId { pid: 1, start_ticks: 1 };
+    let directives = [(id, directive("auto-plan"))].into();
+    let following = followers.follow(&snapshot(id), &directives, &BTreeMap::new()).remove(&id).unwrap();
+    let reason = "policy.actuator is \"ioctl\", and plans are carried out by the helper alone";
+    assert_eq!(following.state, FollowingState::Unavailable(reason.to_owned()));
 }
 
 #[test]

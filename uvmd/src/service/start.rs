@@ -50,7 +50,7 @@ impl Start {
 }
 
 /// Settings of the actuator.
-pub(super) const fn settings(policy: &Policy) -> actuator::Settings {
+const fn settings(policy: &Policy) -> actuator::Settings {
     actuator::Settings {
         part_bytes: policy.migrate_chunk_size.bytes,
         host_reserve_bytes: policy.host_reserve.bytes,

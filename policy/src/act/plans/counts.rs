@@ -1,6 +1,6 @@
 //! Cumulative counts of a process, and its moves per iteration.
 
-use model::{ActuatorKind, Following, IterationBegin, PlanCounters, verdict::Inputs};
+use model::{Following, IterationBegin, PlanCounters, verdict::Inputs};
 
 use super::trial::Reading;
 use crate::{act::scene::Sight, reading::counted_at};
@@ -8,7 +8,6 @@ use crate::{act::scene::Sight, reading::counted_at};
 /// Cumulative counts at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts {
-    actuator: Option<ActuatorKind>,
     inputs: Inputs,
     reported: PlanCounters,
 }
@@ -26,8 +25,7 @@ pub(super) struct Progress {
 
 impl Counts {
     pub(super) fn of(following: &Following, sight: &Sight<'_>) -> Self {
-        let inputs = counted_at(sight.process, sight.key());
-        Self { actuator: following.actuator, inputs, reported: following.report.counters }
+        Self { inputs: counted_at(sight.process, sight.key()), reported: following.report.counters }
     }
 
     pub(super) const fn at(&self, iteration: IterationBegin) -> Reading {
@@ -37,12 +35,8 @@ impl Counts {
 
     /// Moves since an earlier moment. A helper reports the bytes that it has requested; they are
     /// limited to the bytes that the driver has copied, because a process may report anything.
-    /// uvmd's own calls are counted at their end, which may be in a later iteration.
     pub(super) fn moved_since(&self, earlier: &Self) -> PlanCounters {
         let reported = self.reported.since(earlier.reported);
-        if self.actuator == Some(ActuatorKind::Ioctl) {
-            return reported;
-        }
         let copied_htod = self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod);
         let copied_dtoh = self.inputs.bytes_dtoh.saturating_sub(earlier.inputs.bytes_dtoh);
         PlanCounters {

@@ -84,9 +84,9 @@ impl OpenPlan {
 
     /// Whether launches have to wait until moves are handed over, because too many moves expired in
     /// at least `iterations_min` iterations.
-    fn must_wait(&self, planned: &PlannedIteration, actuator: Option<ActuatorKind>, iterations_min: u64) -> bool {
+    fn must_wait(&self, planned: &PlannedIteration, iterations_min: u64) -> bool {
         let PlanCounters { iterations, expired, .. } = self.moved;
-        let may_wait = self.may_wait && !self.launches_wait && actuator == Some(ActuatorKind::Helper);
+        let may_wait = self.may_wait && !self.launches_wait;
         let moves = iterations.max(1).saturating_mul(planned.moves);
         may_wait && iterations >= iterations_min && expired.saturating_mul(EXPIRED_PART_MAX) > moves
     }
@@ -149,12 +149,12 @@ impl OpenPlan {
             Assessment::Fails(_) => 0,
             Assessment::Open | Assessment::Measured | Assessment::Unmeasurable => EXPIRY_ITERATIONS_MIN,
         };
-        if self.decision.stage == Stage::Trial && self.must_wait(planned, following.actuator, iterations_min) {
+        if self.decision.stage == Stage::Trial && self.must_wait(planned, iterations_min) {
             // The measurements are those of launches that do not wait.
             assessment = self.restart_waiting(planned);
         }
         let wants_plan = self.trial.as_ref().is_some_and(Trial::wants_plan);
-        self.note(following.actuator);
+        self.note();
         match assessment {
             Assessment::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
             Assessment::Unmeasurable => {
@@ -171,7 +171,7 @@ impl OpenPlan {
     }
 
     /// Records the figures in the decision.
-    fn note(&mut self, actuator: Option<ActuatorKind>) {
+    fn note(&mut self) {
         let Some(trial) = &self.trial else { return };
         let (without, with) = trial.figures();
         let moved = self.moved;
@@ -182,7 +182,7 @@ impl OpenPlan {
             to_host_bytes: moved.to_host_bytes,
             ..Done::default()
         };
-        self.decision.actuator = actuator.filter(|_| moved.moves > 0);
+        self.decision.actuator = (moved.moves > 0).then_some(ActuatorKind::Helper);
         if let Some(plan) = &mut self.decision.plan {
             let before = plan.clone();
             (plan.without, plan.with) = (without, with);

@@ -1,5 +1,4 @@
-//! Plan for the iterations of one process, followed by its helper or by uvmd from outside: decision
-//! and trial.
+//! Plan for the iterations of one process, followed by its helper: decision and trial.
 
 use std::time::SystemTime;
 

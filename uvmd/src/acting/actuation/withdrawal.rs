@@ -109,7 +109,7 @@ fn is_progress(outcome: &Outcome) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use actuator::{Inspections, Workers};
+    use actuator::Workers;
     use model::{Action, Actuator, Advice, Call, CallResult, DecisionId, GpuUuid, Interrupt, Order, Place, Step};
     use policy::act::{Acting, InForce, Limits};
 
@@ -153,7 +153,7 @@ mod tests {
         for order in orders {
             workers.submit(order);
         }
-        Actuation { acting, workers, inspections: Inspections::default(), journal: None, has_leftovers: true }
+        Actuation { acting, workers, journal: None, has_leftovers: true }
     }
 
     #[test]
