@@ -8,7 +8,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use sys::Roots;
+use sys::{Roots, processes};
 
 /// Levels of cgroups that are walked. A user to whom a cgroup is delegated can nest them, and files of each level
 /// are read by their path.
@@ -33,10 +33,17 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Cgroups of a process, by `cgroup` in its folder of /proc. `None` if that is unreadable, or one is more than
-    /// [`DEPTH_MAX`] levels deep, or not visible from here: of a namespace beside this one.
-    pub(crate) fn of(roots: &Roots, folder: &Path) -> Option<Vec<Self>> {
-        let text = fs::read(folder.join("cgroup")).ok()?;
+    /// Cgroups of a process, by /proc/PID/cgroup. `None` if one is more than [`DEPTH_MAX`] levels deep, or not visible
+    /// from here: of a namespace beside this one.
+    ///
+    /// # Errors
+    /// If the file is unreadable.
+    pub(crate) fn of(roots: &Roots, pid: u32) -> io::Result<Option<Vec<Self>>> {
+        let text = fs::read(processes::find_live_folder(roots, pid)?.join("cgroup"))?;
+        Ok(Self::of_text(roots, text))
+    }
+
+    fn of_text(roots: &Roots, text: Vec<u8>) -> Option<Vec<Self>> {
         let mount = roots.sys.join("fs/cgroup");
         let mut found = Vec::new();
         for line in String::from_utf8(text).ok()?.lines() {

@@ -7,7 +7,7 @@
 
 use std::{fs, path::Path};
 
-use sys::{Roots, process_reads, processes};
+use sys::{Roots, process_reads};
 
 use crate::cgroup::{Cgroup, Version, if_there};
 
@@ -34,9 +34,8 @@ pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
 /// cgroups are not visible, or whose user has used up the time for such reads.
 #[must_use]
 pub fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
-    let folder = processes::live_folder(roots, pid).ok()?;
     let own = roots.clone();
-    let read = move || Ok(Cgroup::of(&own, &folder).and_then(|cgroups| below_all(&cgroups)));
+    let read = move || Ok(Cgroup::of(&own, pid)?.and_then(|cgroups| below_all(&cgroups)));
     process_reads::read_cgroups(roots, pid, read).ok()?
 }
 

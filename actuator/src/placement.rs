@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sys::{Roots, process_reads, processes};
+use sys::{Roots, process_reads};
 use thiserror::Error;
 
 use crate::{
@@ -64,14 +64,13 @@ pub(crate) struct Placement {
 impl Placement {
     /// The placement of this process.
     pub(crate) fn of(roots: &Roots, pid: u32) -> Result<Self, PlacementError> {
-        let process = processes::live_folder(roots, pid).map_err(|_| PlacementError::Hidden)?;
         let own = roots.clone();
-        let read = move || Ok(Self::read(&own, pid, &process));
+        let read = move || Ok(Self::read(pid, Cgroup::of(&own, pid).ok().flatten()));
         process_reads::read_cgroups(roots, pid, read).map_err(PlacementError::Unread)?
     }
 
-    fn read(roots: &Roots, pid: u32, process: &Path) -> Result<Self, PlacementError> {
-        let cgroups = Cgroup::of(roots, process).ok_or(PlacementError::Hidden)?;
+    fn read(pid: u32, cgroups: Option<Vec<Cgroup>>) -> Result<Self, PlacementError> {
+        let cgroups = cgroups.ok_or(PlacementError::Hidden)?;
         let headroom = headroom::below_all(&cgroups);
         let cgroup = accounted(cgroups)?;
         for folder in cgroup.upwards().filter(|folder| !cgroup.is_root(folder)) {
@@ -98,9 +97,8 @@ impl Placement {
 
     /// Whether this process is in it.
     pub(crate) fn holds(&self, roots: &Roots, pid: u32) -> bool {
-        let Ok(process) = processes::live_folder(roots, pid) else { return false };
         let own = roots.clone();
-        let cgroups = process_reads::read_cgroups(roots, pid, move || Ok(Cgroup::of(&own, &process)));
+        let cgroups = process_reads::read_cgroups(roots, pid, move || Cgroup::of(&own, pid));
         let cgroup = cgroups.ok().flatten().and_then(|cgroups| accounted(cgroups).ok());
         cgroup.is_some_and(|cgroup| cgroup == self.cgroup)
     }
@@ -260,7 +258,7 @@ mod tests {
         }
         assert!(!place.holds(&machine.roots, 42) && place.frozen(&machine.roots).is_none());
         assert_eq!(process_reads::hung().pids, [42]);
-        assert!(processes::start_ticks(&machine.roots, 42).is_ok(), "its other files are read");
+        assert!(sys::processes::start_ticks(&machine.roots, 42).is_ok(), "its other files are read");
         assert!(Placement::of(&machine.roots, 7).is_ok());
         machine.write("sys/fs/cgroup/a/b/cgroup.freeze", "0\n");
         while !place.holds(&machine.roots, 42) {

@@ -181,10 +181,23 @@ fn lives(folder: &Path) -> io::Result<Option<bool>> {
 /// # Errors
 /// If the live threads are unknown.
 pub fn live_folder(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
-    Ok(match live_thread(roots, pid)? {
+    Ok(folder_of(roots, pid, live_thread(roots, pid)?))
+}
+
+/// The same, read by the current thread, which has to be one of [`process_reads`]: the process can make it
+/// long, or hang.
+///
+/// # Errors
+/// As with [`live_folder`].
+pub fn find_live_folder(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
+    Ok(folder_of(roots, pid, find_live_thread(roots, pid)?))
+}
+
+fn folder_of(roots: &Roots, pid: u32, live_thread: Option<u32>) -> PathBuf {
+    match live_thread {
         Some(thread) if thread != pid => task_folder(roots, pid, thread),
         _ => roots.proc.join(pid.to_string()),
-    })
+    }
 }
 
 /// Threads of a process except the first, in the order of their ids; none if the process does not
