@@ -1,8 +1,8 @@
 //! Memory that the program has allocated. The table distinguishes pointers from numbers among
 //! launch arguments, and managed memory, which commands may name, from other memory.
 //!
-//! The table is sorted. Searches take no lock (seqlock): a search is repeated if the version has
-//! changed. Allocations and frees, which take longer in the driver than here, take a lock.
+//! The table is sorted. Searches take no lock (sequence lock): a search is repeated if the version
+//! has changed. Allocations and frees, which take longer in the driver than here, take a lock.
 //!
 //! Launches pass the same pointers again and again: a lookup cache has the last known position of
 //! each pointer. A cached position is a hint that is checked against the table.
@@ -134,7 +134,8 @@ impl Blocks {
         usize::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(0).min(BLOCKS_MAX)
     }
 
-    /// Number of blocks that begin at or before an address. A branchless search measured slower.
+    /// Number of blocks that begin at or before an address. A search without branches measured
+    /// slower.
     fn upper_bound(&self, address: u64) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {

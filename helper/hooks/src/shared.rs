@@ -11,7 +11,8 @@ use crate::{
     zeroed,
 };
 
-/// `RLIMIT_FSIZE` of linux/resource.h. A larger file would kill the process by SIGXFSZ.
+/// `RLIMIT_FSIZE` of linux/resource.h. A larger file would kill the process by the signal
+/// `SIGXFSZ`.
 const FILE_SIZE: usize = 1;
 
 /// Whether the memory can be created without harm to the program. The helper's own tables are of

@@ -1,5 +1,5 @@
-//! Waits on futexes. C libraries implement the waits of threads by the same system call, so that a filter
-//! that permits threads permits it.
+//! Wait and wake-up by futex. C libraries implement the waits of threads by the same system call, so that
+//! a filter that permits threads permits it.
 
 #![expect(unsafe_code, reason = "system calls")]
 

@@ -2,7 +2,7 @@
 //!
 //! * [`file`], [`text`]: text files of the kernel, and numbers in them
 //! * [`filter`]: number of system call filters (seccomp)
-//! * [`futex`]: waits on futexes
+//! * [`futex`]: wait and wake-up by futex
 
 #![cfg_attr(not(test), no_std)]
 #![cfg(target_arch = "x86_64")]

@@ -25,7 +25,8 @@ fn prefetches(result: CuResult, address: u64, bytes: usize, to: i32, stream: Han
 }
 
 /// Records advice. Its entry is added before the driver call, and removed only after a call that
-/// unsets the advice, so that uvmd gives no advice in between. The entry remains if the call fails.
+/// has removed the advice, so that uvmd gives no advice in between. The entry remains if the call
+/// fails.
 fn advises(real: impl FnOnce() -> CuResult, address: u64, bytes: usize, advice: u32, to: i32) -> CuResult {
     let Some((recorder, _call)) = at_gate() else { return real() };
     let range = Range::new(address, bytes as u64);
