@@ -170,8 +170,8 @@ pub struct Call {
     pub is_asynchronous: bool,
     /// Whether pointers or bytes of the name exceeded the record's limit and were cut.
     pub is_cut: bool,
-    /// Launch number in the process, modulo 2^32; `None` for calls that are no op of an iteration. Calls
-    /// of several threads may have another order by stamp. A launch that the driver refuses takes a
+    /// Launch number in the process, modulo 2^32; `None` for calls that are not an op of an iteration.
+    /// Calls of several threads may have another order by stamp. A launch that the driver refuses takes a
     /// number, but has no record.
     pub number: Option<u32>,
     /// Effect, with the arguments.
@@ -189,7 +189,7 @@ impl Call {
         Some(other.wrapping_add_signed(since.into()))
     }
 
-    /// Token in plans; `None` for a call that is no op of an iteration.
+    /// Token in plans; `None` for a call that is not an op of an iteration.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         match &self.action {
