@@ -1,4 +1,4 @@
-// What the compiler demands of a library without the standard one. Part of both stages.
+// Panic handler, which a library without the standard library needs. Included in both stages.
 
 unsafe extern "C" {
     fn uvmd_helper_cannot_panic() -> !;
@@ -6,6 +6,6 @@ unsafe extern "C" {
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: never reached.
+    // SAFETY: never reached, as the build fails if a panic is reachable.
     unsafe { uvmd_helper_cannot_panic() }
 }

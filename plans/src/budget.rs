@@ -1,5 +1,5 @@
-//! Memory budget of a follower. Programs choose what it holds, so each part has a limit, which is
-//! checked before memory is allocated.
+//! Memory budget of a follower. Its size depends on untrusted programs, so each part has a limit,
+//! which is checked before memory is allocated.
 //!
 //! | part | limit | above it |
 //! | --- | --- | --- |
@@ -11,7 +11,7 @@
 //! | pieces, also reduced ones, and the ranges from which they are counted | 12 MiB each | the same |
 //!
 //! Planners have limits of their own. One follower at a time analyses an iteration, so
-//! [`TURN_BYTES_MAX`] is taken once for all of them.
+//! [`TURN_BYTES_MAX`] is needed once for all followers.
 
 use recorder::PROGRAM_BYTES_MAX;
 
@@ -24,7 +24,7 @@ use crate::{
 /// Maximum bytes of a follower between calls.
 pub const HELD_BYTES_MAX: usize =
     2 * PROGRAM_BYTES_MAX + WINDOW_BYTES + DETECTOR_BYTES_MAX + 2 * FAULTED_BLOCKS_MAX * COUNT_BYTES + PIECES_BYTES_MAX;
-/// Maximum bytes of a follower beyond these while it analyses an iteration.
+/// Maximum additional bytes of a follower while it analyses an iteration.
 pub const TURN_BYTES_MAX: usize = PROGRAM_BYTES_MAX + STREAM_BYTES_MAX + NAMED_BYTES_MAX + PIECES_BYTES_MAX;
 /// Bytes of retained calls.
 pub const WINDOW_BYTES: usize = 8 << 20;

@@ -1,9 +1,9 @@
 //! Limits on the memory that a program claims.
 //!
 //! Recorded calls are not trusted: a program can record anything. The size of an allocation is
-//! known from its record alone, so it is compared with the node's memory. Managed memory is also
-//! visible from outside, as it is mapped. If mappings are unknown, as without permission for /proc,
-//! only the size limits a claim.
+//! known only from its record, so it is compared with the node's memory. Managed memory is also
+//! mapped, and uvmd can read the mappings. If it cannot, as without permission for /proc, only the
+//! size limits a claim.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub struct ClaimLimits {
     pub mapped: Option<Ranges>,
 }
 
-/// No limits: nothing is known of the node.
+/// No limits, as for an unknown node.
 impl Default for ClaimLimits {
     fn default() -> Self {
         Self { allocation_bytes_max: u64::MAX, mapped: None }

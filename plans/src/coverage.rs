@@ -1,8 +1,8 @@
 //! Coverage: share of the memory with GPU faults that arguments of launches name.
 //!
-//! An argument proves a use of memory, but a kernel may follow pointers to more. The driver's
-//! faults, which uvmd counts by VA block, show what the arguments miss. Counting starts once
-//! iterations are known: before that, a program prepares its memory.
+//! The arguments of a launch name the memory that it uses, but its kernel may follow pointers to
+//! more. The driver's faults, which uvmd counts by VA block, reveal such accesses. Counting starts
+//! once iterations are known: before that, a program initialises its memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,9 @@ use crate::{pieces::Pieces, ranges::Ranges, refusal::Refusal};
 /// GPU faults of a process, by the first address of the VA block. Counts never decrease.
 pub type FaultCounts = BTreeMap<u64, u64>;
 
-/// Deliveries of counts after iterations are known, until coverage is computed. Counts are stale on
-/// delivery: those of the second are the first ones taken within iterations.
+/// Number of deliveries of counts, after iterations are known, until coverage is computed. Counts
+/// are older than their delivery: only from the second one on were they taken during known
+/// iterations.
 const DELIVERIES: u32 = 3;
 
 /// Maximum number of faulted blocks with counts: 512 GiB of memory.
@@ -31,7 +32,7 @@ pub(crate) struct Faults {
     deliveries: u32,
     first: FaultCounts,
     last: FaultCounts,
-    /// Whether the last counts were of more blocks than are held.
+    /// Whether the last counts exceeded [`FAULTED_BLOCKS_MAX`] blocks, and were dropped.
     has_too_many_blocks: bool,
 }
 
@@ -69,7 +70,7 @@ impl Faults {
         self.last = counts;
     }
 
-    /// Whether the faults of iterations are counted, or never will be.
+    /// Whether counting is complete, or faults are not counted.
     pub(crate) const fn is_complete(&self) -> bool {
         !self.is_counted || self.deliveries >= DELIVERIES
     }

@@ -24,7 +24,7 @@ use crate::{
     turns::TURNS,
 };
 
-/// Iterations of retained calls, once confirmed: two complete ones before the last begin, and one
+/// Iterations of retained calls, once confirmed: two complete ones before the current one, and one
 /// for launches without known numbers.
 const RETAINED_ITERATIONS: u64 = 3;
 
@@ -37,7 +37,7 @@ pub struct Settings {
     pub gpu: [u8; 16],
     /// GPU memory that the process may use.
     pub gpu_bytes: u64,
-    /// Whether [faults are delivered](Follower::deliver): plans wait for those of iterations.
+    /// Whether [faults are delivered](Follower::deliver): a plan then waits for their coverage.
     pub are_faults_counted: bool,
     /// Quota of [probes](crate::probe); `None` disables them.
     pub probes: Option<ProbeQuota>,
@@ -48,7 +48,7 @@ pub struct Settings {
 pub struct ProbeQuota {
     /// Maximum bytes moved in an iteration, both directions together.
     pub iteration_bytes: u64,
-    /// Number of times that probing may start: it starts anew when the iteration changes.
+    /// Maximum number of starts of probing: it restarts when the iteration changes.
     pub starts: u32,
 }
 
@@ -69,14 +69,15 @@ pub struct Planned {
     pub traffic: Traffic,
     /// Traffic of an iteration without the plan, by the same model.
     pub driver: Traffic,
-    /// Per launch, the number of launches since the program last waited for the GPU: its maximum
-    /// lead over the GPU. Empty if the program does not wait in an iteration.
+    /// Maximum lead of each launch over the GPU: number of launches since the program last waited
+    /// for the GPU. Empty if an iteration has no wait.
     pub leads: Vec<u64>,
     /// Peak bytes on the GPU that the plan relies on.
     pub peak_bytes: u64,
     /// GPU bytes that the plan may use.
     pub room_bytes: u64,
-    /// Coverage of the memory with GPU faults by that which arguments name, if faults are counted.
+    /// Coverage of the memory with GPU faults by the memory that arguments name, if faults are
+    /// counted.
     pub coverage: Option<Coverage>,
     /// Figures of probes, if any were made.
     pub probed: Option<Figures>,
@@ -145,10 +146,10 @@ pub enum Change {
     Drifted,
 }
 
-/// Begin of an iteration.
+/// Start of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begin {
-    /// Number of the iteration, counted since iterations are known, confirmed or not.
+    /// Number of the iteration since iterations became known, confirmed or not.
     pub number: u64,
     /// Time of its first launch.
     pub at_ns: u64,
@@ -164,7 +165,7 @@ struct PendingPlan {
     unmapped_bytes: u64,
     coverage: Option<Coverage>,
     probed: Option<Figures>,
-    /// Heap bytes of the workload, which planners hold meanwhile.
+    /// Heap bytes of the workload, which planners hold until they answer.
     workload_bytes: usize,
 }
 
@@ -186,7 +187,7 @@ pub struct Follower {
     /// Whether probes are permitted now.
     may_probe: bool,
     probe: Option<Box<Probe>>,
-    /// Results of probes since iterations are known; empty if there was nothing to probe.
+    /// Results of probes for the known iterations; empty if there was nothing to probe.
     evidence: Option<Evidence>,
 }
 
@@ -249,7 +250,7 @@ impl Follower {
         }
     }
 
-    /// Results of probes since iterations are known.
+    /// Results of probes for the known iterations.
     #[must_use]
     pub fn evidence(&self) -> Option<Evidence> {
         self.evidence.clone().or_else(|| self.probe.as_ref().map(|probe| probe.evidence()))
@@ -277,14 +278,14 @@ impl Follower {
         self.claim_limits = limits;
     }
 
-    /// Sets the managed bytes of the process that are on the GPU while the driver evicts: a plan
-    /// may use their frames. `None`, as initially, if unknown.
+    /// Sets the capacity: managed bytes of the process on the GPU while the driver evicts. A plan
+    /// may use their frames. `None`, the initial value, if unknown.
     pub const fn set_capacity(&mut self, bytes: Option<u64>) {
         self.capacity_bytes = bytes;
     }
 
-    /// Adds the current counts of the process and of the followed table; `None` if probes are not
-    /// permitted, which ends those in progress.
+    /// Adds the current counts of the process and of the probe's table; `None` if probes are not
+    /// permitted, which ends probes in progress.
     pub fn observe(&mut self, observed: Option<&Observation>) -> Option<Change> {
         self.may_probe = observed.is_some();
         let iteration = self.number().unwrap_or(0);
@@ -301,8 +302,8 @@ impl Follower {
         has_changed.then_some(Change::Probing)
     }
 
-    /// Adds the next call. A change of the state has to be passed on to the helper: a plan was
-    /// found or withdrawn.
+    /// Adds the next call. The caller passes a change of the state, such as a new or withdrawn
+    /// plan, on to the helper.
     pub fn add(&mut self, call: Call) -> Option<Change> {
         let (is_launch, time_ns) = (call.token().is_some(), call.stamp.time_ns);
         if let Some(probe) = &mut self.probe
@@ -361,7 +362,7 @@ impl Follower {
         if !self.faults.is_complete() {
             return None;
         }
-        // Only at the begin of an iteration.
+        // Only at the start of an iteration.
         if !self.sequence.last()?.checked_sub(rhythm.first_launch)?.is_multiple_of(rhythm.period) {
             return None;
         }
@@ -377,7 +378,7 @@ impl Follower {
             Ok(work) => work?,
             Err(refusal) => return Some(self.refuse(refusal)),
         };
-        // Before anything is computed from it.
+        // Before any other computation on the workload.
         if let Err(refusal) = planning::admit(&work.pieces) {
             return Some(self.refuse(refusal));
         }
@@ -412,14 +413,14 @@ impl Follower {
         self.outliner.status()
     }
 
-    /// Delay from a refusal until the iteration is planned again, at a begin; `None` if it is
-    /// final.
+    /// Delay from a refusal until the iteration is planned again, at the start of an iteration;
+    /// `None` if the refusal is final.
     #[must_use]
     pub fn retry_delay(&self) -> Option<Duration> {
         self.outliner.retry_delay().filter(|_| self.is_planner_refusal)
     }
 
-    /// Pauses until the next call or [`Self::poll`].
+    /// Leaves the planners' queue until the next call or [`Self::poll`].
     pub fn pause(&mut self) {
         self.outliner.pause();
     }
@@ -432,7 +433,7 @@ impl Follower {
         Some(self.answered(*pending_plan, answer))
     }
 
-    /// Probes of an iteration, made once; `None` if they are not permitted, or cannot matter.
+    /// Probes of an iteration, once; `None` if they are not permitted, or cannot change the plan.
     fn probe_of(&self, work: &Work) -> Option<Probe> {
         let quota = self.settings.probes.filter(|quota| quota.starts > 0)?;
         if !self.may_probe || self.evidence.is_some() {
@@ -451,7 +452,7 @@ impl Follower {
         Change::Refused
     }
 
-    /// Workload for planners, and the plan that waits for their answer.
+    /// Workload for planners, and the plan that their answer completes.
     fn prepare(&self, work: Work) -> Result<(Workload, PendingPlan), Refusal> {
         let coverage = self.faults.coverage(&work.pieces);
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
@@ -502,7 +503,7 @@ impl Follower {
         }
     }
 
-    /// Workload of an iteration that uses these pieces, with the memory available to it.
+    /// Workload of an iteration that uses these pieces, with the GPU memory available to it.
     fn workload(&self, pieces: Pieces, durations_ns: Vec<u64>, queue_starts: Vec<Option<usize>>) -> Workload {
         let (pieces, memory) = if let Some(bytes) = self.capacity_bytes {
             let taken_bytes = self.sequence.unmanaged_bytes(&Pieces::default());

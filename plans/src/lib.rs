@@ -7,12 +7,12 @@
 //! * [`budget`]: memory budget of a follower
 //! * [`claims`]: limits on the memory that a program claims; [`ranges`]: address sets
 //! * [`coverage`]: share of the memory with GPU faults that launches name
-//! * [`refusal`]: reasons for having no plan
+//! * [`refusal`]: reasons for refusing a plan
 //! * [`pieces`]: memory that an iteration uses, with the launches that use it
 //! * [`probe`]: which blocks of its footprint a launch accesses
 //! * [`table`]: table of moves, of a plan or a probe, as a helper follows it
 //! * [`methods`]: methods of computing moves between launches
-//! * [`planning`]: best moves of several methods, at once or from a planner process
+//! * [`planning`]: best moves of several methods, computed in place or by a planner process
 //! * [`traffic`]: model of link traffic and faults, with and without a plan
 //! * `turns`: fair turns of users at memory-intensive work
 //!

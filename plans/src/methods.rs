@@ -28,7 +28,7 @@ use crate::{
 /// GPU frames that plans leave free if the managed memory on the GPU is unknown: page tables and
 /// small allocations take some.
 pub const SPARE_FRAMES: u64 = 3;
-/// Link that planners assume: about that of `PCIe` of the fourth generation.
+/// Link that planners assume: about that of fourth-generation `PCIe`.
 const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
 
 /// Method of computing the moves of a plan: one of [`by_name`].
@@ -39,13 +39,13 @@ pub trait Method: sealed::Sealed {
     /// Computes moves for an iteration.
     ///
     /// # Errors
-    /// If no moves keep the promise of the method.
+    /// If no moves meet the requirements of the method.
     fn outline(&self, problem: &Problem) -> Result<Outline, Refusal>;
 
-    /// Computes the figures of moves from any source.
+    /// Computes the figures of given moves.
     ///
     /// # Errors
-    /// If the moves do not keep the promise of the method.
+    /// If the moves do not meet the requirements of the method.
     fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal>;
 }
 
@@ -62,7 +62,7 @@ mod sealed {
 pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
     match name {
         pump::NAME => {
-            // The lead of launches is not known as a time.
+            // The lead of a launch is known in launches, not as a time.
             Some(Box::new(prefetches::Prefetches(Pump { lead_ns: u64::MAX, ..Pump::default() })))
         }
         harm::NAME => Some(Box::new(harm::Harm)),
@@ -73,8 +73,8 @@ pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
     }
 }
 
-/// Methods that `auto-plan` chooses from: those that reduce bytes over the link. Of equal plans,
-/// that of the first method is taken.
+/// Methods that `auto-plan` chooses from: those that reduce bytes over the link. The first one wins
+/// a tie.
 #[must_use]
 pub fn auto_plan_candidates() -> Vec<Box<dyn Method>> {
     ["foresight", "autoswap", "appobmem", "g10"].iter().filter_map(|name| by_name(name)).collect()
@@ -92,17 +92,17 @@ pub(crate) struct GpuMemory {
 }
 
 impl GpuMemory {
-    /// Memory resident while the driver evicted, rounded up to frames: partial blocks do not fill
-    /// them.
+    /// Measured memory: resident bytes while the driver evicts, rounded up to frames, which partial
+    /// blocks do not fill.
     pub(crate) fn measured(resident_bytes: u64) -> Self {
         let bytes = resident_bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(resident_bytes);
         Self { bytes, room_bytes: bytes, launch_bytes_max: bytes }
     }
 
-    /// Memory estimated to be free of other allocations.
+    /// Estimated memory: bytes not taken by other allocations.
     pub(crate) const fn estimated(bytes: u64) -> Self {
         let room_bytes = bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES);
-        // A launch that uses more than this leaves nothing to move in an estimate.
+        // A launch that uses more leaves too little to move for an estimate.
         Self { bytes, room_bytes, launch_bytes_max: bytes / 2 }
     }
 }
@@ -112,8 +112,8 @@ impl GpuMemory {
 pub struct Workload {
     pub(crate) pieces: Pieces,
     pub(crate) durations_ns: Vec<u64>,
-    /// Per launch, the first launch that may wait for the GPU together with it: the one after the
-    /// last sync. `None` if that is in the previous iteration.
+    /// Per launch, the first launch that may be queued together with it: the first after the last
+    /// sync. `None` if that is in the previous iteration.
     pub(crate) queue_starts: Vec<Option<usize>>,
     pub(crate) memory: GpuMemory,
 }
@@ -210,7 +210,8 @@ fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
         }
     }
     let mut bytes = vec![0_u64; pieces.ops];
-    // Differences between launches: a piece may have many moves, each in flight for many launches.
+    // Difference array over launches: a piece may have many moves, each in flight for many
+    // launches.
     let mut changes = vec![0_i32; pieces.ops + 1];
     for (piece, ahead) in pieces.all.iter().zip(ahead).filter(|(_, ahead)| !ahead.is_empty()) {
         changes.fill(0);
@@ -277,8 +278,8 @@ mod tests {
     }
 
     proptest! {
-        /// In flight from the launch after its begin up to the launch that waits, around the
-        /// iteration.
+        /// A move is in flight from the launch after the one that begins it up to the launch that
+        /// waits, modulo the iteration.
         #[test]
         fn bytes_ahead_are_those_of_units_with_a_move_that_has_begun(
             moves in prop::collection::vec((0_u64..6, 1_u64..4, 0_u32..9, prop::option::of(0_u32..9)), 0..12),

@@ -27,7 +27,8 @@ pub(crate) fn moved_piece<'a>(pieces: &'a Pieces, tensors: &[usize], action: &Ac
     action.part.is_none_or(|part| part.bytes() >= piece.bytes).then_some((place, piece))
 }
 
-/// Moves of `steps` in plan order, with adjacent ones merged where they agree.
+/// Moves of `steps` in plan order. Moves of adjacent memory with equal launches and destination are
+/// merged.
 pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) -> Vec<Move> {
     let op = |place: usize| u32::try_from(place % pieces.ops).unwrap_or(u32::MAX);
     let one = |Step { piece, destination, begin, wait, expiry }: Step| {
@@ -55,7 +56,7 @@ pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = Step
                     && last.begin.checked_add(last.bytes) == Some(step.begin) =>
             {
                 last.bytes = last.bytes.saturating_add(step.bytes);
-                // Merged moves expire with the first of them.
+                // Merged moves expire with the first one.
                 let ahead = |op: &u32| (*op as usize + pieces.ops - step.begin_op as usize - 1) % pieces.ops;
                 last.expiry_op = [last.expiry_op, step.expiry_op].into_iter().flatten().min_by_key(ahead);
             }

@@ -39,9 +39,9 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Whether the piece is made of whole driver blocks. These have GPU frames of their own, which
-    /// are free once the piece leaves. A partial block has chunks of a frame shared with other
-    /// parts, and keeps them.
+    /// Whether the piece consists of whole driver blocks. These have GPU frames of their own, which
+    /// are freed when the piece leaves. A partial block has chunks of a frame that it shares with
+    /// other parts, and keeps them.
     #[must_use]
     pub const fn is_block(&self) -> bool {
         is_whole(self.address) && is_whole(self.bytes)
@@ -65,7 +65,8 @@ pub(crate) struct Block {
 }
 
 impl Pieces {
-    /// Cuts the extents that each launch of an iteration uses into pieces, without unmapped claims.
+    /// Cuts the extents that each launch of an iteration uses into pieces. Unmapped claims are
+    /// omitted.
     ///
     /// # Errors
     /// If the pieces would exceed their memory budget.
@@ -145,7 +146,7 @@ impl Pieces {
 
     /// Bytes alive at each launch.
     pub(crate) fn bytes_by_op(&self) -> Vec<u64> {
-        // Differences between launches: there may be many pieces, each alive for many launches.
+        // Difference array over launches: there may be many pieces, each alive for many launches.
         let mut changes = vec![0_i128; self.ops + 1];
         for piece in &self.all {
             let (first, end) = match (piece.uses.first(), piece.uses.last()) {
@@ -183,8 +184,8 @@ impl Pieces {
         chunks_bytes.saturating_add(rounded(pages_bytes, CHUNK_BYTES)).saturating_sub(bytes)
     }
 
-    /// Iteration for planners, with a tensor per piece that does not stay and a kernel per launch;
-    /// and the piece index of each tensor.
+    /// Iteration for planners, with a tensor per piece that is not resident throughout and a kernel
+    /// per launch; and the piece index of each tensor.
     pub(crate) fn iteration(&self, durations_ns: &[u64]) -> Result<(Iteration, Vec<usize>), Refusal> {
         let mut draft = Draft::default();
         let mut kernels = vec![Vec::new(); self.ops];
@@ -222,7 +223,7 @@ fn sum<'a>(pieces: impl Iterator<Item = &'a Piece>) -> u64 {
 mod tests {
     use super::*;
 
-    /// Partial blocks, each freed after the launch that uses it unless it outlives iterations.
+    /// Partial blocks, each freed after the launch that uses it, unless it outlives iterations.
     fn pieces(parts: &[(u64, u64, bool, usize)]) -> Pieces {
         let piece = |&(address, bytes, outlives, op): &(u64, u64, bool, usize)| Piece {
             block: BlockId(0),

@@ -1,9 +1,9 @@
 //! Planning: computes the best moves of several methods for the workload of an iteration.
 //!
 //! A workload is untrusted input, so methods may take any amount of time and memory. A follower
-//! therefore passes it to an [`Outliner`], which may answer later. In tests and examples that is a
-//! list of methods, which answers at once. In uvmd it is a process, killed when it exceeds its
-//! limits: [`wire`] has the messages, the process's side and the check of its answer.
+//! therefore passes it to an [`Outliner`], which may answer later. In tests and examples, this is a
+//! list of methods, which answers immediately. In uvmd, it is a process, killed when it exceeds its
+//! limits: [`wire`] has the messages, the process's side and the validation of its answer.
 
 pub mod wire;
 
@@ -24,9 +24,10 @@ const USES_MAX: usize = 1 << 20;
 /// is limited by the planner process.
 const PAIRS_MAX: usize = 1 << 28;
 
-/// Runs planners and returns their best outline, at once or later.
+/// Runs planners and returns their best outline, immediately or later.
 pub trait Outliner {
-    /// Starts outlining a workload, in place of any before. Returns an immediate answer, if any.
+    /// Starts to outline a workload, in place of the previous one. Returns an immediate answer, if
+    /// any.
     fn begin(&mut self, workload: Workload) -> Option<Answer>;
 
     /// The answer, if ready.
@@ -40,8 +41,8 @@ pub trait Outliner {
     /// Cancels the outline in progress.
     fn stop(&mut self);
 
-    /// Leaves the queue for a turn until the next [`poll`](Self::poll), so that others need not
-    /// wait.
+    /// Leaves the queue for a turn until the next [`poll`](Self::poll), so that others do not wait
+    /// for this follower.
     fn pause(&mut self) {}
 
     /// Delay from the last answer, a refusal, until a retry is possible; `None` if it is final.
@@ -81,11 +82,10 @@ impl Outliner for Vec<Box<dyn Method>> {
     fn stop(&mut self) {}
 }
 
-/// Outline with the fewest bytes over the link, the first of equal ones. If all methods refuse, the
-/// first refusal.
+/// Outline with the fewest bytes over the link; the first method wins a tie.
 ///
 /// # Errors
-/// If all methods refuse.
+/// If all methods refuse, the first refusal.
 pub fn best(methods: &[Box<dyn Method>], workload: Workload) -> Answer {
     let mut best = Best::of(workload)?;
     for method in methods {
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn workload_out_of_proportion_is_refused_before_anything_is_computed() {
         assert_eq!(admit(&pieces(16_384, 1024, 64)), Ok(()));
-        // A training of 6,000 tensors and launches.
+        // A training with 6,000 tensors and launches.
         assert_eq!(admit(&pieces(6000, 6000, 4)), Ok(()));
         for (ops, count, uses) in [(1024, 1024, 1025), (1, PLANNED_PIECES_MAX + 1, 1), (16_384, 16_385, 1)] {
             let refused = admit(&pieces(ops, count, uses));

@@ -1,15 +1,15 @@
 //! Touch probe: determines which blocks of its footprint a launch accesses.
 //!
-//! Arguments of launches name extents, which end at the next address in use. In a pool, they name
-//! far more than a launch accesses. The probe of a launch is a table of moves: its footprint leaves
-//! the GPU between the previous launch and the launch, and comes back after the launch, before the
-//! next one. Accessed blocks come back by faults, and the others by the move. uvmd's block records
-//! count how often [all of a block came back](Observation::idle_returns) by a move, without an
-//! access since memory had left.
+//! An argument of a launch names an extent, which ends at the next address in use. In a pool,
+//! extents are far larger than the accessed memory. The probe of a launch is a table of moves. Its
+//! footprint leaves the GPU between the previous launch and this one, and returns between this
+//! launch and the next one. Accessed blocks return by faults, and the others by the move. uvmd's
+//! block records count how often [a whole block returned](Observation::idle_returns) by a move,
+//! without an access during its absence.
 //!
-//! A block counts as not accessed only if each execution but one proves it, and none contradicts
-//! it. It counts as accessed, as its arguments name it, if a move was late or skipped, a record was
-//! dropped, the block was not on the GPU, or calls of the program moved memory.
+//! A block counts as not accessed only if all executions but one prove it, and none contradicts it.
+//! Without proof it counts as accessed, as arguments name it: if a move was late or skipped, a
+//! record was dropped, the block was not on the GPU, or calls of the program moved memory.
 //!
 //! * `target`: probed launches, and the parts of their footprints probed at a time
 //! * `evidence`: results of probes
@@ -40,26 +40,25 @@ use crate::{
 
 /// Maximum number of iterations with probe moves, exceeded only by the window in progress.
 pub const ITERATIONS_MAX: u64 = 256;
-/// Deliveries without change after the withdrawal of a table until its records count as complete:
-/// records are read some time after the counters.
+/// Number of deliveries without change, after the withdrawal of a table, until its records count as
+/// complete: records are read later than the counters.
 const SETTLING: u32 = 3;
-/// Iterations that begin meanwhile, one of them complete, in which the program waits for the GPU:
-/// moves are counted before the GPU executes them.
+/// Number of iterations that must begin after the withdrawal, so that one is complete. In it, the
+/// program waits for the GPU: moves are counted before the GPU executes them.
 const SETTLING_ITERATIONS: u64 = 2;
-/// Deliveries without progress, and iterations of the program during these, after which probing
-/// ends.
+/// Number of deliveries without progress, and of iterations during these, after which probing ends.
 const STALLED_DELIVERIES: u32 = 64;
 const STALLED_ITERATIONS: u64 = 8;
-/// Deliveries without progress after which probing ends in any case.
+/// Number of deliveries without progress after which probing ends in any case.
 const STALLED_DELIVERIES_MAX: u32 = 6000;
 /// Maximum number of deliveries of a probe: an hour by default. A program can make its counts
-/// change with each.
+/// change with each delivery.
 const DELIVERIES_MAX: u32 = 36_000;
 
 /// Counts of a process at one time. They never decrease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
-    /// Iterations with a table, followed to their end.
+    /// Complete iterations with a table.
     pub iterations: u64,
     /// Moves handed over to the driver.
     pub moves: u64,
@@ -71,11 +70,11 @@ pub struct Observation {
     pub has_ended: bool,
     /// Remote mappings of memory by GPUs, as far as the driver shows them.
     pub remote_mappings: u64,
-    /// Returns of a whole block by a call of the process, after an absence that began before the
-    /// process had memory moved to the host; by first address.
-    pub idle_returns: BTreeMap<u64, u64>,
-    /// Absences that began before then and were ended by something else, such as a fault; by first
+    /// Returns of a whole block by a call of the process, after an absence during which the process
+    /// had moved memory to the host: no GPU accessed the block between the two calls. By first
     /// address.
+    pub idle_returns: BTreeMap<u64, u64>,
+    /// Such absences that ended otherwise, as by a fault. By first address.
     pub interrupted_absences: BTreeMap<u64, u64>,
     /// Block records dropped.
     pub dropped_records: u64,
@@ -87,14 +86,13 @@ impl Observation {
     }
 }
 
-/// Time in which the table of a group of targets may be followed.
+/// Window: time in which the table of a group of targets may be followed.
 #[derive(Debug)]
 struct Window {
     group: Vec<usize>,
     table: Table,
     before: Observation,
-    /// Last observation, deliveries since its last change, and the program's iteration at that
-    /// change.
+    /// Last observation, number of deliveries since it changed, and the program's iteration then.
     last: Observation,
     unchanged: u32,
     changed_at: u64,
@@ -119,12 +117,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Probes of an iteration, which move at most `budget_bytes` in each, both directions together.
-    /// `None` if there is nothing to probe.
+    /// Probes of an iteration, which move at most `budget_bytes` per iteration in both directions
+    /// together. `None` if there is nothing to probe.
     pub(crate) fn of(work: &Work, budget_bytes: u64) -> Option<Self> {
         let Work { first_launch, tokens, pieces, places_memory, queue_starts, .. } = work;
-        // With two launches, the next one is the previous one. The lead of a program that does not
-        // wait for the GPU in an iteration is unknown.
+        // With two launches, the next launch is also the previous one. Without a wait for the GPU
+        // in an iteration, the program's lead is unknown.
         let waits = queue_starts.iter().any(Option::is_some);
         if *places_memory || !waits || pieces.ops < 3 || tokens.len() != pieces.ops {
             return None;
@@ -171,8 +169,7 @@ impl Probe {
         self.window.take().is_some_and(|window| !window.is_withdrawn)
     }
 
-    /// Invalidates the window in progress: the program moves memory itself, so returns prove
-    /// nothing.
+    /// Invalidates the window in progress, as the program moves memory itself.
     pub const fn invalidate(&mut self) {
         if let Some(window) = &mut self.window {
             window.is_invalid = true;
@@ -180,7 +177,7 @@ impl Probe {
     }
 
     /// Adds the current counts, in iteration `iteration` of the program. Returns whether the table
-    /// to follow has changed or is withdrawn.
+    /// to follow was changed or withdrawn.
     pub fn deliver(&mut self, observed: &Observation, iteration: u64) -> bool {
         self.deliveries = self.deliveries.saturating_add(1);
         if self.is_over || self.deliveries >= DELIVERIES_MAX {
@@ -361,8 +358,8 @@ impl Probe {
     }
 }
 
-/// Number of times that these blocks left and came back, after `moves` moves of the table in order;
-/// `None` if some of them came back once more than others.
+/// Number of absences of these blocks after `moves` moves of the table in order; `None` if some
+/// blocks have returned more often than others.
 fn executions(table: &Table, blocks: &Ranges, moves: u64) -> Option<u64> {
     let len = table.moves.len() as u64;
     let (whole, rest) = (moves.checked_div(len)?, moves.checked_rem(len)?);
@@ -374,7 +371,7 @@ fn executions(table: &Table, blocks: &Ranges, moves: u64) -> Option<u64> {
     let (first_back, _) = of_blocks(Destination::Gpu).next()?;
     let mut made = of_blocks(Destination::Gpu).map(|(at, _)| whole + u64::from(at < rest));
     let times = made.next()?;
-    // What leaves at the end of an iteration comes back in the next one.
+    // A block that leaves at the end of an iteration returns in the next one.
     let paired = if first_back < first_out { times.checked_sub(1)? } else { times };
     made.all(|of_move| of_move == times).then_some(paired)
 }

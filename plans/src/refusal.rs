@@ -1,10 +1,10 @@
-//! Reasons for having no plan.
+//! Reasons for refusing a plan.
 
 use planner::Unplannable;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Reason for having no plan for an iteration.
+/// Reason for refusing a plan for an iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Refusal {
@@ -70,7 +70,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Refusal with the bytes that the program claims and has not mapped, if any.
+    /// Adds the bytes that the program claims and has not mapped, if any.
     pub(crate) fn with_unmapped(self, unmapped_bytes: u64) -> Self {
         if unmapped_bytes == 0 { self } else { Self::Unmapped { unmapped_bytes, reason: Box::new(self) } }
     }

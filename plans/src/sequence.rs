@@ -1,4 +1,5 @@
-//! Last calls of a process with their numbers, and the iterations that the detector finds in them.
+//! Sequence of the last calls of a process with their numbers, and the iterations that the detector
+//! finds in it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -55,12 +56,12 @@ pub(crate) struct Work {
     /// iteration.
     pub(crate) queue_starts: Vec<Option<usize>>,
     pub(crate) pieces: Pieces,
-    /// Per launch, whether its uses are known to be its own: no copy or fill is between it and the
-    /// previous launch.
+    /// Per launch, whether no copy or fill is between it and the previous launch, so that its uses
+    /// are its own.
     pub(crate) isolated: Vec<bool>,
     /// Whether the program moves its managed memory itself, or permits remote access by the GPU.
     pub(crate) places_memory: bool,
-    /// Bytes of managed memory that launches name and the program claims, but has not mapped.
+    /// Unmapped bytes of managed allocations that launches name.
     pub(crate) unmapped_bytes: u64,
 }
 
@@ -78,10 +79,10 @@ pub(crate) struct Sequence {
     last: Option<u64>,
 }
 
-/// Detector window in tokens: two iterations, each of as many launches, copies and fills as a plan
-/// has launches.
+/// Detector window in tokens: two iterations, each of at most as many launches, copies and fills as
+/// a plan has launches.
 const DETECTED_TOKENS: usize = 2 * PERIOD_MAX;
-/// Tokens per graph launch: iterations of few graphs are too short for the detector otherwise.
+/// Tokens per graph launch: otherwise iterations of few graphs would be too short for the detector.
 const GRAPH_TOKENS: usize = 8;
 /// Numbers of copies and fills for the detector, which differ from all function handles.
 const COPY: u64 = u64::MAX - 1;
@@ -204,8 +205,8 @@ impl Sequence {
         Ok(numbers.first().copied().flatten().map(|first_launch| Rhythm { first_launch, period }))
     }
 
-    /// Work of the last complete iteration; `None` if it differs from the previous one, or if there
-    /// is no complete one yet.
+    /// Work of the last complete iteration; `None` if it differs from the previous iteration, or no
+    /// iteration is complete yet.
     pub(crate) fn work(&self, rhythm: Rhythm, limits: &ClaimLimits) -> Result<Option<Work>, Refusal> {
         if self.program.is_full() {
             return Err(Refusal::Incomplete);
@@ -289,15 +290,15 @@ impl Sequence {
                 first = Some(starts.len());
             }
         }
-        // A sync after the last launch is before the first one of the next iteration.
+        // A sync after the last launch precedes the first launch of the next iteration.
         if first == Some(starts.len()) {
             starts.iter_mut().take_while(|first| first.is_none()).for_each(|first| *first = Some(0));
         }
         starts
     }
 
-    /// Memory used by each launch of an iteration and by the copies and fills before it; per
-    /// launch, whether it has none of these before it; and claimed bytes that are not mapped.
+    /// Pieces used by each launch of an iteration, including the copies and fills before it; per
+    /// launch, whether no copy or fill is before it; and claimed bytes that are not mapped.
     fn pieces(&self, range: std::ops::Range<usize>, limits: &ClaimLimits) -> Result<(Pieces, Vec<bool>, u64), Refusal> {
         let invalid = |reason: OpsError| Refusal::Invalid { reason: reason.to_string() };
         let (program, calls) = self.window.last(self.marks.len() - range.start);
@@ -326,7 +327,7 @@ impl Sequence {
                 isolated.push(is_isolated);
             }
         }
-        // Copies and fills after the last launch are before the first one of the next iteration.
+        // Copies and fills after the last launch precede the first launch of the next iteration.
         if let (Some(first), Some(is_isolated)) = (uses.first_mut(), isolated.first_mut()) {
             *is_isolated &= others.is_empty();
             first.append(&mut others);
@@ -345,7 +346,7 @@ impl Sequence {
         for extents in &mut uses {
             extents.retain(on_gpu);
         }
-        // Only of memory that the iteration names: a pool may reserve more than the node has.
+        // Only allocations that the iteration names: a pool may reserve more than the node has.
         uses.iter().flatten().try_for_each(|extent| limits.check(stream.blocks()[extent.block].bytes))?;
         let managed = uses.iter().flatten().filter(|extent| block(extent.block).is_managed);
         let unmapped_bytes = limits.unmapped_bytes(managed.filter_map(|extent| {

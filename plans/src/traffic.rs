@@ -3,7 +3,8 @@
 //! The driver evicts the least recently migrated block (docs/simulator.md, "Eviction"). Its
 //! `block_mark_memory_used` moves a block to the end of this order when the block gains memory on
 //! the GPU, and at the end of each `uvm_va_block_make_resident`, whether or not that has copied
-//! anything. So a prefetch of resident memory renews it. An access without a fault is not seen.
+//! anything. So a prefetch of resident memory also moves it to the end of the order. The driver
+//! does not see an access without a fault.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +16,10 @@ use crate::{
     pieces::{Piece, Pieces},
 };
 
-/// Iterations until the residency repeats, or nearly does.
+/// Iterations until the residency repeats, at least approximately.
 const WARM_UP: u64 = 2;
-/// Iterations measured after the warm-up: evictions may recur in every second or third one.
+/// Iterations measured after the warm-up: evictions may recur only in every second or third
+/// iteration.
 const MEASURED: u64 = 6;
 
 /// Bytes over the link in an iteration.
@@ -47,16 +49,17 @@ impl Bytes {
 pub struct Traffic {
     /// Bytes over the link.
     pub bytes: Bytes,
-    /// Pieces populated by faults, including new memory, for which nothing is copied.
+    /// Pieces populated by faults, including new memory, which is not copied.
     pub faulted_pieces: u64,
     /// Peak bytes on the GPU before evictions, from the first iteration on.
     pub peak_bytes: u64,
 }
 
-/// Simulates the traffic with moves, starting with an empty GPU; without any, that of the driver
-/// alone. Moves and faults populate memory, and the least recently migrated pieces are evicted when
-/// there is no room. A move to the GPU takes memory when it begins, and renews resident memory. A
-/// move to the host frees memory at the op that waits for it, or at the next op if none does.
+/// Simulates the traffic with moves, or of the driver alone without any, starting with an empty
+/// GPU. Moves and faults populate memory, and the least recently migrated pieces are evicted when
+/// there is no room. A move to the GPU takes memory when it begins, and moves resident memory to
+/// the end of the order. A move to the host frees memory at the op that waits for it, or else at
+/// the next op.
 #[must_use]
 pub fn of(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> Traffic {
     run(pieces, gpu_bytes, moves).0
@@ -194,7 +197,7 @@ impl<'a> Gpu<'a> {
         Some(if is_copied { piece.bytes } else { 0 })
     }
 
-    /// Bytes copied by a move to the GPU: none for memory without contents, which does not move.
+    /// Bytes copied by a move to the GPU; 0 for memory without contents, which does not move.
     fn prefetch(&mut self, place: usize) -> u64 {
         let Some((piece, _)) = self.of(place).filter(|(_, state)| state.is_written) else { return 0 };
         if self.touch(place) { piece.bytes } else { 0 }
@@ -269,7 +272,7 @@ mod tests {
 
     #[test]
     fn memory_that_came_first_is_evicted_however_often_it_is_used() {
-        // Unit 0 is used before each of the others, of which two fit together with it.
+        // Unit 0 is used before each other unit. It fits together with two of them.
         let all = of(&pieces(&[0, 1, 0, 2, 0, 3]), 3 * UNIT, &[]);
         assert_eq!((all.faulted_pieces, all.bytes.faulted, all.bytes.evicted), (4, 4 * UNIT, 4 * UNIT));
     }

@@ -1,5 +1,5 @@
-//! Fair turns of users at memory-intensive work, one follower at a time. A user waits for one turn
-//! of each other user before its next, regardless of its number of followers.
+//! Fair turns of users for memory-intensive work, one follower at a time. Before its next turn, a
+//! user waits for at most one turn of each other user, regardless of the numbers of followers.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +11,7 @@ pub(crate) static TURNS: Turns = Turns::new();
 
 /// Turns of users.
 pub(crate) struct Turns {
-    /// Waiting users, each once; the first one has its turn.
+    /// Waiting users, each once. The first has the turn.
     users: Mutex<VecDeque<u32>>,
     has_ended: Condvar,
 }

@@ -1,5 +1,5 @@
-//! Memory of a follower of programs whose claims take as much as possible. A single test:
-//! allocations of others would count.
+//! Memory of a follower of programs whose claims take as much as possible. A single test, as
+//! allocations of other tests would count.
 
 #![cfg(test)]
 
@@ -30,7 +30,7 @@ struct Attack {
 impl Attack {
     fn new(limits: ClaimLimits, faults: FaultCounts) -> Self {
         let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
-        // The method with the most moves: planners have limits of their own.
+        // The method with the most moves. Planners have limits of their own.
         let methods: Vec<_> = methods::by_name("harmful-plan").into_iter().collect();
         let mut follower = Follower::new(settings, methods);
         follower.set_claim_limits(limits);
@@ -58,7 +58,7 @@ impl Attack {
         self.call(Action::Launch { target, function, grid, block, shared_bytes: 0, pointers });
     }
 
-    /// Ends an iteration, after which uvmd delivers its counts.
+    /// Ends an iteration, and delivers its counts as uvmd does.
     fn sync(&mut self) {
         self.call(Action::Sync { kind: SyncKind::Stream, handle: 1 });
         for count in self.faults.values_mut() {
@@ -148,7 +148,7 @@ fn fragments() -> Attack {
     attack
 }
 
-/// Launches that never repeat, allocations and faults: what a follower holds permanently.
+/// Launches that never repeat, allocations and faults: the permanent state of a follower.
 fn endless() -> Attack {
     let mut attack = Attack::new(ClaimLimits::default(), blocks(plans::coverage::FAULTED_BLOCKS_MAX as u64));
     (0..60_000).for_each(|at| attack.malloc(BASE + at * UNIT, 4096 + at, MemoryKind::Managed));
@@ -162,7 +162,7 @@ fn endless() -> Attack {
     attack
 }
 
-/// A training of 4,000 launches an iteration, of which each names some memory; for long.
+/// A long training of 4,000 launches per iteration, each of which names some memory.
 fn training() -> Attack {
     let mut attack = Attack::new(ClaimLimits::default(), blocks(4));
     (0..500).for_each(|at| attack.malloc(BASE + at * 4 * UNIT, 4 * UNIT, MemoryKind::Managed));
@@ -191,7 +191,7 @@ const ATTACKS: [Named; 12] = [
     ("endless", endless),
 ];
 
-/// Bytes of memory of a follower.
+/// Memory of a follower, in bytes.
 #[derive(Debug)]
 struct Measured {
     /// Peak, including the program's faults in the test.
@@ -213,8 +213,8 @@ fn measure(attack: impl FnOnce() -> Attack) -> Measured {
     Measured { peak, held, counted: follower.bytes(), state: follower.state().clone() }
 }
 
-/// Claims, each with whether it is managed; launches, with the claims and offsets that each names; and
-/// mappings, if they are known.
+/// Claims (address, bytes, whether managed); launches, with the claims and offsets that each names;
+/// and mappings, if known.
 type AnyClaims = (Vec<(u64, u64, bool)>, Vec<Vec<(usize, u64)>>, Option<Vec<(u64, u64)>>);
 
 /// An iteration of launches that name any addresses of any claims.

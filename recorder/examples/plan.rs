@@ -1,10 +1,10 @@
-//! Publishes plans for a program with the helper in it, in place of uvmd: `plan PID`. Reads a
-//! command from each line of standard input, and answers with a line of JSON. Beats each second.
-//! For tests.
+//! Publishes plans for a program with the helper, in place of uvmd: `plan PID`. Reads a command
+//! from each line of standard input, and answers with a line of JSON. Sends a heartbeat each
+//! second. For tests.
 //!
 //! * `mode off | record | act`
 //! * `learn PERIOD`: takes the last launches as an iteration; pointers that differ from those of
-//!   the previous iteration match any
+//!   the previous iteration match any pointers
 //! * `publish BUDGET MOVE...`, a move as `BEGIN:BYTES:gpu|host:BEGIN_OP:WAIT_OP[:EXPIRY_OP]`, with `-`
 //!   for no op that waits
 //! * `publish-for-ever BUDGET MOVE...`: the same plan repeatedly, without an answer
@@ -41,7 +41,7 @@ const BEAT: Duration = Duration::from_secs(1);
 /// Recorded launches, and the iteration learnt from them.
 struct Launches {
     process: Process,
-    /// Tokens of launches by number, not wrapped at 32 bits.
+    /// Tokens of launches by number in 64 bits.
     tokens: BTreeMap<u64, Token>,
     iteration: Vec<Token>,
     /// Number of the iteration's first launch.
@@ -50,7 +50,7 @@ struct Launches {
 
 impl Launches {
     fn learn(&mut self, period: usize) -> anyhow::Result<Value> {
-        // Numbers that an earlier reader has read are waited for during three polls.
+        // Polls often enough for the merge to give up on the calls that an earlier reader has read.
         let mut calls = Vec::new();
         for _ in 0..5 {
             calls.extend(self.process.poll()?);

@@ -1,8 +1,8 @@
-//! Runs a program with the helper in it, and writes its calls as lines of JSON, and as a trace to
-//! `OUTPUT.trace`: `record [--off | --act] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With `--off`, the
-//! helper passes calls through once it is found. With `--act`, it carries out commands of others.
-//! The program's standard input ends once its ring is found: a program that waits for that does not
-//! exit unseen. For tests.
+//! Runs a program with the helper, and writes its calls to `OUTPUT` as lines of JSON, and to
+//! `OUTPUT.trace` as a trace: `record [--off | --act] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With
+//! `--off`, the helper passes calls through once its ring is found. With `--act`, it carries out
+//! commands of other processes. The program's standard input is closed once its ring is found, so
+//! that a program can wait for that before it exits. For tests.
 
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -24,7 +24,7 @@ use recorder::{Ops, Process};
 use serde_json::{Map, Value, json};
 use sys::Roots;
 
-/// Time within which a program makes its first call.
+/// Timeout for the program's first call.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut process = None;
     let status = loop {
-        // First the exit, then the calls: those from before the exit are available.
+        // Exit status first: calls made before the exit are then available.
         let exited = child.try_wait()?;
         if process.is_none() && exited.is_none() {
             process = Process::find(&Roots::default(), child.id()).ok().flatten();

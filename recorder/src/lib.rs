@@ -1,18 +1,17 @@
-//! Calls of CUDA programs in their order, as recorded by the helper in the program.
+//! Calls of CUDA programs in order, as recorded by the helper in each program.
 //!
 //! * [`process`]: ring of a process
 //! * [`merge`]: merge of the calls of all threads into one order
-//! * `program`: state of a program, by its calls; `map`: maps of it whose clones share their
-//!   entries
-//! * [`ops`]: calls as a stream of operations, which planners take
+//! * `program`: state of a program, from its calls; `map`: maps of the state, whose clones share
+//!   their entries
+//! * [`ops`]: calls as a stream of operations, the input of planners
 //! * [`window`]: last calls of a process, within its quota
 //! * [`recordings`]: recordings of the processes of a node, within the quotas of their users, with
 //!   `places` and `reader_time`; [`recording`]: one of them; `view`: its form in the API
 //! * [`searches`]: searches for rings in the memory maps of processes
 //!
-//! The memory that is read belongs to the program, which may write anything into it. Each record is
-//! copied once and then validated. Invalid records are counted. No record can affect what is known
-//! of another process.
+//! The program can write anything into the memory that is read. Each record is copied once and then
+//! validated. Invalid records are counted. No record can affect the recording of another process.
 
 mod map;
 pub mod merge;

@@ -1,5 +1,5 @@
 //! Ordered maps whose clones share their entries: cloning takes constant time, and a change copies
-//! only the path to the entry. So each operation visits some dozens of entries at most, regardless
+//! only the path to the entry. So each operation visits at most some dozens of entries, regardless
 //! of the program's other calls.
 
 use std::{cmp::Ordering, ops::RangeBounds};
@@ -72,7 +72,7 @@ impl<K: Ord + Copy, V> Map<K, V> {
     where
         V: Clone,
     {
-        // Without this check, the map would copy the path of an absent key.
+        // The map would copy the path even of an absent key.
         let value = self.get(key)?.clone();
         self.0.remove_mut(&Key(key));
         Some(value)

@@ -1,8 +1,8 @@
 //! Merge of the calls of all lanes of a ring, by sequence number.
 //!
 //! A thread takes a number, and publishes its call a little later: a missing number may still
-//! arrive. One that was issued three polls ago and has not arrived was of a call that did not fit
-//! into its lane.
+//! arrive. A number that was issued three polls ago and has not arrived belongs to a call that did
+//! not fit into its lane.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use call_ring::{
 
 use crate::window::bytes_of;
 
-/// Maximum number of calls that wait for missing numbers: more than a ring holds. The ring of a
-/// helper never has as many.
+/// Maximum number of calls that wait for missing numbers: more than a ring holds, so that a helper
+/// never reaches it.
 const WAITING_MAX: usize = 1 << 16;
-/// Maximum bytes of these calls, likewise.
+/// Maximum bytes of these calls, which a helper never reaches either.
 const WAITING_BYTES_MAX: usize = 8 << 20;
-/// Maximum number of calls that a part of a poll returns. It reads the same number of records, and
-/// the rest of a lane: some milliseconds of work.
+/// Maximum number of calls that a part of a poll returns. A part stops reading at the end of the
+/// lane in which it exceeds this number of records: some milliseconds of work.
 const PART_MAX: usize = 2048;
 
 /// Bytes of a waiting call. Nodes of the map are half full.
@@ -27,7 +27,7 @@ fn waiting_bytes_of(call: &Call) -> usize {
     bytes_of(call) + size_of::<Call>()
 }
 
-/// Counts of calls and records that were lost.
+/// Counts of lost calls and records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Calls dropped because their lane was full.
@@ -47,10 +47,10 @@ pub struct Merge {
     next: u64,
     waiting: BTreeMap<u64, Call>,
     waiting_bytes: usize,
-    /// Numbers issued before each of the last polls, latest first. A missing number is waited for
-    /// during this number of polls.
+    /// Counts of numbers issued before each of the last polls, latest first. Calls wait for a
+    /// missing number during as many polls.
     given_out: [u64; 3],
-    /// Missing numbers below this one are no longer waited for.
+    /// Missing numbers below this one are overdue: calls no longer wait for them.
     overdue: u64,
     /// Poll in progress.
     pass: Option<Pass>,
@@ -62,15 +62,15 @@ pub struct Merge {
 /// Poll of all lanes, one after the other.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
-    /// Numbers issued before the poll.
+    /// Count of numbers issued before the poll.
     given_out: u64,
     /// Next lane.
     lane: usize,
 }
 
 impl Merge {
-    /// Reads the lanes, and returns the calls that are next in order. `copy` copies bytes from an
-    /// offset in the memory on.
+    /// Reads the lanes, and returns the calls that are next in order. `copy` copies bytes at an
+    /// offset of the memory.
     ///
     /// # Errors
     /// The error of `copy`.
@@ -87,7 +87,7 @@ impl Merge {
     }
 
     /// Reads a part of a poll, and returns the calls that are next in order. The next part
-    /// continues where it ended.
+    /// continues from there.
     ///
     /// # Errors
     /// The error of `copy`.
@@ -96,7 +96,7 @@ impl Merge {
         memory: &Memory<'_>,
         copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<Vec<Call>, E> {
-        // Calls ready for release are returned first, as they take memory.
+        // Calls that are ready are released before others are read, as they take memory.
         if !self.is_releasing {
             let new = Pass { given_out: memory.sequence(), lane: 0 };
             let pass = self.pass.take().unwrap_or(new);
@@ -105,13 +105,13 @@ impl Merge {
         Ok(self.release())
     }
 
-    /// Whether the poll of the last part is incomplete.
+    /// Whether the poll has further parts.
     #[must_use]
     pub const fn has_more(&self) -> bool {
         self.pass.is_some() || self.is_releasing
     }
 
-    /// Reads records from the position of a poll on.
+    /// Reads a part of a poll, from its current lane on.
     fn take_some<E>(
         &mut self,
         memory: &Memory<'_>,
@@ -148,7 +148,7 @@ impl Merge {
         let mut calls = Vec::new();
         while let Some(entry) = self.waiting.first_entry() {
             let sequence = *entry.key();
-            // Overdue numbers are no longer waited for; later ones are.
+            // Skips overdue numbers, and waits for later ones.
             self.next = self.next.max(sequence.min(self.overdue));
             if sequence != self.next {
                 break;
@@ -168,7 +168,7 @@ impl Merge {
 
     fn take(&mut self, call: Call) {
         let sequence = call.stamp.sequence;
-        // Numbers that are overdue, repeated, or far ahead.
+        // Rejects numbers that are overdue or repeated, and any beyond the limits.
         let bytes = self.waiting_bytes + waiting_bytes_of(&call);
         let has_room = self.waiting.len() < WAITING_MAX && bytes <= WAITING_BYTES_MAX;
         if sequence < self.next || !has_room || self.waiting.contains_key(&sequence) {
@@ -179,7 +179,7 @@ impl Merge {
         self.waiting.insert(sequence, call);
     }
 
-    /// Returns the calls that still wait for missing numbers, for a program that has ended.
+    /// Returns the calls that still wait for missing numbers, for a process that has exited.
     pub fn finish(&mut self) -> Vec<Call> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting).into_values().collect()
@@ -229,7 +229,7 @@ mod tests {
             merge.poll_part(&self.memory(), self.copy()).unwrap()
         }
 
-        /// Call that has taken its number and is not published yet.
+        /// Begins a call: it has its number and is not published yet.
         fn begin(&self, lane: usize) -> Group<'_> {
             let memory = self.memory();
             Group::begin(memory.lane(lane), memory.stamp(0, 1), Kind::Free, 0, [0; 5])
@@ -267,7 +267,7 @@ mod tests {
         ring.begin(1).publish();
         let polled: Vec<usize> = (0..4).map(|_| ring.poll(&mut merge).len()).collect();
         assert_eq!(polled, [0, 0, 0, 1]);
-        // It arrives nevertheless, after its turn.
+        // The call arrives after all, too late.
         late.publish();
         assert!(ring.poll(&mut merge).is_empty());
         assert_eq!(merge.losses().invalid, 1);
@@ -310,7 +310,7 @@ mod tests {
         lane.publish(1);
         assert!(ring.poll(&mut merge).is_empty());
         assert_eq!((merge.losses().invalid, merge.losses().unknown), (1, 1));
-        // A poll ends, whatever count of issued numbers the header has.
+        // A poll ends, whatever the count of issued numbers in the header.
         ring.0[8].store(u64::MAX, Ordering::Relaxed);
         let polled: Vec<usize> = (0..5).map(|_| ring.poll(&mut merge).len()).collect();
         assert_eq!(polled.iter().sum::<usize>(), 3);
@@ -320,7 +320,7 @@ mod tests {
     fn parts_of_a_poll_are_bounded_and_together_what_the_poll_is() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let _lost = ring.begin(1);
-        // First lane full, whose calls have every other number.
+        // Fills the first lane with several parts; at first, its calls have alternate numbers.
         for at in 0..PART_MAX * 3 {
             ring.begin(0).publish();
             if at < 512 {

@@ -1,4 +1,4 @@
-//! Stream of operations of recorded calls, for planners and the simulator.
+//! Stream of operations from recorded calls, for planners and the simulator.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use trace::{
 
 use crate::program::{Program, Step, Work};
 
-/// Maximum number of operations of a stream and of arguments of its launches, which a program can
-/// multiply by graphs.
+/// Maximum number of operations of a stream, plus arguments of its launches. A program can multiply
+/// both by graphs.
 const OPS_MAX: usize = 1 << 18;
-/// Maximum bytes of the names of all signatures: each has a copy of its function's.
+/// Maximum bytes of the names of all signatures: each has a copy of its function's name.
 const NAMES_BYTES_MAX: usize = 4 << 20;
 
-/// Reason why calls are no valid stream of operations.
+/// Reason why calls are not a valid stream of operations.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OpsError {
     /// A count exceeds its limit.
     #[error("more {what} than the {max} that a trace of recorded calls may have")]
     TooLarge {
-        /// Counted items.
+        /// Items that are counted.
         what: &'static str,
         /// Maximum number of them in a stream.
         max: usize,
@@ -33,8 +33,7 @@ pub enum OpsError {
     Invalid(#[from] Invalid),
 }
 
-/// Builder of a stream from calls in order. Pointers into memory unknown to be the program's are
-/// left out.
+/// Builder of a stream from calls in order. Pointers to unknown memory are omitted.
 #[derive(Debug, Default)]
 pub struct Ops {
     recorder: Recorder,
@@ -54,11 +53,11 @@ fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
 }
 
 impl Ops {
-    /// Builder of a stream that starts from a state of the program at a time. Its memory counts as
-    /// allocated then.
+    /// Builder of a stream that starts from a state of the program. Its memory counts as allocated
+    /// at `time_ns`.
     ///
     /// # Errors
-    /// If it has too much memory, or too many blocks.
+    /// If the program has too much memory, or too many blocks.
     pub fn after(program: Program, time_ns: u64) -> Result<Self, OpsError> {
         let mut ops = Self { time_ns, ..Self::default() };
         for block in program.live() {
@@ -72,7 +71,7 @@ impl Ops {
     /// # Errors
     /// If the stream would have too many operations, or too many bytes.
     pub fn add(&mut self, call: &Call) -> Result<(), OpsError> {
-        // Threads take the time before the number.
+        // Times may decrease, as threads take the time before the number.
         self.time_ns = self.time_ns.max(call.stamp.time_ns);
         let sync = self.program.sync(call);
         let steps = self.program.make(&call.action);
@@ -288,7 +287,7 @@ mod tests {
         };
         let added = (1..20_000).take_while(|x| ops.add(&call(1, launch(*x))).is_ok()).count();
         assert_eq!(added, NAMES_BYTES_MAX / 1024);
-        // Launches of known configurations cost nothing more.
+        // A launch with a known configuration adds no bytes.
         let mut ops = Ops::default();
         assert!((0..20_000).all(|x| ops.add(&call(1, launch(1 + x % 10))).is_ok()));
     }

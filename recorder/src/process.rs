@@ -20,13 +20,13 @@ pub enum ProcessError {
     /// The kernel cannot read the memory.
     #[error("its shared memory cannot be read: {}", sys::reason(.0))]
     Read(#[from] io::Error),
-    /// The memory is no ring of this version.
+    /// The memory is not a ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
     Ring(#[from] call_ring::Invalid),
 }
 
-/// Forms of the memories. Only the header of the ring is mapped: at most two pages at uvmd's
-/// expense.
+/// Forms of the memories. Only the header of the ring is mapped, so that at most two pages are
+/// charged to uvmd.
 pub(crate) const FORMS: [Form; 2] = [
     Form {
         name: NAME,
@@ -45,12 +45,13 @@ pub(crate) const FORMS: [Form; 2] = [
 pub struct Memories {
     /// Ring, with the area for commands.
     pub ring: Arc<SharedMemory>,
-    /// Memory for plans, or the reason why it is not readable; `None` if the helper follows none.
+    /// Memory for plans, or the reason why it is not readable; `None` if the helper does not follow
+    /// plans.
     pub plan: Result<Option<Arc<SharedMemory>>, String>,
 }
 
 impl Memories {
-    /// Opens the memories found by a search; `None` without a ring.
+    /// Opens the memories that a search has found; `None` without a ring.
     pub(crate) fn open(search: Search<2>) -> Result<Option<Self>, SharedMemoryError> {
         let [ring, plan] = search.open();
         let plan = plan.map(|plan| plan.map(Arc::new)).map_err(|error| error.to_string());
@@ -58,7 +59,7 @@ impl Memories {
     }
 }
 
-/// Process with the helper in it.
+/// Process with the helper.
 #[derive(Debug)]
 pub struct Process {
     memories: Memories,
@@ -66,8 +67,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Finds the ring of a process by one of its threads; `None` without a ring. Reads all mappings
-    /// of the process.
+    /// Finds the ring of a process by the id of one of its threads; `None` without a ring. Reads
+    /// all mappings of the process.
     ///
     /// # Errors
     /// If the process has a ring that cannot be read.
@@ -89,7 +90,7 @@ impl Process {
         &self.memories
     }
 
-    /// Makes the helper record, or pass calls through.
+    /// Sets the mode of the helper.
     ///
     /// # Errors
     /// If the process has overwritten the header.
@@ -116,18 +117,18 @@ impl Process {
         Ok(self.merge.poll_part(&memory, copy(&self.memories.ring))?)
     }
 
-    /// Whether the poll of the last part is incomplete.
+    /// Whether the poll has further parts.
     #[must_use]
     pub const fn has_more(&self) -> bool {
         self.merge.has_more()
     }
 
-    /// Returns the calls that wait for missing ones, for a process that has exited.
+    /// Returns the calls that wait for missing calls, for a process that has exited.
     pub fn finish_waiting(&mut self) -> Vec<Call> {
         self.merge.finish()
     }
 
-    /// Reads the last calls of a process that has exited, including those that waited for missing
+    /// Reads the last calls of a process that has exited, including calls that waited for missing
     /// ones.
     ///
     /// # Errors

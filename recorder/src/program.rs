@@ -1,4 +1,4 @@
-//! State of a program, by its calls: memory, functions and graphs.
+//! State of a program, from its calls: memory, functions and graphs.
 
 mod graphs;
 
@@ -33,7 +33,7 @@ pub(crate) struct Work {
     pub(crate) block: Size,
     /// Addresses named by the work.
     pub(crate) addresses: Arc<[u64]>,
-    /// Bytes from each address that the work accesses; unknown for kernels, and for rows with gaps.
+    /// Bytes that the work accesses from each address; `None` for kernels, and for several rows.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -48,14 +48,13 @@ pub(crate) enum Step {
     Launch { stream: u64, work: Work },
 }
 
-/// Maximum bytes of the state of a program: some 30,000 graph nodes, or twice as many blocks or
-/// functions.
+/// Maximum bytes of the state of a program: some 30,000 graph nodes, or 60,000 blocks or functions.
 pub const BYTES_MAX: usize = 8 << 20;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = entry_bytes::<u64, Memory>();
 /// Bytes of a function without its name.
 const FUNCTION_BYTES: usize = entry_bytes::<u64, Arc<str>>() + 32;
-/// Number of frees that a failure may undo: more than threads free at once.
+/// Number of last frees that may be reverted: more than threads free at a time.
 const FREED_MAX: usize = 16;
 
 /// Properties of a block.
@@ -94,7 +93,7 @@ pub struct Program {
     /// Live blocks, by first address.
     live: Map<u64, Memory>,
     functions: Map<u64, Arc<str>>,
-    /// Captures in progress; their nodes are numbers.
+    /// Captures in progress, whose nodes have numbers instead of handles.
     captures: Graphs,
     graphs: Graphs,
     /// Graph of each node with a handle.
@@ -109,7 +108,7 @@ pub struct Program {
     is_full: bool,
 }
 
-/// Size and kind of a block.
+/// Bytes that a copy or fill accesses from each address; `None` for several rows.
 fn known(bytes: u64, rows: u64) -> Option<u64> {
     (rows <= 1).then_some(bytes)
 }
@@ -142,7 +141,8 @@ impl Program {
         self.has_advised_access
     }
 
-    /// Wait of a call for the GPU, if any. A copy from GPU to other memory returns when done.
+    /// Wait of a call for the GPU, if any. A synchronous copy from a GPU to other memory waits for
+    /// it, too.
     #[must_use]
     pub fn sync(&self, call: &Call) -> Option<ops::SyncKind> {
         match call.action {
@@ -177,7 +177,7 @@ impl Program {
         }
     }
 
-    /// Whether the program had more than 8 MiB of blocks, functions and nodes. Later ones are
+    /// Whether the program has exceeded 8 MiB of blocks, functions and nodes. Later ones are
     /// unknown.
     #[must_use]
     pub const fn is_full(&self) -> bool {
@@ -192,7 +192,7 @@ impl Program {
         self.live.len() * BLOCK_BYTES + self.function_bytes + graphs.iter().sum::<usize>() + index
     }
 
-    /// Whether there is room for `bytes` more. If not, the state is full from then on.
+    /// Checks for room for `bytes` more. If there is none, marks the state as full for good.
     fn has_room(&mut self, bytes: usize) -> bool {
         let has_room = self.bytes() + bytes <= BYTES_MAX;
         self.is_full |= !has_room;
@@ -249,7 +249,7 @@ impl Program {
                 self.make_graph(action);
                 Vec::new()
             }
-            // A failed free: its block counts as a new one from now on.
+            // The free failed: the block counts as a new allocation.
             Action::NotFreed { address } => {
                 let freed = self.freed.iter().rposition(|(there, _)| there == address);
                 let freed = freed.and_then(|at| self.freed.remove(at));
@@ -266,7 +266,7 @@ impl Program {
     /// Applies a call that creates or destroys a graph.
     fn make_graph(&mut self, action: &Action) {
         match action {
-            // The nodes of these graphs have handles of their own, which are not recorded.
+            // The nodes of these graphs have handles that are not recorded.
             Action::GraphCaptured { capture, graph } => {
                 let nodes = self.captures.remove(*capture).unwrap_or_default();
                 if self.has_room(nodes.bytes()) {
@@ -317,7 +317,7 @@ impl Program {
         if memory.bytes == 0 {
             return Vec::new();
         }
-        // If the address is live, the call of its free is missing.
+        // If the address is live, the record of its free was dropped.
         let mut steps: Vec<Step> = self.free(address).into_iter().collect();
         if !self.has_room(BLOCK_BYTES) {
             return steps;
@@ -343,7 +343,7 @@ impl Program {
     fn work(&mut self, target: Target, work: Work) -> Vec<Step> {
         match target {
             Target::Stream(stream) => return vec![Step::Launch { stream, work }],
-            // At most, a new node of a new graph.
+            // The largest addition: a new node of a new graph.
             _ if !self.has_room(graphs::bytes_of_first(&work)) => {}
             Target::Captured(capture) => self.captures.push(capture, work),
             // A node changed without its graph: the handle belongs to this node alone.
@@ -458,8 +458,8 @@ mod tests {
         assert_eq!(program.captures.bytes(), 0);
     }
 
-    /// Maximum number of entries that a call visits: some paths from the root of a map, of at most
-    /// 15,000 entries each.
+    /// Maximum number of entries that a call visits: some paths from the root, in maps of at most
+    /// 15,000 entries.
     const VISITS_MAX: u64 = 600;
 
     fn visits_of(program: &mut Program, action: &Action) -> u64 {
@@ -494,7 +494,7 @@ mod tests {
     }
 
     fn any_action() -> impl Strategy<Value = Action> {
-        // Few handles, so that calls collide, and a run of nodes for large graphs.
+        // Few handles, so that calls collide, and a range of handles for large graphs.
         let handle = || prop_oneof![0..4_u64, 0..3000_u64];
         let target = (0..3, handle(), handle()).prop_map(|(kind, graph, node)| match kind {
             0 => Target::Captured(graph),
@@ -524,7 +524,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
-        /// What a call destroys was added by earlier calls, which pay for it.
+        /// The cost of a destruction is amortised over the calls that added the entries.
         #[test]
         fn calls_visit_few_entries_each_on_average(actions in prop::collection::vec(any_action(), 1..1500)) {
             let (mut program, before) = (Program::default(), visits::count());

@@ -1,5 +1,5 @@
-//! Recordings of the processes of a node. Each process has a window of fixed size, and each user a
-//! quota of recordings and of reader time.
+//! Recordings of the processes of a node. A recording has a window of fixed size; a user has quotas
+//! of recordings and of reader time.
 //!
 //! The registry is locked for look-ups only. Rings and files in /proc are read, and threads
 //! started, without that lock. Rings of the users are read in turn.
@@ -30,9 +30,9 @@ use crate::{
     searches::{Checked, Delay, PendingSlice, Searched, Searches, image_of},
 };
 
-/// Time limit of a reading of all rings. The rest is read by the next reading.
+/// Time limit of a reading of all rings. The next reading continues with the rest.
 const READING_MAX: Duration = Duration::from_millis(50);
-/// Time without calls after which uvmd checks whether the process executes another program.
+/// Time without calls after which uvmd checks whether the process has executed another program.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Entry of a recording.
@@ -42,7 +42,7 @@ struct Recorded {
     uid: u32,
     /// Sequence number of the process's exit among all exits; 0 before it.
     end: u64,
-    /// Processor time used by the process until the last look.
+    /// Processor time that the process had used at the last look.
     used: Option<Duration>,
     /// Program of the process when its ring was found.
     image: Option<Image>,
@@ -51,7 +51,7 @@ struct Recorded {
 
 #[derive(Debug)]
 enum Entry {
-    /// The ring is searched for.
+    /// A search for the ring is in progress or due.
     Sought,
     /// The process has no ring.
     Absent,
@@ -71,17 +71,17 @@ pub struct Recordings {
 struct Registry {
     quotas: Quotas,
     entries: BTreeMap<ProcessId, Entry>,
-    /// Processes whose recordings hold memory, or did so recently.
+    /// Processes whose recordings hold memory, or recently held some.
     held: BTreeSet<ProcessId>,
     searches: Searches,
     budgets: Budgets,
-    /// Number of processes with a recording that have exited so far.
+    /// Number of recorded processes that have exited so far.
     ends: u64,
-    /// Recordings that were evicted, whose memory is to be freed without the lock.
+    /// Evicted recordings, whose memory is freed without the lock.
     leaving: Vec<Arc<Reader>>,
 }
 
-/// Observation of a recorded process by a look.
+/// Observation of a recorded process in a look.
 #[derive(Debug)]
 struct Observation {
     process: ProcessId,
@@ -89,7 +89,7 @@ struct Observation {
     used: Option<Duration>,
     /// Program of the process, if it was read.
     image: Option<Image>,
-    /// Processor time of uvmd spent on the reading.
+    /// Processor time that uvmd has spent on the observation.
     spent: Duration,
 }
 
@@ -157,7 +157,7 @@ impl Recordings {
         Some(state)
     }
 
-    /// Reason why the search for the ring of a process is incomplete, if it is.
+    /// Reason why the search for the ring of a process is delayed, if it is.
     #[must_use]
     pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {
         lock(&self.registry).searches.delay_of(process, self.clock.now())
@@ -170,14 +170,14 @@ impl Recordings {
         reader.memories()
     }
 
-    /// Updates the running processes and their users, and looks for the rings of new ones.
+    /// Updates the running processes and their users, and searches for the rings of new processes.
     pub fn look(&self, running: &BTreeMap<ProcessId, u32>) {
         let now = self.clock.now();
         let (recorded, checks) = {
             let mut registry = lock(&self.registry);
             (registry.running(now), registry.searches.checks(running, now))
         };
-        // /proc is read without the lock: processes determine how long that takes.
+        // /proc is read without the lock, as processes can delay that for any time.
         let observations: Vec<Observation> =
             recorded.into_iter().map(|(process, is_quiet)| self.observe(process, is_quiet)).collect();
         let checked = checks.read();
@@ -194,7 +194,7 @@ impl Recordings {
         self.start(slices);
     }
 
-    /// Reads the processor time of a process, and its program if it has made no calls for a while.
+    /// Reads the processor time of a process, and its program if the process is quiet.
     fn observe(&self, process: ProcessId, is_quiet: bool) -> Observation {
         let begun = self.clock.spent();
         let used = self.clock.used_by(process);
@@ -218,7 +218,7 @@ impl Recordings {
         let mut turns = registry.turns();
         release(registry);
         self.start(slices);
-        // Each user has one turn, however long those of the others took.
+        // Each user has at least one turn, however long the turns of others take.
         let mut first_turns = turns.len();
         while let Some(Turn { uid, mut rings }) = turns.pop_front() {
             if first_turns == 0 && self.clock.now().saturating_sub(begun) >= READING_MAX {
@@ -239,7 +239,7 @@ impl Recordings {
         }
     }
 
-    /// Reads a part of a ring at its user's expense.
+    /// Reads a part of a ring, and charges its user.
     fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> Part {
         let (now, begun) = (self.clock.now(), self.clock.spent());
         let has_more = reader.read(reading, now);
@@ -271,7 +271,8 @@ impl Registry {
         recorded.filter(|(_, recorded)| recorded.is_held())
     }
 
-    /// Recorded running processes, each with whether it is quiet and may execute another program.
+    /// Recorded running processes, each with whether it is quiet, and so may have executed another
+    /// program.
     fn running(&self, now: Duration) -> Vec<(ProcessId, bool)> {
         let running = self.held().filter(|(_, recorded)| recorded.end == 0);
         let is_quiet = |recorded: &Recorded| {
@@ -312,7 +313,7 @@ impl Registry {
         of_user.for_each(|(_, recorded)| recorded.reader.set_state(state.clone()));
     }
 
-    /// Users with rings to read, those not read for the longest time first.
+    /// Turns of users with rings to read, least recently read first.
     fn turns(&self) -> VecDeque<Turn> {
         let mut by_user: BTreeMap<u32, Vec<(Duration, &Recorded)>> = BTreeMap::new();
         for (_, recorded) in self.held() {
@@ -340,7 +341,8 @@ impl Registry {
         for (process, uid) in running {
             let is_sought = match self.entries.get(process) {
                 None => true,
-                // The process closed the driver and opened it again, perhaps as another program.
+                // The process has closed the driver and opened it again, perhaps in another
+                // program.
                 Some(Entry::Recorded(recorded)) => recorded.end != 0,
                 Some(Entry::Sought | Entry::Absent) => false,
             };
@@ -366,8 +368,8 @@ impl Registry {
         });
     }
 
-    /// Looks for the rings of recorded processes that execute another program by now: they may have
-    /// closed the driver and opened it again between two looks.
+    /// Searches again for the rings of recorded processes that have executed another program: they
+    /// may have closed the driver and opened it again between two looks.
     fn follow_programs(&mut self, observations: &[Observation]) {
         for Observation { process, image, .. } in observations {
             let Some(Entry::Recorded(recorded)) = self.entries.get(process) else { continue };
@@ -412,17 +414,17 @@ impl Registry {
         searches.next_slices(now)
     }
 
-    /// Looks again for the rings excluded by a quota, as many as there are places now; those of
-    /// users with the fewest recordings first.
+    /// Searches again for rings excluded by a quota, as many as there are free places now, users
+    /// with the fewest recordings first.
     fn readmit(&mut self, now: Duration) {
         let mut waiting: BTreeMap<u32, VecDeque<ProcessId>> = BTreeMap::new();
         for (process, recorded) in self.recorded().filter(|(_, recorded)| recorded.is_waiting()) {
             waiting.entry(recorded.uid).or_default().push_back(process);
         }
         let places = self.places();
-        // Including those looked for.
+        // Includes recordings whose rings are searched for.
         let mut expected = places.clone();
-        // At most one place is to be freed at a time.
+        // Frees at most one place at a time.
         let mut may_make_room = true;
         let mut users: BTreeSet<(usize, u32)> = waiting.keys().map(|uid| (places.of_user(*uid), *uid)).collect();
         while let Some((_, uid)) = users.pop_first() {
@@ -490,7 +492,7 @@ impl Registry {
         Places::new(self.quotas, self.held().map(place).collect())
     }
 
-    /// Makes room for a recording of a user, or returns the holder of the place.
+    /// Makes room for a recording of a user by evictions, or returns the holder of the places.
     fn make_room(&mut self, uid: u32, now: Duration) -> Result<(), Holder> {
         let mut places = self.places();
         while !places.has_room(uid) {

@@ -1,10 +1,9 @@
 //! Searches for the memories that helpers share with uvmd, in the memory maps of processes.
 //!
-//! A process determines how long that takes: it can have very many mappings, and hold the lock of
-//! its memory map. So maps are read in slices, each on a thread of its own, whose processor time is
-//! charged to the user of the process; [`schedule`] has the limits. One search finds all memories.
-//! It is repeated when the process executes another program, and not each time that it opens the
-//! driver.
+//! A process can delay its search: by many mappings, or by holding the lock of its memory map. So
+//! maps are read in slices, each on a thread of its own, whose processor time is charged to the
+//! user of the process; [`schedule`] has the limits. One search finds all memories. It is repeated
+//! when the process executes another program, and not each time that it opens the driver.
 
 mod checks;
 mod schedule;
@@ -34,19 +33,19 @@ use crate::process::{FORMS, Memories, Process, ProcessError};
 
 /// Bytes of a memory map read at a time: some 2,000 mappings.
 const SLICE_BYTES: u64 = 256 << 10;
-/// Delays before the repeats of a search that found nothing or no header, or failed: a library of
-/// the helper's may be loaded late, a program may be stopped while its ring is created, and a
-/// failure may be temporary.
+/// Delays before the repeats of a search that found no ring or no header, or failed: the helper may
+/// be loaded late, a program may be stopped while its ring is created, and a failure may be
+/// temporary.
 const REPEATS_AFTER: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
-/// Maximum repeats of a search that found a ring without a header, one per look: the helper is just
-/// writing it. It does so before the program opens the driver, also in a forked child.
+/// Maximum checks of a ring without a header, one per look: the helper is about to write the
+/// header. It does so before the program opens the driver, also in a forked child.
 const HEADER_CHECKS_MAX: u32 = 3;
-/// Maximum processes of a user whose processor time is read at a time.
+/// Maximum number of processes of a user whose processor time is read per look.
 const CREDITED_MAX: usize = 64;
-/// Maximum processes of [`Searches::known`] checked for exit at a time.
+/// Maximum number of processes of [`Searches::known`] checked for exit per look.
 const EXIT_CHECKS_MAX: usize = 16;
 const STACK_BYTES: usize = 256 << 10;
-/// Processor time for starting and ending a thread.
+/// Processor time charged for the start and the end of a thread.
 const THREAD_TIME: Duration = Duration::from_micros(100);
 
 /// Result of a search: the process with its ring; `None` without a helper.
@@ -96,11 +95,12 @@ pub(crate) struct Searches {
     known: BTreeMap<ProcessId, Known>,
     /// Last process checked for exit.
     last_looked_at: ProcessId,
-    /// Maximum memories in [`Self::known`]: of a user, and in total. Others are searched for again.
+    /// Maximum number of results with memories in [`Self::known`]: of a user, and in total. Others
+    /// are not retained, and so searched for again.
     known_max: (usize, usize),
     unfinished: BTreeMap<ProcessId, Unfinished>,
     repeats: BTreeMap<ProcessId, Repeats>,
-    /// Processor time of processes whose users have used up their budget.
+    /// Processor time at the last look, of processes whose users have used up their budget.
     used: BTreeMap<ProcessId, Duration>,
     slices: Receiver<Slice>,
     /// Sender for the threads.
@@ -143,7 +143,7 @@ impl PendingSlice {
             let begun = cpu_time::of_this_thread();
             let result = slice(&roots, process, partial, known);
             let spent = cpu_time::of_this_thread().saturating_sub(begun);
-            // After the end, there is no receiver.
+            // Fails without a receiver, after the end of the searches.
             let _ = sender.send(Slice { process, spent, result });
         };
         let thread = thread::Builder::new().name("recorder-find".to_owned()).stack_size(STACK_BYTES);
@@ -161,16 +161,16 @@ struct Slice {
 
 #[derive(Debug)]
 enum Progress {
-    /// There are more mappings.
+    /// The map has more mappings.
     Partial(Box<Partial>),
-    /// The process executes another program meanwhile.
+    /// The process has executed another program during the search.
     Stale,
     /// The search is complete.
     Complete(Option<Image>, Result<Option<Box<Opened>>, ProcessError>),
 }
 
 impl Searches {
-    /// Searches that retain the results for this number of processes: of a user, and in total.
+    /// Searches that retain at most this number of results: of a user, and in total.
     pub(crate) fn new(roots: Roots, known_max: (usize, usize)) -> Self {
         let (sender, slices) = mpsc::channel();
         Self {
@@ -188,7 +188,7 @@ impl Searches {
         }
     }
 
-    /// Searches for the memories of a process of a user, until there is a result.
+    /// Searches for the memories of a process of a user, until there is a result to [`Self::take`].
     pub(crate) fn seek(&mut self, process: ProcessId, uid: u32) {
         if !self.unfinished.contains_key(&process) {
             self.schedule.want(process, uid);
@@ -202,13 +202,13 @@ impl Searches {
         self.unfinished.retain(|process, _| is_wanted(process));
     }
 
-    /// Reason why the search in a process is incomplete, if it is.
+    /// Reason why the search in a process is delayed, if it is.
     pub(crate) fn delay_of(&self, process: ProcessId, now: Duration) -> Option<Delay> {
         let is_sought = self.schedule.is_wanted(process) || self.unfinished.contains_key(&process);
         self.schedule.delay_of(process, now).or(is_sought.then_some(Delay::Turn))
     }
 
-    /// Processes to read for the next [`Self::look`].
+    /// Processes to read in /proc before the next [`Self::look`].
     pub(crate) fn checks(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Checks {
         let mut of_users: BTreeMap<u32, Vec<ProcessId>> =
             self.schedule.over_budget(now).map(|uid| (uid, Vec::new())).collect();
@@ -228,15 +228,15 @@ impl Searches {
         let next = self.known.range((Bound::Excluded(self.last_looked_at), Bound::Unbounded));
         let absent = next.map(|(process, _)| *process).filter(|process| !running.contains_key(process));
         let checks: Vec<ProcessId> = absent.take(EXIT_CHECKS_MAX).collect();
-        // After the last process, starts over with the first.
+        // After the last process, restarts with the first.
         let last = checks.last().filter(|_| checks.len() == EXIT_CHECKS_MAX);
         self.last_looked_at = last.copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
         checks
     }
 
-    /// Updates the running processes at the driver, with their users. Credits users for the
-    /// processor time of their processes. To be called each second. Returns processes whose search
-    /// is to be repeated.
+    /// Updates the processes that have the driver open, with their users, and credits users for the
+    /// processor time of their processes. Returns the processes whose search is due for a repeat.
+    /// Called once a second.
     #[must_use]
     pub(crate) fn look(
         &mut self,
@@ -283,7 +283,7 @@ impl Searches {
     fn credit(&mut self, of_users: BTreeMap<u32, UserTime>, now: Duration) {
         let before = mem::take(&mut self.used);
         for (uid, UserTime { used, spent }) in of_users {
-            // Use before the first look is unknown.
+            // Processor time before the first look is not credited.
             let earned = used.iter().map(|(process, time)| {
                 before.get(process).map_or(Duration::ZERO, |before| time.saturating_sub(*before))
             });
@@ -293,7 +293,8 @@ impl Searches {
         }
     }
 
-    /// Slices that are next in turn. Each is to be started.
+    /// Slices that are next in turn. The caller starts each of them, or [abandons](Self::abandon)
+    /// it.
     pub(crate) fn next_slices(&mut self, now: Duration) -> Vec<PendingSlice> {
         let mut slices = Vec::new();
         while let Some(process) = self.schedule.next(now) {
@@ -364,7 +365,7 @@ impl Searches {
     /// Retains the result for a process, if there is room.
     fn keep(&mut self, process: ProcessId, known: Known) {
         self.known.remove(&process);
-        // Results without a helper take no descriptors: there is room for ten times as many.
+        // Results without a helper hold no descriptors: the limits are ten times as high.
         let is_alike = |other: &&Known| other.memories.is_some() == known.memories.is_some();
         let times = if known.memories.is_some() { 1 } else { 10 };
         let of_user = self.known.values().filter(is_alike).filter(|other| other.uid == known.uid).count();
@@ -398,7 +399,7 @@ fn opened(memories: Option<Memories>) -> Option<Box<Opened>> {
     memories.map(|memories| Box::new(Opened { process: Process::new(memories.clone()), memories }))
 }
 
-/// Begins a search, unless its result is known.
+/// Begins a search, or returns its result in `Err` if that is known.
 fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Partial, Progress> {
     let Some(image) = image_of(roots, process) else { return Err(Progress::Complete(None, Ok(None))) };
     if let Some(known) = known.filter(|known| known.image == image) {
@@ -411,7 +412,7 @@ fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Part
     Ok(Partial { search, image })
 }
 
-/// Image of the process, and not of a later one with its pid.
+/// Image of a process; `None` if its pid belongs to a later process.
 pub(crate) fn image_of(roots: &Roots, process: ProcessId) -> Option<Image> {
     processes::image(roots, process.pid).ok().flatten().filter(|image| image.is_of(process.start_ticks))
 }
@@ -507,7 +508,7 @@ mod tests {
         assert_eq!(look(&mut searches, &running, 60 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
         assert!(look(&mut searches, &running, 600 * SECOND).is_empty());
-        // Regardless of how often the process opens the driver.
+        // No further repeats, even if the process opens the driver again.
         let _ = look(&mut searches, &BTreeMap::new(), 600 * SECOND);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
         assert!(look(&mut searches, &running, 900 * SECOND).is_empty());
@@ -522,14 +523,14 @@ mod tests {
         let mut searches = searches(&machine);
         let (found, slices) = search(&mut searches, 42);
         assert!(matches!(found, Ok(None)) && (slices_min..slices_min + 2).contains(&slices), "{slices} slices");
-        // A user without budget waits, with that reason.
+        // A user without budget waits, for that reason.
         searches.schedule.charge(1000, 10 * SECOND, SECOND);
         machine.write("proc/42/stat", stat(42, 2));
         searches.seek(process(42), 1000);
         start(&mut searches, SECOND);
         assert!(searches.slices.try_recv().is_err());
         assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Budget));
-        // What its processes use pays for the search.
+        // The processor time of its processes is credited for the search.
         let running = BTreeMap::from([(process(42), 1000)]);
         let _ = look(&mut searches, &running, SECOND);
         machine.write("proc/42/stat", stat_after(42, 2, 1_000_000));
@@ -634,7 +635,7 @@ mod tests {
         Memory::create(ring.words().unwrap(), Mode::Record).unwrap();
         assert!(look(&mut searches, &running, 3 * SECOND).is_empty());
         assert_eq!(look(&mut searches, &running, 4 * SECOND), [process(42)]);
-        // The map of the fake process has no ring: this is the retained result.
+        // The map of the fake process has no ring: the result was retained.
         let image = image_of(&machine.roots, process(42)).unwrap();
         let memories = Some(Memories { ring, plan: Ok(None) });
         searches.keep(process(42), Known { uid: 1000, image, memories });

@@ -1,4 +1,4 @@
-//! Count of entries and recordings visited by operations of this thread, for tests.
+//! Count of entries and recordings that this thread has visited, for tests.
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
-//! Window of the last calls of a process, as many as its quota holds, with the state that they rest
-//! on: memory, functions and graphs from before.
+//! Window of the last calls of a process, within its quota, with the state of the program before
+//! them: memory, functions and graphs.
 //!
 //! Calls are stored in segments, which clones of a window share: cloning takes constant time.
 
@@ -14,7 +14,7 @@ use crate::{
     program::Program,
 };
 
-/// Segments of a full window.
+/// Number of segments of a full window.
 const SEGMENTS: usize = 64;
 
 /// Window of the last calls of a process.
@@ -24,7 +24,7 @@ pub struct Window {
     before: Program,
     before_ns: u64,
     segments: VecDeque<Arc<Segment>>,
-    /// Calls that name a function, by its handle and their number.
+    /// Calls that name a function, by handle of the function and number of the call.
     names: Map<(u64, u64), ()>,
     retained: usize,
     bytes: usize,
@@ -32,7 +32,7 @@ pub struct Window {
     added: u64,
 }
 
-/// Consecutive calls, which leave the window together.
+/// Consecutive calls, which are dropped together.
 #[derive(Clone, Debug)]
 struct Segment {
     /// Number of calls added before them.
@@ -75,7 +75,7 @@ impl Window {
         }
     }
 
-    /// Adds a call, and drops the oldest ones for it.
+    /// Adds a call, and drops the oldest calls beyond the limit.
     pub fn add(&mut self, call: Call) {
         if let Action::Function { function, .. } = call.action {
             self.names.insert((function, self.added), ());
@@ -140,7 +140,8 @@ impl Window {
         self.retained
     }
 
-    /// Calls from this number on, of all that were ever added; `None` if one of them was dropped.
+    /// Calls from the call with number `added` on, of all that were ever added; `None` if one of
+    /// them was dropped.
     #[must_use]
     pub fn since(&self, added: u64) -> Option<Vec<Call>> {
         let count = usize::try_from(self.added.saturating_sub(added)).ok()?;
@@ -153,8 +154,8 @@ impl Window {
         &self.before
     }
 
-    /// Whether the program has more memory, functions and graphs than are retained: streams lack
-    /// the rest.
+    /// Whether the program has more memory, functions and graphs than its state retains. Streams
+    /// lack the rest.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.before.is_full()
@@ -252,7 +253,7 @@ mod tests {
         call(sequence, Action::Launch { target, function: 5, grid: one, block: one, shared_bytes: 0, pointers })
     }
 
-    /// Window of ten launches, after all else.
+    /// Window of ten launches; earlier calls were dropped.
     fn window() -> Window {
         let mut window = Window::new(10 * bytes_of(&launch(0, 0)));
         window.add(malloc(0, 0x10000));
@@ -320,7 +321,8 @@ mod tests {
         assert_eq!(names(&window, 3), expected);
         assert!(visits::count() - before < 20, "{} entries", visits::count() - before);
         assert_eq!(window.function_at(6, 4001), None);
-        // The names were dropped with their calls, and are those from before.
+        // The calls that named the functions were dropped; the state before the window has the
+        // names.
         for sequence in 4002..20_000 {
             window.add(launch(sequence, 0x10000));
         }

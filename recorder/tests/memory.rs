@@ -1,4 +1,5 @@
-//! Memory of a recording, by the allocator. A single test: other allocations would count.
+//! Memory of a recording, by the allocator. A single test, as allocations of other tests would
+//! count.
 #![cfg(test)]
 
 use std::{
@@ -47,9 +48,9 @@ fn record(kind: Kind, sequence: u64, flags: u8, words: [u64; 5]) -> Record {
     record
 }
 
-/// Call with further records of a kind, counted in its first record.
+/// Call with `count` further records of a kind.
 fn call(first: Record, kind: Kind, count: u16) -> Vec<Record> {
-    // No text: each byte of a name becomes three.
+    // Not UTF-8: each byte of a name becomes three.
     let more = Record { kind: kind as u8, count: 4, words: [u64::MAX; 5], ..first };
     let mut records = vec![Record { count, ..first }];
     records.extend((0..count).map(|_| more));
@@ -107,7 +108,7 @@ fn recording_takes_no_more_than_is_documented_whatever_the_program_writes() {
             while ring.write(0, &records(at)) {
                 at += 1;
             }
-            // With no number issued, waiting calls wait for ever.
+            // If no number is issued, waiting calls wait for ever.
             ring.0[8].store(if what.ends_with("wait") { 0 } else { at }, Ordering::Relaxed);
             loop {
                 let copy = |place, bytes: &mut [u8]| -> Result<(), Infallible> {

@@ -121,7 +121,7 @@ fn repeat(what: &str, mut step: impl FnMut(), is_over: impl Fn() -> bool) {
     }
 }
 
-/// Looks at these processes until a condition holds.
+/// Repeats looks at these processes until a condition holds.
 fn look_until(what: &str, recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, is_over: impl Fn() -> bool) {
     let look = || {
         recordings.look(running);
@@ -130,7 +130,7 @@ fn look_until(what: &str, recordings: &Recordings, running: &BTreeMap<ProcessId,
     repeat(what, look, is_over);
 }
 
-/// Looks until each process has a recording.
+/// Repeats looks until each process has a recording.
 fn look(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>) {
     let is_recorded = |process: &ProcessId| recordings.of(*process).is_some();
     look_until("a recording", recordings, running, || running.keys().all(is_recorded));
@@ -175,7 +175,7 @@ fn program_that_another_one_replaces_between_two_looks_is_recorded_no_more() {
     look(&recordings, &running);
     assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
     assert_eq!(program.answer(), "executed");
-    // The process is at the driver in both looks.
+    // The process has the driver open in both looks.
     look_until("no recording", &recordings, &running, || recordings.of(program.id()).is_none());
 }
 
@@ -226,14 +226,14 @@ fn user_at_its_quota_takes_no_place_of_others() {
     }
     let expected = [&recording, &recording, &full, &recording].map(Clone::clone);
     assert_eq!(states(&recordings, &programs), expected, "two of a user at most");
-    // The place of an ended recording is for the next one of its user.
+    // The place of an ended recording goes to the next recording of its user.
     running.remove(&programs.remove(0).id());
     let all = [&recording, &recording, &recording].map(Clone::clone);
     look_until("a place", &recordings, &running, || states(&recordings, &programs) == all);
 }
 
-/// Shares a ring whose lanes claim to be full of records. For each line of its input, it punches
-/// holes in the pages in the range of its arguments, and prints how much memory the ring takes.
+/// Shares a ring whose lanes claim to be full of records. For each line of its input, punches holes
+/// into the pages in the range of its arguments, and prints the memory that the ring takes.
 const SPARSE: &str = r#"
 import ctypes, fcntl, mmap, os, struct, sys
 size, lanes, begin, end = map(int, sys.argv[1:])
@@ -301,7 +301,7 @@ fn ring_is_read_no_more_once_it_has_holes() {
 /// Whether this process has a file open.
 fn has_open(inode: u64) -> bool {
     let is_it = |entry: io::Result<DirEntry>| {
-        // The target, not the link. It may be closed meanwhile.
+        // Follows the link to its target. The file may have been closed since.
         entry.and_then(|entry| fs::metadata(entry.path())).is_ok_and(|file| file.ino() == inode)
     };
     fs::read_dir("/proc/self/fd").unwrap().any(is_it)

@@ -1,4 +1,4 @@
-//! Decoder of calls, on uvmd's side. Any content of the memory decodes to a call or to the reason why not.
+//! Decoder of calls, on uvmd's side. Any content of the memory decodes to calls, unknown kinds or errors.
 
 use crate::{
     group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX},
@@ -170,8 +170,8 @@ pub struct Call {
     pub is_asynchronous: bool,
     /// Whether pointers or bytes of the name exceeded the record's limit and were cut.
     pub is_cut: bool,
-    /// Launch number in the process, modulo 2^32; `None` for calls that are no op of an iteration.
-    /// Stamps of several threads may be in another order. A launch that the driver refuses takes a
+    /// Launch number in the process, modulo 2^32; `None` for calls that are not an op of an iteration.
+    /// Calls of several threads may have another order by stamp. A launch that the driver refuses takes a
     /// number, but has no record.
     pub number: Option<u32>,
     /// Effect, with the arguments.
@@ -179,7 +179,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Launch number in 64 bits: the nearest match to the number of another launch.
+    /// Launch number in 64 bits: the one nearest to the number of another launch.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "records have the lower half")]
     pub fn number_near(&self, other: Option<u64>) -> Option<u64> {
@@ -189,7 +189,7 @@ impl Call {
         Some(other.wrapping_add_signed(since.into()))
     }
 
-    /// Token in plans; `None` for a call that is no op of an iteration.
+    /// Token in plans; `None` for a call that is not an op of an iteration.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         match &self.action {
@@ -219,15 +219,15 @@ impl Call {
 pub enum Read {
     /// Call.
     Call(Call),
-    /// Records of an unknown kind: of a later minor version.
+    /// Records of an unknown kind, by a later minor version.
     Unknown,
     /// Malformed records, which no helper writes.
     Invalid,
 }
 
-/// Most records that follow the first one of a call: its pointers, its name and a few spare.
+/// Maximum number of records after the first one of a call: its pointers, its name and a few spare.
 const MORE_MAX: usize = POINTERS_MAX / 4 + NAME_BYTES_MAX / NAME_BYTES + 4;
-/// Records copied at a time: more than a call has.
+/// Maximum number of records copied at a time: more than a call has.
 const BATCH_MAX: usize = 1024;
 const _: () = assert!(BATCH_MAX > MORE_MAX + 1, "each batch has a whole call");
 
@@ -238,8 +238,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads the calls that are in a lane now. Later ones wait for the next read, so that a busy writer
-    /// cannot prolong this one. `copy` copies bytes from an offset in the memory.
+    /// Reads the calls that are in a lane at the start. Later calls are left to the next read, so that a
+    /// busy writer cannot prolong this one. `copy` copies bytes from an offset in the memory.
     ///
     /// # Errors
     /// Those of `copy`.
@@ -340,7 +340,8 @@ fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
     let [first, second, third, fourth, fifth] = record.words;
     let node = words_of(Kind::Node, more).next().map_or(0, |[_, node, ..]| node);
     let target = Target::of(record.flags >> TARGET_SHIFT, first, node);
-    // Copies are exempt: their ends may be memory of other kinds, whose addresses are not in user space.
+    // Copies are exempt: source and destination may be memory of other kinds, with addresses outside of
+    // user space.
     let names_memory = matches!(kind, Kind::Malloc | Kind::Fill | Kind::Prefetch | Kind::Advise);
     if names_memory && !is_in_user_space(second, third) {
         return None;

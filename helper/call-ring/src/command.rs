@@ -1,8 +1,8 @@
 //! Commands: prefetches and advice on the program's managed memory that uvmd requests from the helper.
 //!
 //! There is one command at a time. uvmd writes it and wakes the helper's thread, which takes it, makes
-//! the calls, and writes the result. A command that is not taken yet can be revoked: it is then never
-//! carried out late.
+//! the calls, and writes the result. A command that the thread has not taken yet can be revoked, so that
+//! it is never carried out late.
 //!
 //! | words | content |
 //! | --- | --- |
@@ -43,7 +43,7 @@ enum Stage {
     Free = 0,
     /// Submitted, and not taken.
     Pending = 1,
-    /// At work in the helper.
+    /// In progress in the helper.
     Taken = 2,
     /// Answered.
     Answered = 3,
@@ -82,8 +82,8 @@ pub enum Action {
     Duplicate = 8,
     /// No read duplication.
     DoNotDuplicate = 9,
-    /// No preferred location, where it was the host. The GPU is preferred first, which removes the
-    /// GPU's mappings of host memory, as uvmd's ioctls do.
+    /// No preferred location, in place of the host. First sets the GPU as the preferred location: that
+    /// removes the GPU's mappings of host memory, as uvmd's ioctls do.
     PreferHostNoMore = 10,
 }
 
@@ -124,14 +124,14 @@ pub struct Command {
 pub enum Answer {
     /// Success.
     Done,
-    /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's own: the
-    /// program's calls left no time for the command, or only part of the advice is in force.
+    /// The driver failed with this `CUresult`. The helper itself reports `CUDA_ERROR_NOT_READY` (600) if
+    /// calls of the program left no time for the command, or if only part of the advice is in force.
     Failed(u32),
-    /// Nothing was done: part of the range is in no managed allocation that the helper has seen. For
-    /// commands that unset advice: all of the range.
+    /// Nothing was done: part of the range, or all of it for commands that unset advice, is in no managed
+    /// allocation that the helper has seen.
     NotAllocated,
     /// Nothing was done: the program has set advice of its own on part of the range. For commands that
-    /// unset advice: on the same subject, on all of the range.
+    /// unset advice: on all of the range, on the same subject.
     ProgramAdvice,
     /// The program has no such GPU, or has allocated nothing on it.
     NoDevice,
@@ -250,7 +250,7 @@ impl<'a> Commands<'a> {
     /// pending command of a former uvmd is revoked.
     ///
     /// # Errors
-    /// While the helper carries out the previous one.
+    /// [`Busy`] while the helper carries out the previous command.
     pub fn submit(&self, command: &Command) -> Result<Ticket, Busy> {
         if self.revoke_pending() {
             return Err(Busy);

@@ -9,9 +9,9 @@ use crate::{
     token::PointersHash,
 };
 
-/// Most pointers recorded for a launch; further ones are cut.
+/// Maximum number of pointers recorded for a launch; further pointers are cut.
 pub const POINTERS_MAX: usize = 512;
-/// Most bytes recorded of a name; further ones are cut.
+/// Maximum bytes recorded of a name; the rest is cut.
 pub const NAME_BYTES_MAX: usize = 1024;
 /// Pointers per record.
 pub const POINTERS: usize = 4;

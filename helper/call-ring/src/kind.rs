@@ -1,5 +1,5 @@
-//! Kinds of records. The first record of a call has the kind of the call and the count of records that
-//! follow it: those are [`Kind::Pointers`], [`Kind::Name`] or [`Kind::Node`].
+//! Kinds of records. The first record of a call has the kind of the call, and the count of records that
+//! follow it, of kinds [`Kind::Pointers`], [`Kind::Name`] or [`Kind::Node`].
 //!
 //! | kind | words |
 //! | --- | --- |

@@ -90,7 +90,7 @@ impl<'a> Lane<'a> {
         self.store(LOCK, 0);
     }
 
-    /// Whether `records` more records fit. For the producer: only its writes take room.
+    /// Whether `records` more records fit. For the producer: only its own writes reduce the room.
     #[must_use]
     pub fn has_room(&self, records: usize) -> bool {
         let used = self.load(HEAD).wrapping_sub(self.load(TAIL));
@@ -132,7 +132,7 @@ impl<'a> Lane<'a> {
         Waiting { position, records: records.unwrap_or(0) as usize }
     }
 
-    /// Byte ranges of the first `records` unread records in the memory: the second one is the part that
+    /// Byte ranges of the first `records` unread records in the memory. The second range is the part that
     /// wraps around.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "masked by the capacity")]

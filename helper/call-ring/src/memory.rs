@@ -33,7 +33,7 @@ use crate::{
 pub const NAME: &CStr = c"uvmd-ring";
 /// First word: `UVMDRING`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
-/// Major version of the layout. Memory of another major version is not read. A later minor version may
+/// Major version of the layout. Memory of another major version is rejected. A later minor version may
 /// add kinds of records, which the reader skips and counts.
 pub const MAJOR: u32 = 1;
 /// Minor version. From 1: commands. From 2: launch numbers, and a separate memory for
@@ -41,8 +41,8 @@ pub const MAJOR: u32 = 1;
 pub const MINOR: u32 = 2;
 /// Count of lanes.
 pub const LANES: usize = 16;
-/// Lanes with a single owner. Further threads share the other lanes: for each call, they lock a free
-/// one.
+/// Number of lanes with a single owner. Further threads share the other lanes: for each call, they lock a
+/// free lane.
 pub const OWN_LANES: usize = 12;
 /// Size of the header.
 pub const HEADER_BYTES: usize = 8192;
@@ -125,7 +125,7 @@ impl<'a> Memory<'a> {
         memory.store(2, TOTAL_BYTES as u64);
         memory.store(3, LANES as u64);
         memory.store(MODE, mode as u64);
-        // Last: a reader that sees the magic number sees the rest.
+        // Last, so that a reader that sees the magic number sees the rest.
         memory.store(0, MAGIC);
         Ok(memory)
     }
@@ -133,7 +133,7 @@ impl<'a> Memory<'a> {
     /// Opens another process's ring, of which the header ([`HEADER_BYTES`]) or all is mapped.
     ///
     /// # Errors
-    /// If it is no ring of this version.
+    /// If it is not a ring of this version.
     pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
         let is_header = words.len().saturating_mul(WORD_BYTES) == HEADER_BYTES;
         let memory = if is_header { Self { words } } else { Self::of(words)? };
@@ -237,7 +237,7 @@ impl<'a> Memory<'a> {
         self.load(UNRECORDED)
     }
 
-    /// Shared lanes, in an order that begins elsewhere for each thread.
+    /// Shared lanes, in an order that starts at another lane for each thread.
     pub fn shared_lanes(&self, thread: u32) -> impl Iterator<Item = Lane<'a>> + use<'a> {
         let memory = *self;
         let shared = LANES - OWN_LANES;
@@ -258,7 +258,7 @@ impl<'a> Memory<'a> {
         Lane::new(slice(header, LANE_HEADER_WORDS), records, begin, bytes / RECORD_BYTES)
     }
 
-    /// Copies bytes at an offset of the memory. Bytes outside of the mapping are left as they are.
+    /// Copies bytes at an offset of the memory. Bytes outside of the mapping are left unchanged.
     ///
     /// # Errors
     /// Never.

@@ -22,12 +22,12 @@
 //! An op is the index of a launch in the iteration: of a kernel, captured or not, or of a graph. The
 //! helper numbers the launches of the process from 1, modulo 2^32, and records each
 //! [number](crate::call::Call::number). A launch that the driver refuses takes a number, but has no
-//! record. A launch number in a plan means the match that is nearest to the helper's current number.
+//! record. The helper extends a launch number in a plan to the nearest match to its current number.
 //!
 //! uvmd calls [`publish`](PlanMemory::publish) once and [`beat`](PlanMemory::beat) each second, and wakes
-//! the helper as for a command; without a wake-up, the helper looks up to a second later.
-//! [`report`](PlanMemory::report) has the outcome. A plan that has ended is not resumed: uvmd publishes
-//! it again.
+//! the helper as for a command; without a wake-up, the helper notices a plan up to a second later.
+//! [`report`](PlanMemory::report) returns the state of the plan. A plan that has ended is not resumed:
+//! uvmd publishes it again.
 //!
 //! Neither side trusts the other. The helper copies a plan once per generation into private memory and
 //! checks the copy. uvmd's reads are copies, too; unknown states are rejected.
@@ -43,16 +43,16 @@ use crate::{memory::Invalid, token::Token};
 pub const PLAN_NAME: &CStr = c"uvmd-plan";
 /// First word: `UVMDPLAN`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDPLAN");
-/// Major version of the layout. Memory of another major version is not read.
+/// Major version of the layout. Memory of another major version is rejected.
 pub const MAJOR: u32 = 2;
 const MINOR: u32 = 2;
-/// Most launches of an iteration.
+/// Maximum number of launches of an iteration.
 pub const PERIOD_MAX: usize = 16384;
-/// Most moves of an iteration.
+/// Maximum number of moves of an iteration.
 pub const MOVES_MAX: usize = 4096;
 /// Size of the whole memory.
 pub const PLAN_BYTES: usize = (TABLE + TABLE_WORDS) * WORD_BYTES;
-/// Greatest age of the beat at which plans are followed.
+/// Maximum age of the beat at which plans are followed.
 pub const BEAT_AGE_MAX_NS: u64 = 5_000_000_000;
 /// Longest wait of a launch for a hand-over that a plan may set.
 pub const HANDOVER_WAIT_MAX_NS: u64 = 10_000_000;
@@ -92,7 +92,7 @@ pub enum Destination {
 /// Move of memory in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// First byte of the range, at the begin of a page.
+    /// First byte of the range, page-aligned.
     pub begin: u64,
     /// Size, a multiple of the page size.
     pub bytes: u64,
@@ -100,10 +100,10 @@ pub struct Move {
     pub destination: Destination,
     /// Op after whose launch the move begins.
     pub begin_op: u32,
-    /// Op whose next launch after the begin waits for the move; `None` without a wait.
+    /// Op whose next launch after the move begins waits for it; `None` without a wait.
     pub wait_op: Option<u32>,
-    /// Op at whose next launch after the begin the move expires: it is skipped if its hand-over to the
-    /// driver has not begun by then. `None` without expiry.
+    /// Op whose next launch after the move begins is its deadline: a move whose hand-over to the driver
+    /// has not begun by then is skipped. `None` without expiry.
     pub expiry_op: Option<u32>,
 }
 
@@ -166,7 +166,7 @@ pub struct Plan<'a> {
     pub budget_bytes: u64,
     /// Longest wait of a launch until its moves are handed over to the driver, up to
     /// [`HANDOVER_WAIT_MAX_NS`]. With 0, a move that is not handed over is late at once. After a timeout,
-    /// launches of the plan do not wait for a second.
+    /// launches of the plan do not wait during the next second.
     pub handover_wait_ns: u64,
     /// Token of each launch of an iteration.
     pub tokens: &'a [Token],
@@ -214,7 +214,7 @@ pub enum Reason {
     Budget,
     /// The wait for hand-overs exceeds [`HANDOVER_WAIT_MAX_NS`].
     HandoverWait,
-    /// Part of a range is in no managed memory that the helper has seen allocated, or in memory of a
+    /// Part of a range is not in managed memory that the helper has seen allocated, or is in memory of a
     /// pool, whose frees do not wait for moves.
     NotAllocated,
     /// The program has set advice of its own on part of a range.
@@ -224,8 +224,8 @@ pub enum Reason {
     /// The driver lacks a function, or the GPU lacks concurrent access to managed memory, which
     /// prefetches require.
     Unsupported,
-    /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's own: the
-    /// program's calls left no time for the plan.
+    /// The driver failed with this `CUresult`. The helper itself reports `CUDA_ERROR_NOT_READY` (600) if
+    /// calls of the program left no time for the plan.
     Failed(u32),
     /// The mode is no longer [`Mode::Act`](crate::Mode::Act), or permission to act has ended.
     Mode,
@@ -345,9 +345,9 @@ pub enum Counter {
     Iterations,
     /// Moves handed over to the driver.
     Moves,
-    /// Late moves: not handed over at the launch of their wait op, which did not wait for them.
+    /// Late moves: the launch of the wait op did not wait for them, as they were not handed over yet.
     Late,
-    /// Skipped moves and waits. The move of the previous iteration was still pending, memory or advice
+    /// Skipped moves and waits: the move of the previous iteration was still pending, memory or advice
     /// had changed, the driver failed (which stops the plan), the stream was being captured, or the
     /// launch was in another context or stream than the first op with moves.
     Skipped,
@@ -357,7 +357,7 @@ pub enum Counter {
     BytesToGpu,
     /// Bytes of moves to the host.
     BytesToHost,
-    /// Moves that expired before their hand-over. Minor version 2.
+    /// Moves that expired before their hand-over. Since minor version 2.
     Expired,
 }
 
@@ -487,7 +487,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Validates a private copy, which nobody changes meanwhile.
+    /// Validates a private copy, which does not change during the checks.
     ///
     /// # Errors
     /// If the plan is invalid; [`Reason::Withdrawn`] without a plan.
@@ -530,7 +530,7 @@ impl<'a> PlanMemory<'a> {
         let memory = Self::of(words)?;
         store(words, 1, u64::from(MAJOR) << 32 | u64::from(MINOR));
         store(words, 2, PLAN_BYTES as u64);
-        // Last: a reader that sees the magic number sees the rest.
+        // Last, so that a reader that sees the magic number sees the rest.
         store(words, 0, MAGIC);
         Ok(memory)
     }
@@ -538,7 +538,7 @@ impl<'a> PlanMemory<'a> {
     /// Opens another process's plan memory.
     ///
     /// # Errors
-    /// If it is no plan memory of this version.
+    /// If it is not a plan memory of this version.
     pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
         let memory = Self::of(words)?;
         let major = (load(words, 1) >> 32) as u32;
@@ -566,8 +566,8 @@ impl<'a> PlanMemory<'a> {
         store(self.words, BEAT, now_ns);
     }
 
-    /// Publishes a plan in place of the last one, and returns its generation. The caller must be the only
-    /// publisher.
+    /// Publishes a plan in place of the previous one, and returns its generation. The caller must be the
+    /// only publisher.
     ///
     /// # Errors
     /// If the helper would refuse the plan, as far as that can be known outside of the process.
@@ -576,14 +576,14 @@ impl<'a> PlanMemory<'a> {
         Ok(self.change(|table| table.write(plan)))
     }
 
-    /// Withdraws the plan: from the next launch, nothing is moved. Returns the new generation.
+    /// Withdraws the plan: no move begins from the next launch on. Returns the new generation.
     #[expect(clippy::must_use_candidate, reason = "the withdrawal is the effect")]
     pub fn withdraw(&self) -> u64 {
         self.change(|table| store(table.words, PERIOD, 0))
     }
 
     fn change(&self, change: impl FnOnce(Table<'a>)) -> u64 {
-        // Odd while it is written, and still odd if uvmd exited meanwhile.
+        // Odd while a plan is written; already odd if uvmd exited during a write.
         let written = load(self.words, GENERATION) | 1;
         store(self.words, GENERATION, written);
         fence(Ordering::SeqCst);
@@ -623,7 +623,7 @@ impl<'a> PlanMemory<'a> {
     /// A beat in the future is invalid: it is from another clock.
     #[must_use]
     pub fn is_live(&self, now_ns: u64) -> bool {
-        // Tolerance for a time that was read before the beat was written.
+        // Tolerance for a caller that read its clock before the beat was written.
         const AHEAD_MAX_NS: u64 = 1_000_000_000;
         let beat = load(self.words, BEAT);
         beat != 0 && now_ns.saturating_sub(beat) <= BEAT_AGE_MAX_NS && beat.saturating_sub(now_ns) <= AHEAD_MAX_NS
@@ -635,7 +635,7 @@ impl<'a> PlanMemory<'a> {
         load(self.words, GENERATION)
     }
 
-    /// Copies the plan of a generation; false if the plan was replaced meanwhile.
+    /// Copies the plan of a generation; false if the plan was replaced during the copy.
     #[must_use]
     pub fn copy_to(&self, generation: u64, to: Table<'_>) -> bool {
         self.table().copy_to(to);

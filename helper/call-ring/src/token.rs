@@ -1,8 +1,8 @@
 //! Tokens: identity of a launch within a plan. uvmd computes them from recorded calls, the helper at the
 //! launches.
 //!
-//! The upper half of a token is the [`Signature`]: a hash of the function with its grid, block and shared
-//! memory, or of the instantiated graph. The helper compares it before the launch. The lower half is the
+//! The upper half of a token is the [`Signature`]: a hash of the function, grid, block and shared memory,
+//! or of the instantiated graph. The helper compares it before the launch. The lower half is the
 //! [`PointersHash`] of the arguments, which the helper compares after the launch, when it has recorded
 //! them. A lower half of 0 matches any pointers, for launches whose pointers are unknown or change with
 //! each iteration.

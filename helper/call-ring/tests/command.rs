@@ -42,7 +42,7 @@ fn a_revoked_command_is_not_carried_out() {
     assert!(commands.revoke(ticket));
     assert_eq!(commands.take(), None);
     assert_eq!(commands.response(ticket), Err(NoAnswer::Invalid));
-    // That of a former uvmd is revoked by the next one.
+    // A pending command of a former uvmd is revoked by the next uvmd.
     let former = commands.submit(&COMMAND).unwrap();
     let next = commands.submit(&Command { action: Action::Duplicate, ..COMMAND }).unwrap();
     let taken = commands.take().unwrap();

@@ -50,7 +50,7 @@ fn a_plan_is_copied_as_it_was_published() {
     assert_eq!((head.gpu, head.first_launch, head.period, head.moves), (GPU, 7, 5, 3));
     assert!(tokens.iter().enumerate().all(|(op, token)| table.token(op) == *token));
     assert!(moves.iter().enumerate().all(|(at, one)| table.move_at(at) == Some(*one)));
-    // Another one, and none.
+    // The next plan, and a withdrawal.
     let next = memory.publish(&plan(&tokens[..1], &[])).unwrap();
     assert!(next > generation && !memory.copy_to(generation, table) && memory.copy_to(next, table));
     assert_eq!(table.check().map(|head| head.period), Ok(1));
@@ -84,7 +84,7 @@ fn a_plan_that_is_none_is_refused_with_its_reason_by_either_side() {
         assert_eq!(memory.publish(&plan(tokens, moves)), Err(reason));
         assert_eq!(memory.generation(), 0, "nothing is written");
     }
-    // What a process writes, the helper sees as well.
+    // The helper also validates values that the process writes.
     let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
     let memory = PlanMemory::create(&shared).unwrap();
     let generation = memory.publish(&plan(&tokens, &[one(0, None)])).unwrap();
@@ -99,7 +99,7 @@ fn a_plan_that_is_being_written_is_not_copied() {
     let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
     let memory = PlanMemory::create(&shared).unwrap();
     let generation = memory.publish(&plan(&[token(1)], &[])).unwrap();
-    // An uvmd that ended while it wrote.
+    // As after the exit of uvmd during a write.
     shared[16].store(generation + 1, Ordering::Relaxed);
     assert!(!memory.copy_to(generation, Table::new(&own)) && !memory.copy_to(generation + 1, Table::new(&own)));
     let next = memory.publish(&plan(&[token(1)], &[])).unwrap();
@@ -139,7 +139,7 @@ fn a_beat_holds_for_five_seconds() {
     memory.beat(now_ns);
     assert!(memory.is_live(now_ns) && memory.is_live(now_ns + BEAT_AGE_MAX_NS));
     assert!(!memory.is_live(now_ns + BEAT_AGE_MAX_NS + 1));
-    // Of a call that began before it, and of another clock.
+    // Times of a call that began before the beat, and of another clock.
     assert!(memory.is_live(now_ns - 1) && !memory.is_live(now_ns - 2 * SECOND_NS));
 }
 
@@ -174,7 +174,7 @@ fn states_and_counters_are_read_as_they_were_written() {
     assert_eq!(PlanMemory::open(&shared).unwrap_err(), Invalid::Header);
 }
 
-/// Records a launch as the helper does; its pointers' hash.
+/// Records a launch as the helper does. Returns the hash of its pointers.
 fn launch(memory: &Memory<'_>, function: u64, addresses: &[u64], number: u32) -> Option<NonZeroU32> {
     let words = [function, Size::new(3, 2, 1).to_word(), Size::new(64, 1, 1).to_word(), 48 + (u64::from(number) << 32)];
     let mut group = Group::with_target(memory.lane(0), memory.stamp(1, 2), Kind::Launch, 0, Target::Stream(5), words);
@@ -208,7 +208,7 @@ fn both_sides_have_the_same_token_and_number_of_a_launch() {
         assert_eq!((call.token(), call.number), (Some(token), Some(number)));
         assert!(pointers.is_some());
         assert_eq!(Token::of_word(token.to_word()), token);
-        // Other calls are no ops of an iteration.
+        // Other calls are not ops of an iteration.
         assert!(Group::begin(memory.lane(0), memory.stamp(1, 2), Kind::Sync, 0, [0, 1, 0, 0, 0]).publish());
         assert_eq!(next(&memory).number, None);
         assert!(
@@ -236,7 +236,7 @@ fn tokens_differ_by_each_part_of_a_launch() {
     for (at, signature) in signatures.iter().enumerate() {
         assert!(!signatures[at + 1..].contains(signature));
     }
-    // By each bit of a handle.
+    // Each bit of a handle counts.
     assert_ne!(Signature::of_graph(0x55d0_1234_5680), Signature::of_graph(0x7f11_1234_5680));
     let signatures = |of: fn(u64) -> Signature| (0..64).map(move |bit| of(1 << bit)).chain([of(0)]);
     for of in

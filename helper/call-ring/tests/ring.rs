@@ -20,7 +20,7 @@ fn create(words: &[AtomicU64]) -> Memory<'_> {
     Memory::create(words, Mode::Record).unwrap()
 }
 
-/// What a reader finds in a lane.
+/// Reads all records of a lane.
 fn reads(memory: &Memory<'_>, lane: &Lane<'_>) -> Vec<Read> {
     let (mut reads, copy) = (Vec::new(), |place, bytes: &mut [u8]| memory.copy_to(place, bytes));
     Reader::default().read(lane, copy, |read| reads.push(read)).unwrap();
@@ -118,7 +118,7 @@ fn call_that_does_not_fit_is_dropped_as_a_whole_and_counted() {
     let words = words();
     let memory = create(&words);
     let lane = memory.lane(1);
-    // Three records are free, and it takes four.
+    // Leaves room for three records; the launch has four.
     let fitting = (0..1 << 20).take_while(|at| lane.has_room(4) && malloc(&memory, lane, *at)).count();
     assert_eq!((fitting, lane.dropped()), (lane.capacity() - 3, 0));
     assert!(!launch(&memory, lane, Target::Stream(0), 12).publish());

@@ -1,15 +1,13 @@
-//! Execution of commands by calls of the driver, in a context of the program's.
+//! Execution of commands by driver calls, in a context of the program.
 //!
-//! A command is executed in parts. Each part, as each call of the driver, is made within the
-//! [gate](crate::gate), so that no call coincides with the process's exit. Each part first checks
-//! whether it is still permitted: since the last one, the program may have freed the memory, given
-//! advice of its own, or destroyed the context, and uvmd may have withdrawn the mode. No context is
-//! created or retained, none stays current to the thread, and only the program's own memory is
-//! touched.
+//! A command is executed in parts. Each part, and each driver call, is made within the
+//! [gate](crate::gate), so that none coincides with the process's exit. Each part first checks that
+//! it is still permitted: since the previous part, the program may have freed the memory, given
+//! advice of its own, or destroyed the context, and uvmd may have changed the mode. No context is
+//! created, retained, or left current to the thread, and only memory of the program is touched.
 //!
-//! Prefetches and advice are refused before the first part, if the reason is known by then. Advice
-//! is undone wherever part of the range has any to undo; a withdrawal is never refused because of
-//! another part.
+//! A prefetch or advice is refused as a whole if a reason is known before its first part. A
+//! withdrawal of advice covers each part that permits it, whatever the results of the other parts.
 
 use call_ring::{
     Command, Memory,
@@ -31,7 +29,7 @@ use crate::{
     watch::Watch,
 };
 
-/// Poll interval of a prefetch's completion. The driver's own wait would use a processor.
+/// Interval of polls for the completion of a prefetch. The driver's own wait would spin.
 const POLL_NS: u64 = 50_000;
 
 impl From<NotManaged> for Answer {
@@ -46,8 +44,8 @@ impl From<Unknown> for Answer {
     }
 }
 
-/// Answer to a command that never passed the gate, because of calls of the program or its exit, or
-/// whose advice is in force only in part.
+/// Answer to a command that did not get through the gate before a timeout or the exit of the
+/// process, or whose advice is in force only in part.
 const NOT_READY: Answer = Answer::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
 /// Converts a driver result to the command's answer.
@@ -65,7 +63,7 @@ pub(crate) struct Executor {
     pub(crate) memory: Memory<'static>,
     pub(crate) permission: Permission,
     pub(crate) blocks: Blocks,
-    /// Advice of the program's own.
+    /// The program's own advice.
     pub(crate) advised: Advised,
     /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
@@ -126,7 +124,7 @@ impl Executor {
 impl Work<'_> {
     fn execute(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), Answer> {
         let (executor, range) = (self.executor, Range { begin, end });
-        // All or nothing, as far as is known in advance.
+        // Checks the whole range, so that the command is refused before its first part.
         let mut parts = Calls::new(action, HOST).parts(range);
         let mut is_managed = false;
         while parts.next(|address| executor.managed_from(address))?.is_some() {
@@ -164,13 +162,13 @@ impl Work<'_> {
         driver::device_of(gpu).ok_or(Answer::NoDevice)
     }
 
-    /// Refuses a call if the program has given advice on a subject, such as the preferred location,
-    /// or on any.
+    /// Checks that the program has given no advice on the range: on this subject, or with `None` on
+    /// any.
     fn check_advice(&self, range: Range, subject: Option<Subject>) -> Result<(), Answer> {
         if self.executor.advised.has(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
     }
 
-    /// Makes a call in a context of the device.
+    /// Makes a call in a context of the device, preferably the context of the memory.
     fn within_context<T>(
         &mut self,
         part: Range,
@@ -188,7 +186,7 @@ impl Work<'_> {
         let executor = self.executor;
         while !parts.is_exhausted() {
             let _part = self.begin()?;
-            // Managed until the end of this part: frees wait at the gate.
+            // The block stays allocated during this part, as frees wait at the gate.
             let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
             self.check_advice(part, Some(Subject::LOCATION))?;
             self.within_context(part, device, |work, context| work.prefetch_part(part, to, context, device))?;
@@ -219,8 +217,8 @@ impl Work<'_> {
         done(result)
     }
 
-    /// Undoes advice wherever the program has given none on the same subject. A part that fails
-    /// does not stop the rest.
+    /// Undoes advice in each part in which the program has given none on the same subject.
+    /// Continues after a part that fails.
     fn withdraw(
         &mut self,
         mut parts: Parts,
@@ -258,8 +256,8 @@ impl Work<'_> {
     }
 }
 
-/// Merges two withdrawal results, worst first: a failure, then success, then the reason for which
-/// nothing was done.
+/// Merges the results of two parts of a withdrawal. A failure has precedence over success, and
+/// success over a reason for which nothing was done.
 const fn worst_of(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Result<(), Answer> {
     const fn rank(result: Result<(), Answer>) -> u32 {
         match result {
@@ -276,7 +274,7 @@ fn bytes_of(part: Range) -> Result<usize, Answer> {
     usize::try_from(part.bytes()).map_err(|_| Answer::Unsupported)
 }
 
-/// Waits for a stream's work.
+/// Waits until a stream's work is complete, or the thread must end.
 fn wait_for(stream: Handle, watch: &mut Watch) -> Result<(), Answer> {
     loop {
         match driver::result_of(stream) {

@@ -1,10 +1,9 @@
-//! Advice of the program's own, which uvmd's never replaces.
+//! The program's own advice, which uvmd's advice never replaces.
 //!
-//! A table of ranges, noted before the driver is called, in any mode. After an overflow, or if the
-//! lock is not acquired, all memory counts as advised for advice that uvmd gives. For advice that
-//! uvmd undoes, only known ranges of the same subject count: uvmd's advice must not stay in force
-//! for ever, even if advice is undone that the program gave after uvmd's and whose subject is
-//! unknown.
+//! A table of ranges, updated in any mode. An entry is added before the driver is called. After an
+//! overflow, or if the lock is not acquired, uvmd gives no advice, as if all memory were advised.
+//! When uvmd undoes advice, only known ranges of the same subject count: otherwise its advice could
+//! stay in force for ever. This may undo later advice of the program whose subject is unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -124,18 +123,19 @@ impl Advised {
         self.count.store(last as u64, Ordering::Relaxed);
     }
 
-    /// Changes the table under its lock. False on the first failure, from which on all memory
-    /// counts as advised.
+    /// Changes the table under its lock. Returns false on the first failure only; from then on, all
+    /// memory counts as advised.
     fn change(&self, change: impl FnOnce() -> bool) -> bool {
         let is_changed = self.has_overflowed.load(Ordering::Relaxed) != 0
             || self.lock.with(change).unwrap_or(false)
             || self.has_overflowed.swap(1, Ordering::Relaxed) != 0;
-        // After the change: whoever reads this version sees the change.
+        // After the change: a reader of this version sees the change.
         self.version.fetch_add(1, Ordering::AcqRel);
         is_changed
     }
 
-    /// Notes advice; false on the first failure.
+    /// Adds advice, merged with adjacent ranges of its subject. Returns false on the first failure
+    /// only.
     pub(crate) fn note(&self, range: Range, subject: Subject) -> bool {
         self.change(|| {
             let mut whole = Entry { range, subject };
@@ -153,8 +153,8 @@ impl Advised {
         })
     }
 
-    /// Forgets advice that is undone on a range, or with `None` all advice on a freed range; false
-    /// on the first failure.
+    /// Removes the advice on a subject from a range, or with `None` all advice, as for a free.
+    /// Returns false on the first failure only.
     pub(crate) fn forget(&self, range: Range, subject: Option<Subject>) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return true;
@@ -174,7 +174,7 @@ impl Advised {
                 let before = Range { begin, end: range.begin };
                 let after = Range { begin: range.end, end };
                 for rest in [before, after].into_iter().filter(|rest| rest.begin < rest.end) {
-                    // Appended: it is visited once more, and stays.
+                    // Appended, so that the loop visits it again, and keeps it.
                     has_room &= self.add(Entry { range: rest, ..entry });
                 }
             }
@@ -182,8 +182,7 @@ impl Advised {
         })
     }
 
-    /// First known advice of the program's on this subject that shares a page with a range: all
-    /// pages of that advice.
+    /// Pages of the program's first known advice on this subject that shares a page with a range.
     ///
     /// # Errors
     /// Fails if the lock is not acquired.
@@ -196,7 +195,8 @@ impl Advised {
         first.ok_or(Unknown)
     }
 
-    /// Whether the program has given advice about a page of the range, on a subject or on any.
+    /// Whether the program has given advice on a page of the range: on this subject, or with `None`
+    /// on any. True if unknown.
     pub(crate) fn has(&self, range: Range, subject: Option<Subject>) -> bool {
         let found = self.lock.with(|| {
             (0..self.len()).map(|at| self.get(at)).any(|entry| {

@@ -1,16 +1,15 @@
 //! The helper's thread, which executes commands of uvmd.
 //!
 //! The first call that is recorded in [`Act`](call_ring::Mode::Act) starts it, once. It waits on
-//! the command futex, executes a command, answers, and wakes uvmd. In other modes it executes
-//! nothing. While it follows a [plan](crate::plan), it waits for moves that begin, and checks for
+//! the command futex, executes a command, answers, and wakes uvmd. In other modes it executes no
+//! commands. While it follows a [plan](crate::plan), it waits for moves that begin, and checks for
 //! commands and uvmd's heartbeat every 100 ms, or every 10 ms within a second of a command, as
 //! others may follow.
 //!
-//! It does not keep alive a process whose threads end one by one: it ends within a second of the
-//! first thread, without asking whether that was the last one, as the driver may have threads of
-//! its own for a context. An exit of the process waits for the part of a command in progress, and
-//! no part begins after that: the driver's own exit handler, which runs next, meets no call of this
-//! thread.
+//! It does not keep a process alive whose threads end one by one: it ends within a second after the
+//! first thread. It does not check for other threads, as the driver may have threads of its own.
+//! The exit of the process waits for the part in progress, and no part begins after that. So the
+//! driver's exit handler, which runs next, never coincides with a call of this thread.
 
 #![expect(unsafe_code, reason = "functions that the C library calls with a pointer")]
 
@@ -41,8 +40,8 @@ use crate::{
 /// Address space that the C library reserves for a thread's allocations.
 const ARENA_BYTES: u64 = 128 << 20;
 
-/// Longest waits for a move between checks for commands and uvmd's heartbeat while a plan is
-/// followed: normally, and within a second of a command.
+/// Intervals of checks for commands and uvmd's heartbeat while a plan is followed: normally, and
+/// for a second after a command.
 const SLICE_NS: u64 = 100_000_000;
 const BUSY_SLICE_NS: u64 = 10_000_000;
 
@@ -78,15 +77,15 @@ impl Agent {
         if self.is_started.load(Ordering::Relaxed) == 0 && self.is_started.swap(1, Ordering::AcqRel) == 0 {
             let threads = self.threads.filter(|_| self.is_permitted());
             let own = (&raw const *self).cast_mut().cast();
-            // The exit handler first: without it, the thread could call the driver while that shuts
-            // down.
+            // The exit handler first: without it, the thread could call the driver while the driver
+            // shuts down.
             if !threads.is_some_and(|threads| threads.at_exit(process_exits, own) && threads.start(run, own)) {
                 self.executor.memory.commands().set_agent(AgentState::Ended);
             }
         }
     }
 
-    /// Whether the calling thread is known to have no system call filters besides those of when the
+    /// Whether the calling thread is known to have only the system call filters with which the
     /// helper was loaded.
     pub(crate) fn has_filters_of_start(&self) -> bool {
         self.filters.is_some() && self.first_stage.filters() == self.filters
@@ -94,8 +93,8 @@ impl Agent {
 
     /// Whether the thread cannot harm the program.
     fn is_permitted(&self) -> bool {
-        // A filter that the program has installed since may end it for a new thread. Under the
-        // earlier ones, the driver has started threads of its own.
+        // A filter installed since then may kill the program for creating a thread. Under the
+        // earlier filters, the driver has created threads of its own.
         self.has_filters_of_start()
             && headroom::has_room(STACK_BYTES as u64, STACK_BYTES as u64 + ARENA_BYTES)
             && process::sees_ends()
@@ -107,7 +106,8 @@ impl Agent {
         // Time of the last command, if less than a second ago.
         let mut commanded_ns = None;
         while !watch.must_end() {
-            // Tells uvmd to act from outside. The thread stays, as its end takes system calls.
+            // Reports the thread as ended, so that uvmd acts from outside. The thread itself does
+            // not end, as that takes system calls.
             if executor.permission.has_ended() {
                 commands.set_agent(AgentState::Ended);
             }

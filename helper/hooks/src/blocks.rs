@@ -1,11 +1,11 @@
-//! Memory that the program has allocated. The table distinguishes pointers among launch arguments
-//! from numbers, and managed memory, which commands may name, from all other memory.
+//! Memory that the program has allocated. The table distinguishes pointers from numbers among
+//! launch arguments, and managed memory, which commands may name, from other memory.
 //!
-//! A sorted table. Searches take no lock: a search is repeated if the version changed meanwhile.
-//! Allocations and frees, which take longer in the driver than here, exclude each other by a lock.
+//! The table is sorted. Searches take no lock (sequence lock): a search is repeated if the version
+//! has changed. Allocations and frees, which take longer in the driver than here, take a lock.
 //!
-//! Launches pass the same pointers again and again: a lookup cache has the position at which each
-//! pointer was found last. A cached position is a hint that is checked against the table.
+//! Launches pass the same pointers again and again: a lookup cache has the last known position of
+//! each pointer. A cached position is a hint that is checked against the table.
 
 use core::{
     hint::spin_loop,
@@ -14,12 +14,13 @@ use core::{
 
 use crate::{lock::Lock, system::Errno, zeroed};
 
-/// Capacity of the table. Pointers into further blocks are taken for numbers.
+/// Capacity of the table. Pointers into further blocks count as numbers.
 const BLOCKS_MAX: usize = 16384;
-/// Retries of a search before it gives up, as when a preempted thread is changing the table.
+/// Attempts of a search before it gives up, as when a thread is preempted while it changes the
+/// table.
 const SEARCHES_MAX: usize = 256;
 
-/// Slots of the lookup cache: this power of two, of 16 bits each, packed into words.
+/// Slots of the lookup cache, as a power of two. Each has 16 bits; four are packed into a word.
 const CACHE_LOG2: u32 = 12;
 const SLOTS_PER_WORD: usize = 4;
 const CACHE_WORDS: usize = (1 << CACHE_LOG2) / SLOTS_PER_WORD;
@@ -133,8 +134,8 @@ impl Blocks {
         usize::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(0).min(BLOCKS_MAX)
     }
 
-    /// Number of blocks that begin at or before an address. A search without branches was measured
-    /// to be slower.
+    /// Number of blocks that begin at or before an address. A search without branches measured
+    /// slower.
     fn upper_bound(&self, address: u64) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -303,7 +304,7 @@ impl CacheSlot {
 }
 
 impl Block {
-    /// Block of this size. A block of 0 bytes counts as 1 byte, as it has an address too.
+    /// Block of this size. A block of 0 bytes gets 1 byte, as it has an address, too.
     pub(crate) fn new(begin: u64, bytes: u64, context: u64, is_managed: bool) -> Self {
         Self { begin, end: begin.saturating_add(bytes.max(1)), context, is_managed, is_pooled: false }
     }
@@ -351,7 +352,7 @@ mod tests {
         let blocks = Blocks::new().unwrap();
         let begin = |at: u64| 0x7f00_0000_0000 + (at << 20);
         let middle = |at: u64| begin(at) + 4096;
-        // More than the cache has slots, so that some share one.
+        // More blocks than the cache has slots, so that some share a slot.
         let count = (1 << CACHE_LOG2) + 500;
         for at in 0..count {
             assert!(blocks.add(block(begin(at), 8192, 0)));
@@ -360,7 +361,7 @@ mod tests {
             assert!((0..count).all(|at| blocks.find(middle(at)) == Found::Inside));
             assert!((0..count).all(|at| blocks.find(begin(at) + 8192) == Found::Outside));
         }
-        // Every second one is freed: the others move within the table.
+        // Frees every second block: the others move within the table.
         for at in (0..count).step_by(2) {
             assert!(blocks.remove(begin(at)).is_some());
         }

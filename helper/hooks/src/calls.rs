@@ -1,17 +1,17 @@
-//! Calls of the driver for each command, and the parts in which they are made.
+//! Driver calls of each command, and the parts in which they are made.
 
 use call_ring::command::Action;
 
 use crate::parts::{Gaps, Parts, Range};
 
-/// Largest part of a prefetch, after which calls of the program may pass the gate: some 2 ms of a
-/// fast link.
+/// Maximum size of a part of a prefetch: some 2 ms of a fast link. Calls of the program may pass
+/// the gate between parts.
 pub(crate) const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
 /// Device number of the host.
 pub(crate) const HOST: i32 = -1;
 
-/// Calls of the driver for an action.
+/// Driver calls of an action.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Calls {
     Prefetch {

@@ -1,6 +1,6 @@
 //! Types of the CUDA driver API that hooks read (`cuda.h` of CUDA 12.9 and 13).
 
-/// Result of a function: any number, as later drivers may add some.
+/// `CUresult`: any number, as later drivers may add some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct CuResult(pub(crate) i32);
@@ -9,7 +9,7 @@ impl CuResult {
     /// `CUDA_ERROR_NOT_READY`.
     pub(crate) const NOT_READY: Self = Self(600);
 
-    /// Whether it succeeded.
+    /// Whether the call succeeded.
     pub(crate) const fn is_ok(self) -> bool {
         self.0 == 0
     }
@@ -35,7 +35,7 @@ impl Location {
         if self.kind == Self::DEVICE { self.id } else { -1 }
     }
 
-    /// Of a device, or of the host with -1.
+    /// Location of a device, or of the host for -1.
     pub(crate) const fn of(device: i32) -> Self {
         if device < 0 { Self { kind: Self::HOST, id: 0 } } else { Self { kind: Self::DEVICE, id: device } }
     }
@@ -74,7 +74,7 @@ pub(crate) struct KernelNode {
     pub(crate) shared_bytes: u32,
     /// A pointer to each argument.
     pub(crate) each: *const *const u8,
-    /// Or a list of keys and values, with a buffer of all arguments.
+    /// Alternatively a list of keys and values, with a buffer of all arguments.
     pub(crate) extra: *const usize,
 }
 
@@ -120,7 +120,8 @@ pub(crate) enum Node {
 impl NodeParams {
     /// Parameters of a node. For each kind, they begin like those of its specific functions.
     pub(crate) const fn node(&self) -> Node {
-        // Precede the copy in `CUDA_MEMCPY_NODE_PARAMS`: flags, a reserved number, the context.
+        // Fields before the copy in `CUDA_MEMCPY_NODE_PARAMS`: flags, a reserved number, the
+        // context.
         const BEFORE_COPY_BYTES: usize = 16;
         let parameters = (&raw const self.parameters).cast::<u8>();
         match self.kind {

@@ -1,4 +1,4 @@
-//! Calls of the driver by the helper itself.
+//! Driver calls by the helper itself.
 
 #![expect(unsafe_code, reason = "calls the driver")]
 
@@ -119,8 +119,8 @@ pub(crate) fn is_not_captured(stream: Handle) -> bool {
     capture_info(stream).is_some_and(|(is_captured, _)| !is_captured)
 }
 
-/// Sets this thread's capture mode to relaxed: its calls, on streams of its own, do not invalidate
-/// captures of other threads, as calls that may wait otherwise do.
+/// Sets this thread's capture mode to relaxed. In other modes, its calls could invalidate captures
+/// of other threads, even on streams of its own.
 pub(crate) fn relax_capture_mode() {
     const RELAXED: u32 = 2;
     let mut mode = RELAXED;
@@ -140,8 +140,8 @@ pub(crate) fn device_of(uuid: [u8; 16]) -> Option<i32> {
     })
 }
 
-/// Context of an allocation, as the driver knows it. `None` if the memory no longer exists; `known`
-/// if the driver reports no context, as for memory of pools.
+/// Context of an allocation, as reported by the driver. `None` if the memory no longer exists;
+/// `known` if the driver reports no context, as for memory of pools.
 pub(crate) fn context_of(address: u64, known: Handle) -> Option<Handle> {
     const CONTEXT: u32 = 1;
     const INVALID_VALUE: CuResult = CuResult(1);

@@ -1,17 +1,17 @@
-//! Gate between the program and the helper's thread: it admits either calls of the program that
-//! change what a command may name (memory, advice, contexts), or one part of a command, never both.
+//! Gate between the program and the helper's thread. It admits either calls of the program that
+//! change memory, advice or contexts, or one part of a command, never both.
 //!
 //! Calls of the program do not exclude each other, and have priority: no part begins while one is
-//! within the gate, and a call waits for at most the part in progress. The helper's thread gives
-//! way; a command that finds no free gate within a second is answered as not ready.
+//! within the gate, and a call waits for at most the part in progress. The helper's thread retries;
+//! a command that cannot begin a part within a second is answered as not ready.
 //!
 //! Every wait is bounded:
-//! * Within the gate, the helper's thread waits for nothing of the program's. A call that waits
-//!   holds no lock of the driver, as it waits here before it enters the driver.
-//! * A call from within the part itself, as by an allocator of the program's that calls the driver,
-//!   passes at once: the thread does not wait for itself.
-//! * A call waits for at most 5 seconds, whatever the driver does. Then the gate is given up: no
-//!   call waits at it any more, and no further part begins.
+//! * Within the gate, the helper's thread does not wait for the program. A call that waits holds no
+//!   lock of the driver, as it waits here before it enters the driver.
+//! * A call from within the part itself, as by a program's allocator that calls the driver, passes
+//!   without waiting: the thread does not wait for itself.
+//! * A call waits for at most 5 seconds, whatever the driver does. Then the gate is given up: calls
+//!   pass without waiting, and no further part begins.
 //! * A forked child has no helper's thread. Its gate is open, as its words are zeroed.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -31,15 +31,15 @@ const GIVEN_UP: u64 = 4;
 /// Unit of the count of calls within the gate, in the upper bits.
 const CALL: u64 = 8;
 
-/// Longest sleep of a waiting call before it checks the state again.
+/// Maximum sleep of a waiting call before it checks the state again.
 const SLICE_NS: u64 = 1_000_000;
-/// Limit of a call's wait, in slices of the thread's own waiting and not by a clock, as a process
-/// may be stopped: 5 s.
+/// Limit of a call's wait, in slices: 5 s. A clock would also count time in which the process is
+/// stopped.
 const SLICES_MAX: usize = 5000;
 
-/// Attempts to enter the gate before giving up, together a second.
+/// Maximum attempts to begin a part: a second in all.
 pub(crate) const RETRIES_MAX: u32 = 10_000;
-/// Time between two attempts.
+/// Interval of the attempts.
 pub(crate) const RETRY_NS: u64 = 100_000;
 
 /// Gate between calls of the program and parts of commands.
@@ -141,7 +141,7 @@ impl Gate {
     }
 }
 
-/// Id of the calling thread; an id of no other thread if it is unknown.
+/// Id of the calling thread; `u64::MAX`, which is no thread's id, if it is unknown.
 fn this_thread() -> u64 {
     thread::own_id().map_or(u64::MAX, u64::from)
 }

@@ -1,6 +1,6 @@
-//! Memory and address space left to the process: the helper must not take what the program then
-//! lacks. The daemon's counterpart, with the standard library, is `actuator::headroom`: prefetches
-//! rely on that, as the helper's thread opens no files.
+//! Memory and address space available to the process: the helper must not exhaust them. The
+//! daemon's counterpart is `actuator::headroom`, which checks prefetches, as the helper's thread
+//! opens no files.
 
 use core::ffi::CStr;
 
@@ -13,7 +13,7 @@ use crate::system;
 
 /// `RLIMIT_AS` of linux/resource.h.
 const ADDRESS_SPACE: usize = 9;
-/// Divisor of what is left: the helper takes at most 1/16.
+/// Divisor of the available memory and address space: the helper takes at most 1/16 of each.
 const LEFT_PART: u64 = 16;
 
 /// File names of a cgroup version: limit, usage, and the part of the usage that the kernel can
@@ -68,7 +68,7 @@ fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
     };
     let Some(limit) = read_in(files.limit, b"").filter(|limit| *limit != u64::MAX) else { return true };
     let Some(usage) = read_in(files.usage, b"") else { return true };
-    // Last, and only if needed: the kernel sums it up at each read.
+    // Read last, and only if needed: the kernel computes the sum at each read.
     let has = |reclaimable: u64| limit.saturating_sub(usage.saturating_sub(reclaimable)) >= bytes;
     has(0) || has(read_in(b"memory.stat", files.reclaimable).unwrap_or(0))
 }
@@ -86,7 +86,8 @@ fn address_space_bytes() -> u64 {
     pages.map_or(0, |pages| limit.saturating_sub(pages.saturating_mul(PAGE_BYTES)))
 }
 
-/// Whether the process has [`LEFT_PART`] times what the helper takes.
+/// Whether at least [`LEFT_PART`] times the memory and address space that the helper takes are
+/// available.
 pub(crate) fn has_room(memory_bytes: u64, address_space: u64) -> bool {
     address_space_bytes() / LEFT_PART >= address_space && has_bytes(memory_bytes.saturating_mul(LEFT_PART))
 }

@@ -5,9 +5,9 @@
 //! in the [`call_ring`], which uvmd reads. Hooks add no lock, allocation or wait to those of the
 //! driver's function; calls that cannot be recorded are counted.
 //!
-//! In the mode [`Act`](call_ring::Mode::Act), which uvmd sets, a thread of the helper's executes
-//! its commands, and the moves of its plan that launches begin. Calls of the program that change
-//! what one of them names wait for the part in progress.
+//! In the mode [`Act`](call_ring::Mode::Act), which uvmd sets, the helper's thread executes uvmd's
+//! commands, and the moves of its plan that launches begin. Calls of the program that change
+//! memory, advice or contexts wait for the part in progress.
 //!
 //! Nothing here panics: `scripts/build-helper` fails if a panic is reachable. The library is linked
 //! to neither the standard library nor a C library, and looks up what it needs in the process.
@@ -20,10 +20,10 @@
 //! * [`plan`]: a plan of moves, which launches begin and wait for
 //! * [`permission`]: whether that thread may act
 //! * [`contexts`]: contexts in which that thread calls the driver
-//! * [`advised`]: advice of the program's own
+//! * [`advised`]: the program's own advice
 //! * [`blocks`]: memory that the program has allocated
 //! * [`parameters`]: layout of functions' parameters
-//! * [`driver`]: calls of the driver by the helper itself
+//! * [`driver`]: driver calls by the helper itself
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
 //! * [`first_stage`], [`headroom`], [`process`]: arguments from the first stage, memory left to the
 //!   process, end of its first thread

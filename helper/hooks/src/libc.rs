@@ -9,7 +9,7 @@ use core::{
     ptr::null_mut,
 };
 
-/// Function of the first stage with the type of `dlsym`: it finds functions of the process, or of
+/// Function of the first stage with the type of `dlsym`. It finds functions of the process, or of
 /// the driver by its handle, without a lock that the loader holds while constructors and
 /// destructors run.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -48,7 +48,7 @@ pub(crate) unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
 }
 
 impl Libc {
-    /// Finds the functions; `None` if one is missing, in a process without thread-local data.
+    /// Finds the functions; `None` if one is missing, as in a process without a thread library.
     pub(crate) fn find(dlsym: Dlsym) -> Option<Self> {
         Some(Self {
             // SAFETY: the type is that of pthread.h.

@@ -1,7 +1,7 @@
 //! Lock of a table, for changes that take less time than a system call.
 //!
-//! A waiting thread yields, and gives up after [`TURNS_MAX`]: the holder may have ended within its
-//! change, or have a lower priority than those that wait.
+//! A waiting thread spins, then sleeps, and gives up after [`TURNS_MAX`] attempts: the holder may
+//! have exited during its change, or be starved by waiters of a higher priority.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,9 +9,9 @@ use crate::system;
 
 /// Attempts before a waiting thread gives up.
 const TURNS_MAX: usize = 2_000;
-/// Attempts of these that spin.
+/// Number of those attempts before which the thread spins.
 const SPINS: usize = 200;
-/// Sleep before each other attempt.
+/// Sleep before each of the others.
 const TURN_NS: u64 = 20_000;
 
 /// Lock in a word of a table.

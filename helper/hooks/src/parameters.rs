@@ -4,17 +4,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{system::Errno, zeroed};
 
-/// Capacity for functions. Others are queried at each launch.
+/// Maximum number of functions in the table. Others are queried at each launch.
 const FUNCTIONS_MAX: usize = 16384;
-/// Capacity for the parameters of all functions together.
+/// Maximum number of parameters of all functions together.
 const PARAMETERS_MAX: usize = 128 << 10;
-/// Entries that a search probes.
+/// Maximum number of entries that a search probes.
 const PROBES_MAX: usize = 16;
 /// Words of an entry: handle, epoch, and the index of the first parameter with their count. They
-/// are written once, in this order: a search that sees the last one sees all, and an entry never
-/// changes.
+/// are written once, in this order: a search that sees the last word sees all of them.
 const ENTRY_WORDS: usize = 3;
-/// Limit of a function's parameters in bytes, of the CUDA programming guide.
+/// Maximum bytes of a function's parameters, by the CUDA programming guide.
 pub(crate) const PARAMETER_BYTES_MAX: usize = 32764;
 
 /// Location of a parameter among the arguments.
@@ -40,11 +39,11 @@ impl Parameter {
 /// Parameters of a function, as found in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Remembered: index of the first one, and count.
+    /// In the table: index of the first parameter, and count.
     At(usize, usize),
-    /// Remembered: the driver does not report them.
+    /// In the table: the driver does not report the parameters.
     NotReported,
-    /// Not remembered.
+    /// Not in the table.
     New,
 }
 
@@ -67,7 +66,7 @@ const IS_REPORTED: usize = 1 << 31;
 /// Table of functions' parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters {
-    /// Functions of another epoch are forgotten, as their handles may have been reused.
+    /// Current epoch. Entries of other epochs are invalid, as their handles may have been reused.
     epoch: &'static AtomicU64,
     used: &'static AtomicU64,
     entries: &'static [AtomicU64],
@@ -92,7 +91,7 @@ impl Parameters {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Entries that may hold a function: handle, epoch, parameters.
+    /// Entries at which a function may be: handle, epoch, parameters.
     fn places(&self, function: u64) -> impl Iterator<Item = [&'static AtomicU64; 3]> + use<> {
         let entries = self.entries;
         let hash = (function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;

@@ -23,7 +23,7 @@ impl Permission {
         self.memory.mode() == Mode::Act && !self.has_ended()
     }
 
-    /// Whether it has been revoked, whatever the mode.
+    /// Whether permission has been revoked, regardless of the mode.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_filter_requested.load(Ordering::Relaxed)
     }

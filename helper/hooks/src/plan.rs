@@ -65,7 +65,7 @@ mod stage {
     }
 }
 
-/// Flag of a wait at the op at which a move expires.
+/// Flag of an entry of [`Plan::waits`]: the move expires at this op.
 const AT_EXPIRY: u64 = 1 << 32;
 
 /// Plan in force, if any, with its tables, queue, events and streams.

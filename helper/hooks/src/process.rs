@@ -1,9 +1,8 @@
 //! End of the process's first thread, which stays as a zombie while other threads live.
 //!
-//! The C library knows whether the thread has ended, as the kernel erases its id. Reading that
-//! takes no system call, which a filter could forbid by now, and no file: the helper neither takes
-//! a descriptor number that the program expects to be given next, nor depends on the limit of
-//! descriptors.
+//! The kernel clears the thread's id in the memory of the C library when the thread ends. Reading
+//! the id takes no system call, which a filter may forbid, and no file descriptor: the program may
+//! expect a certain descriptor number next, or be at its limit of descriptors.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,8 +22,8 @@ pub(crate) fn find_first_thread(loader: Thread) {
     FIRST.store(found.unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Finds the first thread of a forked child: the parent's first thread, if that forked. Any other
-/// thread is left unknown, as its data are on a stack that is freed when it ends.
+/// Finds the first thread of a forked child: the parent's first thread, if that forked. Otherwise
+/// it is unknown, as the data of any other thread are on a stack that is freed when it ends.
 pub(crate) fn find_first_thread_in_child() {
     let first = FIRST.load(Ordering::Relaxed);
     if thread::id_of(first) != Some(system::process_id()) {
@@ -38,7 +37,7 @@ pub(crate) fn first_thread_has_ended() -> Option<bool> {
     (first != 0).then(|| thread::id_of(first).is_none())
 }
 
-/// Whether the first thread is alive, and its end will be noticed.
+/// Whether the first thread is alive, so that its end can be detected.
 pub(crate) fn sees_ends() -> bool {
     first_thread_has_ended() == Some(false)
 }
@@ -73,8 +72,8 @@ mod tests {
         find_first_thread(crate::thread::own());
         assert_eq!(first_thread_has_ended(), None, "tests run in other threads");
         assert!(!sees_ends());
-        // In a child, the thread that forked is the first, whichever it was in the parent. Here no
-        // thread forked.
+        // In a child, the thread that forked is the first one, whichever it was in the parent. This
+        // test does not fork.
         FIRST.store(crate::thread::own(), Ordering::Relaxed);
         assert!(sees_ends());
         find_first_thread_in_child();

@@ -1,4 +1,4 @@
-//! Access to memory of the program that a call names.
+//! Access to the program's memory that a call names.
 
 #![expect(unsafe_code, reason = "reads what the driver read, or wrote, in the same call")]
 
@@ -7,8 +7,8 @@
 /// Only for arguments of a call that succeeded: the driver's documentation requires that they are
 /// readable.
 pub(crate) fn read<T: Copy>(pointer: *const T) -> Option<T> {
-    // SAFETY: the driver has accessed it in the same call, which succeeded. C programs may have it
-    // unaligned.
+    // SAFETY: the driver has accessed it in the same call, which succeeded. C programs may pass an
+    // unaligned pointer.
     (!pointer.is_null()).then(|| unsafe { pointer.read_unaligned() })
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn read_at<T: Copy>(pointer: *const T, at: usize) -> Option<T> {
     if pointer.is_null() { None } else { read(pointer.wrapping_add(at)) }
 }
 
-/// Bytes of a zero-terminated text of the driver's.
+/// Bytes of a zero-terminated text from the driver.
 pub(crate) fn text(pointer: *const u8) -> impl Iterator<Item = u8> {
     (0..).map_while(move |at| read_at(pointer, at).filter(|byte| *byte != 0))
 }

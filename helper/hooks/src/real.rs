@@ -66,7 +66,8 @@ macro_rules! driver_functions {
                 }
                 // SAFETY: cuda.h gives the driver's function of this name this type.
                 let function = unsafe { reals::$name.function::<Function>() };
-                // SAFETY: the callers below pass places of their own, and the program's handles.
+                // SAFETY: the callers pass addresses of their own variables, and the program's
+                // handles.
                 Some(unsafe { function($($argument),*) })
             }
         )*
@@ -129,7 +130,7 @@ macro_rules! hooks {
             let $per_thread = $is;
             let $real = || {
                 type Function = unsafe extern "C" fn($($type),*) -> $crate::cuda::CuResult;
-                // SAFETY: a hook is handed out in place of this function only, which cuda.h gives
+                // SAFETY: a hook is handed out only in place of its function, to which cuda.h gives
                 // this type.
                 let function = unsafe { reals::$name.function::<Function>() };
                 // SAFETY: the arguments are those that the program passes to the function.

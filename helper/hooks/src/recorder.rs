@@ -76,17 +76,17 @@ pub(crate) struct Recorder {
     memory: Memory<'static>,
     pub(crate) blocks: Blocks,
     pub(crate) parameters: Parameters,
-    /// Advice of the program's own.
+    /// The program's own advice.
     pub(crate) advised: Advised,
     /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
     /// Stream of the helper's thread.
     pub(crate) stream: Stream,
-    /// Plan of uvmd's that launches follow.
+    /// uvmd's plan, which launches follow.
     pub(crate) plan: Plan,
     agent: Agent,
-    /// Upper bound of the captures in progress: if it is 0, no record queries the capture of its
-    /// stream.
+    /// Upper bound of the number of captures in progress. At 0, records do not query whether their
+    /// stream is captured.
     captures: AtomicU64,
     /// 1; 0 in a forked child, which has neither the ring nor CUDA.
     is_own: &'static AtomicU64,
@@ -112,8 +112,8 @@ pub(crate) fn recording() -> Option<&'static Recorder> {
     existing().filter(|recorder| recorder.is_recording())
 }
 
-/// Recorder of this process, and the guard of the gate, for a call that changes what a command may
-/// name. In any mode, as commands may follow later.
+/// Recorder of this process, and the guard of the gate, for a call that changes memory, advice or
+/// contexts. In any mode, as commands may follow later.
 pub(crate) fn at_gate() -> Option<(&'static Recorder, gate::Call)> {
     existing().map(|recorder| (recorder, recorder.gate.enter()))
 }
@@ -192,7 +192,7 @@ impl Recorder {
         let is_own = words.next()?;
         let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
         let (blocks, parameters, advised) = (Blocks::new().ok()?, Parameters::new().ok()?, Advised::new().ok()?);
-        // Before the ring: whoever sees the ring sees both.
+        // Before the ring: a reader that finds the ring finds both.
         let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
         let permission = Permission::new(memory, inherited.first_stage.is_filter_requested);
@@ -294,7 +294,7 @@ impl Recorder {
         self.write(|lane, stamp| Group::begin(lane, stamp, kind, flags, words));
     }
 
-    /// Records a call whose work has a target, and what `more` adds after its first record.
+    /// Records a call whose work has a target; `more` adds further records.
     pub(crate) fn record_work(
         &self,
         kind: Kind,
@@ -362,7 +362,7 @@ impl Recorder {
 
     /// Counts a capture that has ended.
     pub(crate) fn capture_ends(&self) {
-        // One that began before the recorder existed was not counted.
+        // A capture that began before the recorder existed was not counted.
         let fewer = |captures: u64| captures.checked_sub(1);
         let _ = self.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
     }
@@ -375,7 +375,8 @@ impl Recorder {
         Some(block)
     }
 
-    /// Restores a block after a failed free. Its advice is unknown from then on, and counts as any.
+    /// Restores a block after a failed free. Its advice was removed: the block counts as advised on
+    /// any subject.
     pub(crate) fn restore(&self, block: Block) {
         if block.is_managed && !self.advised.note(range(&block), Subject::UNKNOWN) {
             self.count_unrecorded();
@@ -449,8 +450,8 @@ mod tests {
         // Handlers and threads that have the parent's recorder find it unchanged.
         assert_eq!(parent.is_own.load(Ordering::Relaxed), 0);
         // The lane that a thread has in the parent's ring may be another thread's in the child's.
-        // The thread neither writes to it nor releases it at its end, whichever of the child's
-        // threads has created the recorder.
+        // The thread neither writes to it nor releases it at its end, even if another thread of the
+        // child has created the recorder.
         let other = 7;
         assert!(child.memory.lane(lane).acquire(other));
         assert_ne!(child.thread().unwrap().0, lane);

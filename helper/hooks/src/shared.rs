@@ -1,5 +1,5 @@
-//! Memory of the ring and of the plan. It is charged to the program, and not created where it could
-//! harm it.
+//! Memory of the ring and of the plan. It is charged to the program, and not created where that
+//! could harm the program.
 
 use core::{ffi::CStr, sync::atomic::AtomicU64};
 
@@ -11,7 +11,8 @@ use crate::{
     zeroed,
 };
 
-/// `RLIMIT_FSIZE` of linux/resource.h. Beyond it, a signal ends the process.
+/// `RLIMIT_FSIZE` of linux/resource.h. A larger file would kill the process by the signal
+/// `SIGXFSZ`.
 const FILE_SIZE: usize = 1;
 
 /// Whether the memory can be created without harm to the program. The helper's own tables are of

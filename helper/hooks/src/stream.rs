@@ -1,4 +1,4 @@
-//! Stream of the helper's own, for prefetches: at most one, of the context used last.
+//! The helper's stream for prefetches: at most one, in the context used last.
 //!
 //! The stream is non-blocking: no work of the program in a default stream waits for it. It is
 //! destroyed when no commands arrive, and forgotten when its context is destroyed. Used only within

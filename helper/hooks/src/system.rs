@@ -1,5 +1,5 @@
-//! System calls that crate `syscalls` lacks. They are made only where the helper or its thread
-//! starts, as the system call filters are known there. Once the helper has started, calls of the
+//! System calls that crate `syscalls` lacks. They are made only at the start of the helper or of
+//! its thread, where the system call filters are known. Once the helper has started, calls of the
 //! program make none of them.
 
 #![expect(unsafe_code, reason = "system calls")]
@@ -112,7 +112,7 @@ pub(crate) fn map_private(bytes: usize) -> Result<usize, Errno> {
 
 /// Unmaps memory that nothing uses yet.
 pub(crate) fn unmap(address: usize, bytes: usize) {
-    // SAFETY: the caller created the mapping, and has given it to nobody.
+    // SAFETY: the caller created the mapping, and has not shared it.
     let _ = unsafe { call(number::MUNMAP, [address, bytes, 0, 0, 0, 0]) };
 }
 

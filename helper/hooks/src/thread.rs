@@ -1,4 +1,4 @@
-//! Thread ids as the C library knows them: read without a system call, which a filter could forbid.
+//! Thread ids from the C library, read without a system call, which a filter could forbid.
 
 #![expect(unsafe_code, reason = "functions found by name")]
 
@@ -19,8 +19,8 @@ pub(crate) fn find(dlsym: Dlsym) -> bool {
     !OWN.address().is_null() && !CLOCK_OF.address().is_null()
 }
 
-/// Whether the C library knows the kernel's id of the calling thread. It does not after a fork that
-/// the program made by the system call itself.
+/// Whether the C library knows the kernel's id of the calling thread. It does not after a fork by a
+/// direct system call.
 pub(crate) fn has_number_of_kernel() -> bool {
     own_id() == Some(system::thread_id())
 }
@@ -39,7 +39,7 @@ pub(crate) fn own() -> Thread {
 /// Id of a thread whose data the C library still has; `None` once the thread has ended.
 ///
 /// The thread's id is encoded in the number of its CPU-time clock, which the C library derives from
-/// the id that it stores. The kernel erases that id when the thread ends, in whatever way.
+/// the id that it stores. The kernel clears that id when the thread ends, even if it is killed.
 pub(crate) fn id_of(thread: Thread) -> Option<u32> {
     const BITS_OF_THE_CLOCK: u32 = 3;
     if thread == 0 {

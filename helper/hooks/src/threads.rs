@@ -14,8 +14,8 @@ use crate::{
 };
 
 /// Stack of the helper's thread. Calls of the lab's CUDA use some 10 KiB, and the rest is never
-/// touched; those of NVIDIA's are not measured. A program that locks all its memory pays for the
-/// whole stack, and would pay for the default of 8 MiB.
+/// touched; NVIDIA's CUDA is not measured. A program that locks all its memory (`mlockall`) pays
+/// for the whole stack, of 8 MiB by default.
 pub(crate) const STACK_BYTES: usize = 512 << 10;
 
 /// `pthread_attr_t`, which has 56 bytes on x86-64.
@@ -83,7 +83,7 @@ impl Threads {
 
     fn start_with(&self, attributes: &Attributes, run: Run, argument: *mut c_void) -> bool {
         // A thread inherits the signal mask of its creator: from its first instruction on, no
-        // handler of the program's runs in it.
+        // signal handler of the program runs in it.
         let Ok(before) = Signals::ALL.block() else { return false };
         let mut thread = 0;
         // SAFETY: room for the thread, attributes that were initialised, and a function that stays

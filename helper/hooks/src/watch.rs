@@ -6,10 +6,10 @@ use crate::{
     process, system,
 };
 
-/// Interval of checks whether the program's first thread has ended.
+/// Interval of checks for the end of the program's first thread.
 pub(crate) const LOOK_NS: u64 = 1_000_000_000;
 
-/// Checks the gate, and once a second the process.
+/// Checks the gate, and once a second the process's first thread.
 #[derive(Debug)]
 pub(crate) struct Watch {
     gate: Gate,

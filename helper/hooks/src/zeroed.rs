@@ -27,7 +27,7 @@ pub(crate) fn private_zero_at_fork(words: usize) -> Result<&'static [AtomicU64],
 pub(crate) fn leak<T: Sync>(value: T) -> Result<&'static mut T, Errno> {
     const { assert!(align_of::<T>() <= 4096, "mappings begin at pages") };
     let place = system::map_private(size_of::<T>())? as *mut T;
-    // SAFETY: the mapping has this size, and nobody else has its address.
+    // SAFETY: the mapping has this size, and nothing else has its address.
     unsafe { place.write(value) };
     // SAFETY: it was written, and is never unmapped.
     Ok(unsafe { &mut *place })

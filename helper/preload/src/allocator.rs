@@ -1,8 +1,8 @@
 //! Managed memory for PyTorch: the two functions of a `torch.cuda.memory.CUDAPluggableAllocator`.
 //!
 //! They call the driver through the exports, as a program that is linked to it does, so that their
-//! allocations are recorded where calls are. Threads of PyTorch's autograd call them before they
-//! have a context. The runtime, which would make one current, is not involved.
+//! allocations are recorded if calls are. Threads of PyTorch's autograd call them before they have
+//! a context: the runtime, which would make one current, is not involved.
 
 #![expect(unsafe_code, reason = "functions of PyTorch's ABI, which call the driver")]
 
@@ -29,12 +29,12 @@ static RETAINED: AtomicU64 = AtomicU64::new(0);
 
 type Context = *mut c_void;
 
-/// Allocates `bytes` of managed memory. Returns null for 0 bytes. Without the driver, or if it
-/// refuses, returns null and writes a line to standard error, as PyTorch takes any result for an
+/// Allocates `bytes` of managed memory. Returns null for 0 bytes. If the driver is missing or
+/// fails, returns null and writes a line to standard error, as PyTorch takes any result for an
 /// address. Takes the loader's lock until the driver is pinned.
 ///
 /// # Safety
-/// May be called with any values.
+/// Any arguments are valid.
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn uvmd_malloc(bytes: isize, device: c_int, _stream: *mut c_void) -> *mut c_void {
     type AllocManaged = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> c_int;
@@ -66,8 +66,7 @@ pub unsafe extern "C" fn uvmd_free(address: *mut c_void, _bytes: isize, device: 
     type Free = unsafe extern "C" fn(*mut c_void) -> c_int;
     // SAFETY: the type is that of cuda.h.
     let free = unsafe { transmute::<unsafe extern "C" fn(), Free>(cuMemFree_v2) };
-    // PyTorch expects no result. An error of earlier work is reported by the program's next wait,
-    // too.
+    // PyTorch expects no result. The program's next wait also reports an error of earlier work.
     in_context(device, || {
         // SAFETY: the caller guarantees that nothing accesses the memory afterwards.
         unsafe { free(address) }
@@ -80,8 +79,8 @@ fn in_context(device: c_int, mut call: impl FnMut() -> c_int) -> c_int {
     if result == INVALID_CONTEXT { in_primary_context(device, call).unwrap_or(result) } else { result }
 }
 
-/// Calls the driver in a device's primary context, and leaves the thread as it was. `None` without
-/// that device.
+/// Calls the driver in a device's primary context, and restores the thread's context. `None` if
+/// there is no such device.
 fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<c_int> {
     // SAFETY: the type is that of cuda.h.
     let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { of_driver(c"cuDeviceGet") }?;
@@ -125,8 +124,7 @@ fn complain(line: &[u8]) {
     let _ = unsafe { syscalls::call(WRITE, [STANDARD_ERROR, line.as_ptr() as usize, line.len(), 0, 0, 0]) };
 }
 
-/// Function of the driver itself, without its hook: calls that the program does not make are not
-/// recorded.
+/// Function of the driver itself, without its hook: only calls of the program are recorded.
 ///
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.

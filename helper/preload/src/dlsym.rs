@@ -1,4 +1,4 @@
-//! Interposed `dlsym`, between the program and the C library's.
+//! Interposed `dlsym`, between the program and the C library's `dlsym`.
 
 #![expect(unsafe_code, reason = "a function of the C library's ABI")]
 
@@ -20,8 +20,9 @@ use crate::{
 const NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
 
 /// `void *dlsym(void *handle, const char *name)`. With the handle of a library, the result may be a
-/// hook. Otherwise this jumps to the C library's, which identifies the caller by the return
-/// address, unless that would find the name of a driver function only in this library.
+/// hook. With `RTLD_DEFAULT` or `RTLD_NEXT`, it jumps to the C library's `dlsym`, which identifies
+/// the caller by the return address. With `RTLD_DEFAULT`, a driver function that only this library
+/// exports is reported as missing.
 ///
 /// # Safety
 /// As for the C library's `dlsym`.
@@ -76,11 +77,12 @@ unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, cal
     if !is_of_driver(name) || exports::named(name).is_none() {
         return false;
     }
-    // Callers other than the program may find it in their own libraries.
+    // A library may find the name among its own dependencies.
     exports::next(name).is_none() || (elf::is_of_program(caller) && !is_global(name))
 }
 
-/// Whether a search by this handle has found an export, which it would find in no other library.
+/// Whether a search by this handle has found an export of this library, and would find the name in
+/// no other.
 fn is_ours_by(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
     const LAZY_IF_LOADED: c_int = 1 | 4;
     if exports::named(name) != Some(found) {
@@ -92,7 +94,7 @@ fn is_ours_by(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
 /// Whether any other library in the global scope defines a name.
 fn is_global(name: &CStr) -> bool {
     let Some(real) = libc::dlsym() else { return false };
-    // SAFETY: takes any name. By the return address, it searches the objects after this library.
+    // SAFETY: takes any name. As the caller is this library, it searches the objects after it.
     let is_after = !unsafe { real(NEXT, name.as_ptr()) }.is_null();
     if !is_after {
         libc::forget_error();
@@ -100,13 +102,13 @@ fn is_global(name: &CStr) -> bool {
     is_after || elf::is_before((&raw const libc::DLSYM) as usize, name)
 }
 
-/// `dlsym` of a name that the search would find only in this library: reports it as missing.
+/// `dlsym` of a name that only this library exports: reports it as missing.
 unsafe extern "C" fn missing(_: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the name is the program's. The call sets the error that `dlerror` returns.
     libc::dlsym().map_or(null_mut(), |real| unsafe { real(NEXT, name) })
 }
 
-/// `dlsym` with the handle of a library.
+/// `dlsym` with the handle of a library: the hook, if the result is a function of the driver.
 unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(real) = libc::dlsym() else { return null_mut() };
     // SAFETY: the arguments are the program's.
@@ -128,13 +130,14 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     exports::prepare_early();
     match stage::replace(found, || driver_of(real, handle).filter(driver::pin_found)) {
         Replaced::By(function) => function,
-        // The program looks it up only once: the export finds the hook when it is called.
+        // The program may look the function up only once: the export resolves the hook when it is
+        // called.
         Replaced::Starting => exports::named(name).unwrap_or(found),
     }
 }
 
 /// Pins the driver, if a function of this name is the driver's or may call it. A library that is
-/// not itself linked to the driver is noticed once it has called an export. Takes no lock in a
+/// not itself linked to the driver is detected once it has called an export. Takes no lock in a
 /// program without CUDA.
 fn prepare(handle: *mut c_void, name: &CStr) {
     // SAFETY: the handle is null, or `dlsym` has found the name by it.

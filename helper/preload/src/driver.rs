@@ -1,6 +1,6 @@
-//! The CUDA driver among the loaded objects. It is pinned once the program looks up a
-//! function that is the driver's or may call it, in a call that takes the loader's lock anyway.
-//! Until then its functions are looked up at each call, and not cached.
+//! The CUDA driver among the loaded objects. It is pinned once the program looks up a function that
+//! is the driver's or may call it, as that call takes the loader's lock anyway. Until then,
+//! functions are looked up at each call, and not cached.
 
 use core::{
     ffi::{CStr, c_int, c_void},
@@ -16,12 +16,13 @@ use crate::{
 pub(crate) const NAME: &CStr = c"libcuda.so.1";
 /// A function that only the driver has.
 pub(crate) const FUNCTION: &CStr = c"cuDriverGetVersion";
-/// Limit of the path of an object that is pinned.
+/// Maximum length of the path of a pinned object.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// Base address of the pinned driver, or 0.
 static DRIVER: AtomicUsize = AtomicUsize::new(0);
-/// Base address of a pinned library that has stood in for the driver since the program began, or 0.
+/// Base address of the pinned library that has exported the driver's functions since the program
+/// began, or 0.
 static STUB: AtomicUsize = AtomicUsize::new(0);
 /// See [`is_called`].
 static IS_CALLED: AtomicBool = AtomicBool::new(false);
@@ -53,7 +54,7 @@ pub(crate) fn note_call() {
     IS_CALLED.store(true, Ordering::Relaxed);
 }
 
-/// Whether such an export was called since the last search for a driver to pin.
+/// Whether an export without a pinned target was called since the last search for a driver to pin.
 pub(crate) fn is_called() -> bool {
     IS_CALLED.load(Ordering::Relaxed)
 }
@@ -63,15 +64,15 @@ pub(crate) fn is_unpinned() -> bool {
     DRIVER.load(Ordering::Acquire) == 0
 }
 
-/// Pins the driver for the life of the process, if it is loaded. Returns true once, when it does.
-/// Takes the loader's lock, and waits for a load that is in progress in another thread.
+/// Pins the driver for the life of the process, if it is loaded. Returns true only for the call
+/// that pins it. Takes the loader's lock, and so waits for a `dlopen` in another thread.
 pub(crate) fn pin() -> bool {
     if !is_unpinned() {
         return false;
     }
     IS_CALLED.store(false, Ordering::Relaxed);
     let thread = libc::own_thread().unwrap_or(0);
-    // A library that interposes the loader's functions may call `dlsym` in them.
+    // Recursion: a library that interposes functions of the loader may call `dlsym` in them.
     if PINNER.swap(thread, Ordering::Relaxed) == thread {
         return false;
     }
@@ -92,8 +93,8 @@ fn find_and_pin() -> bool {
     driver.zip(path.ok()).is_some_and(|(driver, path)| pin_object(&driver, path, &DRIVER))
 }
 
-/// Pins a driver that the program has a handle of, whatever its name. Returns whether it is pinned.
-/// Takes the loader's lock.
+/// Pins a driver to which the program has a handle, whatever its name. Returns whether it is
+/// pinned. Takes the loader's lock.
 pub(crate) fn pin_found(driver: &Object) -> bool {
     is_pinned(driver) || libc::text(driver.path()).is_some_and(|path| pin_object(driver, path, &DRIVER))
 }
@@ -109,7 +110,7 @@ fn pin_object(object: &Object, path: &CStr, base: &AtomicUsize) -> bool {
     const LAZY_IF_LOADED: c_int = 1 | 4;
     let is_open = libc::dlopen(path, LAZY_IF_LOADED).is_some();
     libc::forget_error();
-    // The library opened may be another one, loaded elsewhere since.
+    // The path may be of another object by now, loaded at another address.
     let is_pinned = is_open && elf::with_path(object.base(), path).is_some();
     if is_pinned {
         base.store(object.base(), Ordering::Release);

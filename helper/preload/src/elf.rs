@@ -65,9 +65,9 @@ const KIND: u8 = 0xf;
 const INDIRECT: u8 = 10;
 
 unsafe extern "C" {
-    // In each version of the C library. Calls back with each loaded object until a result is not 0.
-    // Holds the lock of the loader's list of objects, which the loader takes to change that list,
-    // but does not hold while constructors and destructors run.
+    // In every version of the C library. Calls back with each loaded object until a result is not
+    // 0. Holds the lock of the loader's list of objects. The loader takes that lock to change the
+    // list, but does not hold it while constructors and destructors run.
     fn dl_iterate_phdr(
         callback: unsafe extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
         search: *mut c_void,
@@ -77,11 +77,11 @@ unsafe extern "C" {
 /// Symbol of an object other than this library's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Of the first object after the own one, in load order. A program that is linked to the symbol
-    /// would get this one without the own object.
+    /// Definition of the first object after this library, in load order. Without this library, a
+    /// program that is linked to the symbol would be bound to it.
     After(*mut c_void),
-    /// Of the first object before the own one, if none after it has the symbol: the own object was
-    /// loaded into a running process.
+    /// Definition of the first object before this library, if none after it defines the symbol:
+    /// this library was loaded into a running process.
     Before(*mut c_void),
 }
 
@@ -93,7 +93,8 @@ impl Next {
     }
 }
 
-/// Next definition of a symbol after that of the object with the address `own`, or else before it.
+/// Definition of a symbol by the next object after the one that contains the address `own`, or else
+/// by the first object before it.
 pub(crate) fn next(own: usize, name: &CStr) -> Option<Next> {
     let mut is_after = false;
     let mut before = None;
@@ -112,8 +113,8 @@ pub(crate) fn next(own: usize, name: &CStr) -> Option<Next> {
     after.or(before)
 }
 
-/// First definition of a symbol in load order, except in the object with the address `own`, and in
-/// the kernel's (vDSO), which programs do not search.
+/// First definition of a symbol in load order, except by the object that contains the address
+/// `own`, and by the vDSO, which the loader does not search.
 pub(crate) fn first(own: usize, name: &CStr) -> Option<*mut c_void> {
     const OF_KERNEL: &CStr = c"linux-vdso.so.1";
     search(|info| {
@@ -122,7 +123,7 @@ pub(crate) fn first(own: usize, name: &CStr) -> Option<*mut c_void> {
     })
 }
 
-/// Whether an object before the one with the address `own` has a symbol.
+/// Whether an object before the one that contains the address `own` defines a symbol.
 pub(crate) fn is_before(own: usize, name: &CStr) -> bool {
     let first = search(|info| {
         let is_own = info.contains(own);
@@ -137,7 +138,7 @@ pub(crate) fn is_of_program(address: usize) -> bool {
     search(|info| Some(info.contains(address))).unwrap_or(false)
 }
 
-/// Whether a handle's library has this name, or is linked to one that has. Takes no lock.
+/// Whether a handle's library has this name, or is linked to a library of this name. Takes no lock.
 ///
 /// # Safety
 /// The handle is null, or was returned by `dlopen` and is not closed.
@@ -150,8 +151,8 @@ pub(crate) unsafe fn leads_to(handle: *mut c_void, name: &CStr) -> bool {
     object.is_some_and(|object| object.is_named(name) || unsafe { object.needs(opened.dynamic, name) })
 }
 
-/// Object with this symbol and this name, of its file or in its tables. It cannot be unloaded while
-/// `look` runs.
+/// First result of `look` for an object that defines a symbol and has a name, as a file or in its
+/// tables. The object cannot be unloaded while `look` runs.
 pub(crate) fn named<T>(name: &CStr, symbol: &CStr, mut look: impl FnMut(Object) -> Option<T>) -> Option<T> {
     search(|info| {
         let object = info.object().filter(|object| object.is_named(name) && object.symbol(symbol).is_some());
@@ -252,7 +253,7 @@ fn hash(name: &CStr) -> u32 {
 pub(crate) struct Object {
     base: usize,
     path: *const c_char,
-    /// Offset of its own name among the strings.
+    /// Offset of the object's name (`DT_SONAME`) among the strings.
     name: Option<usize>,
     strings: usize,
     symbols: usize,
@@ -305,7 +306,7 @@ impl Object {
         !self.path.is_null() && unsafe { CStr::from_ptr(self.path) } == path
     }
 
-    /// Whether the object is linked to one of this name.
+    /// Whether the object is linked to a library of this name (`DT_NEEDED`).
     ///
     /// # Safety
     /// The object's dynamic section is at this address.
@@ -331,7 +332,8 @@ impl Object {
         path.to_bytes().rsplit(|byte| *byte == b'/').next()
     }
 
-    /// Symbol that the object defines; `None` if it has none, or an indirect function.
+    /// Address of a symbol that the object defines; `None` if it does not, or as an indirect
+    /// function.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
         let found = match self.hashes {
             // SAFETY: the table is of an object that is loaded.
@@ -342,7 +344,7 @@ impl Object {
         (!found.is_null()).then_some(found)
     }
 
-    /// Address of a symbol by its number, if it has this name and is defined by an address;
+    /// Address of the symbol with a number, if it has this name and is defined by an address;
     /// otherwise null.
     ///
     /// # Safety

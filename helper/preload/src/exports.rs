@@ -1,6 +1,6 @@
-//! The driver's functions under their own names. A program that is linked to the driver binds to
-//! these first. At its first call, each finds the definition that the program would have without
-//! this library, and uses its hook if that is the driver's.
+//! The driver's functions under their own names. A program that is linked to the driver is bound to
+//! these instead. At its first call, each resolves the definition to which the program would be
+//! bound without this library, or its hook if that is the driver's.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
@@ -20,10 +20,10 @@ use crate::{
     stage::{self, Replaced},
 };
 
-/// Function that a program is linked to. The assembly entry reads the first field.
+/// Exported function. Its assembly entry reads the first field.
 #[repr(C)]
 struct Export {
-    /// Target of calls; null until it is found in a pinned object.
+    /// Target of calls; null until it is resolved to a pinned object.
     target: AtomicPtr<c_void>,
     name: &'static CStr,
 }
@@ -41,20 +41,20 @@ extern "C" fn no_driver() -> c_int {
     34
 }
 
-/// Limit of the sleeps of a call that waits for a thread to start the second stage, and the time of
-/// each: 1 s in all.
+/// Maximum number of sleeps of a call while another thread starts the second stage, and the
+/// duration of each: 1 s in all.
 const TURNS_MAX: u32 = 20_000;
 const TURN_NS: u64 = 50_000;
 
-/// Finds the target at the first calls of an export. Takes no lock that the loader holds while
+/// Resolves the target at the first calls of an export. Takes no lock that the loader holds while
 /// constructors and destructors run, as one of those may wait for this call.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
     prepare_early();
     find(export).unwrap_or(no_driver as *mut c_void)
 }
 
-/// Finds the target of an export. It is cached, and may be a hook, only if it is in a pinned
-/// object. A target that is not relocated yet is not called: only a weak reference leads there.
+/// Resolves the target of an export. It is cached, and may be a hook, only if it is in a pinned
+/// object. `None` for an object that is not relocated yet: only a weak reference leads there.
 fn find(export: &Export) -> Option<*mut c_void> {
     let function = next(export.name).filter(|function| libc::is_loaded(*function))?;
     if !elf::object_of(function as usize).is_some_and(|object| driver::is_pinned(&object)) {
@@ -66,7 +66,7 @@ fn find(export: &Export) -> Option<*mut c_void> {
     Some(found)
 }
 
-/// Hook of a function, or the function itself without one. Waits for a thread that is starting the
+/// Hook of a function, or the function itself without one. Waits while another thread starts the
 /// second stage.
 fn replaced(function: *mut c_void) -> *mut c_void {
     for _ in 0..TURNS_MAX {
@@ -79,16 +79,16 @@ fn replaced(function: *mut c_void) -> *mut c_void {
     function
 }
 
-/// Once the driver is loaded, pins it and finds the targets of all exports, so that no call has to.
-/// That starts the second stage. Takes the loader's lock.
+/// Pins the driver if it is loaded, and resolves all exports, so that no call has to. This starts
+/// the second stage, and takes the loader's lock.
 pub(crate) fn prepare() {
     if stage::is_at_load() && driver::pin() {
         find_all();
     }
 }
 
-/// As [`prepare`], for the object that a new process began with: the driver, or a library that
-/// stands in for it.
+/// Like [`prepare`], for the object that exports the driver's functions in a new process: the
+/// driver, or a library in its place.
 pub(crate) fn prepare_process() {
     let Some(first) = next(c"cuInit").and_then(|function| elf::object_of(function as usize)) else { return };
     driver::pin_stub(&first);
@@ -96,7 +96,7 @@ pub(crate) fn prepare_process() {
     find_all();
 }
 
-/// As [`prepare_process`], for a constructor that runs before the loader has initialised this
+/// Like [`prepare_process`], for a constructor that runs before the loader has initialised this
 /// library.
 pub(crate) fn prepare_early() {
     if stage::load_before_constructors() {
@@ -115,7 +115,7 @@ fn own() -> usize {
     (&raw const EXPORTS) as usize
 }
 
-/// Definition of a name that the program would have without this library.
+/// Definition of a name to which the program would be bound without this library.
 pub(crate) fn next(name: &CStr) -> Option<*mut c_void> {
     elf::next(own(), name).map(Next::address)
 }

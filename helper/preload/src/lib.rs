@@ -2,21 +2,21 @@
 //! programs it does nothing but interpose `dlsym`.
 //!
 //! It depends on no library and on no version of the C library, so that it loads wherever the
-//! program does. With `UVMD_HELPER=record` it loads the second stage (crate `hooks`) from its own
-//! folder when it is loaded itself. It starts the second stage, and hands out hooks in place of the
-//! driver's functions, only once a program finds the CUDA driver. Without the second stage, or
+//! program does. With `UVMD_HELPER=record`, it loads the second stage (crate `hooks`) from its own
+//! folder when it is initialised. It starts the second stage, and hands out hooks in place of the
+//! driver's functions, only once the program finds the CUDA driver. Without the second stage, or
 //! without `UVMD_HELPER=record`, nothing is replaced.
 //!
-//! * [`dlsym`]: function lookup, as programs that `dlopen` the driver do it
+//! * [`dlsym`]: function lookup, for programs that `dlopen` the driver
 //! * [`driver`]: the driver among the loaded libraries
 //! * [`elf`]: symbols of loaded libraries
 //! * [`libc`]: functions of the C library, and its own `dlsym`
 //! * [`load`]: initialisation before the program begins; [`origin`]: state of the process at its
-//!   begin
-//! * [`sandbox`]: system call filters that the program installs; [`permission`]: those under which
-//!   nothing is loaded
+//!   start
+//! * [`sandbox`]: system call filters that the program installs; [`permission`]: filters under
+//!   which the second stage may run
 //! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
-//! * [`registers`]: argument registers, saved while another function is called first
+//! * [`registers`]: argument registers, saved around a call before the function
 //! * [`allocator`]: managed memory for PyTorch
 //! * [`stage`]: loads the second stage, and starts it, once
 

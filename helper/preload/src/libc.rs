@@ -14,7 +14,7 @@ use crate::elf::{self, Next};
 /// Type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// The C library's `dlsym`, or that of another library that `LD_PRELOAD` names after this one.
+/// `dlsym` of the C library, or of another library that `LD_PRELOAD` names after this one.
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// `_dl_find_object` of glibc 2.35 and later; null elsewhere.
@@ -27,7 +27,7 @@ pub(crate) extern "C" fn find_dlsym() -> *mut c_void {
     found
 }
 
-/// The next definition of `dlsym` after this library's, or else before it.
+/// Definition of `dlsym` by the next object after this library, or else by the first before it.
 pub(crate) fn next_dlsym() -> Option<Next> {
     elf::next((&raw const DLSYM) as usize, c"dlsym")
 }
@@ -54,8 +54,8 @@ unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
     Some(unsafe { transmute_copy(&function) })
 }
 
-/// Opens a library; `None` if that fails. Only for libraries that run no code when loaded, or are
-/// already loaded. Takes the loader's lock, which a call of the driver must not.
+/// Opens a library; `None` if that fails. Only for libraries that are already loaded, or run no
+/// code when loaded. Takes the loader's lock, which a driver call must not do.
 pub(crate) fn dlopen(path: &CStr, flags: c_int) -> Option<*mut c_void> {
     type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     // SAFETY: the type is that of dlfcn.h.
@@ -88,8 +88,7 @@ pub(crate) fn is_loaded(address: *mut c_void) -> bool {
     unsafe { search(address, &raw mut answer) == 0 }
 }
 
-/// Clears the error of a search of the helper's: the program's own search succeeded, and `dlerror`
-/// must say so.
+/// Clears the error of a search by the helper, so that `dlerror` reports none to the program.
 pub(crate) fn forget_error() {
     type Dlerror = unsafe extern "C" fn() -> *const c_char;
     // SAFETY: the type is that of dlfcn.h.
@@ -118,7 +117,7 @@ pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
     text(value)
 }
 
-/// Text of the C library's or the loader's; `None` at null.
+/// Text from the C library or the loader; `None` if null.
 pub(crate) fn text(text: *const c_char) -> Option<&'static CStr> {
     // SAFETY: it is not null, and ends with a zero.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })

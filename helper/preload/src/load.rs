@@ -1,8 +1,9 @@
 //! Initialisation of this library, normally before the program begins.
 //!
-//! The loader's lock is taken only here, in `dlsym`, in `uvmd_malloc`, or before the first call of
-//! a constructor, and never in a later call of the driver. `dlopen` and `dlclose` hold it while
-//! constructors and destructors run, which may wait for a thread that calls the driver.
+//! The loader's lock is taken only here, in `dlsym`, in `uvmd_malloc`, and for a driver call by a
+//! constructor that runs before this initialisation. No other driver call may take it: `dlopen` and
+//! `dlclose` hold it while constructors and destructors run, which may wait for a thread that calls
+//! the driver.
 
 use crate::{elf::Next, exports, libc, origin, sandbox, stage};
 
@@ -18,7 +19,7 @@ extern "C" fn at_load() {
         origin::set_first_thread(libc::own_thread());
     }
     stage::load(is_process_new);
-    // A program that is linked to the driver may install filters before its first call of it.
+    // A program that is linked to the driver may install filters before its first driver call.
     if is_process_new {
         exports::prepare_process();
     } else {

@@ -1,4 +1,4 @@
-//! State of the process at its begin.
+//! State of the process at its start.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -1,7 +1,7 @@
-//! Permission under system call filters (seccomp). A filter may kill the process for a call of the
-//! helper's, or run a SIGSYS handler of the program's, and what it permits cannot be queried. So
-//! the second stage is loaded and started only without filters, or if all filters were there when
-//! the process began, and are no more than the operator admits.
+//! Permission under system call filters (seccomp). A filter may kill the process, or run the
+//! program's SIGSYS handler, for a call by the helper, and the calls that it permits cannot be
+//! queried. So the second stage is loaded and started only without filters, or if the process has
+//! inherited all of them, and their number is within the limit of the operator.
 
 use core::{
     ffi::CStr,
@@ -16,17 +16,18 @@ use crate::{libc, origin, sandbox};
 /// that a container runtime installs.
 const VARIABLE: &CStr = c"UVMD_HELPER_FILTERS";
 
-/// Number of filters that the operator admits, read at load.
+/// Limit of the operator on the number of inherited filters, read at load.
 static ADMITTED: AtomicU64 = AtomicU64::new(0);
 
-/// Number of filters that the operator admits; 0 if the variable is missing or not a number.
+/// Limit of the operator on the number of inherited filters; 0 if the variable is missing or not a
+/// number.
 fn admitted_filters() -> u64 {
     let value = libc::environment(VARIABLE).map(CStr::to_bytes).unwrap_or_default();
     if value.iter().all(u8::is_ascii_digit) { text::number(value).unwrap_or(0) } else { 0 }
 }
 
-/// Whether the second stage may be loaded together with this library. In a new process, the present
-/// filters are recorded as those that it began with.
+/// Whether the second stage may be loaded together with this library. In a new process, the current
+/// filters are recorded as inherited ones.
 pub(crate) fn is_given_at_load(is_process_new: bool) -> bool {
     if sandbox::IS_REQUESTED.load(Ordering::Relaxed) {
         return false;
@@ -45,9 +46,9 @@ pub(crate) fn is_given() -> bool {
         && is_given_under(filter::count(), origin::filters(), ADMITTED.load(Ordering::Relaxed))
 }
 
-/// Whether the present filters permit it, given those at the process's begin. Filters that the
-/// program installed are never admitted: the operator vouches only for those that the process began
-/// with.
+/// Whether the current number of filters, compared with the inherited number and the limit, permits
+/// the second stage. With a filter that the program has installed, it never does: the operator
+/// vouches only for inherited ones.
 fn is_given_under(now: Option<u64>, at_load: Option<u64>, admitted: u64) -> bool {
     now == Some(0) || (now.is_some() && now == at_load && now <= Some(admitted))
 }

@@ -14,7 +14,7 @@ macro_rules! save {
     };
 }
 
-/// Restores the registers that [`save`] has saved.
+/// Restores the registers from [`save`].
 macro_rules! restore {
     () => {
         "add rsp, 8

@@ -1,9 +1,9 @@
-//! System call filters (seccomp) that the program installs itself through the C library. After
-//! that, even a query for filters may kill the process.
+//! System call filters (seccomp) that the program installs through the C library. Under such a
+//! filter, even a query for filters may kill the process.
 //!
-//! `prctl` and `syscall` note such a request, and jump to the C library's. A `vfork` child that
-//! requests a filter before it executes another program does so in its parent's memory: then the
-//! helper is inactive in the parent, too.
+//! The interposed `prctl` and `syscall` set a flag on a request for a filter, and jump to the C
+//! library's functions. A `vfork` child that requests a filter before it executes another program
+//! sets the flag in its parent's memory, which makes the helper inactive in the parent, too.
 
 #![expect(unsafe_code, reason = "functions of the C library's ABI")]
 
@@ -19,8 +19,8 @@ use crate::{
     registers,
 };
 
-/// Whether the program has requested a filter, or the state that one requires. Inherited by its
-/// children.
+/// Whether the program has requested a filter, or the state that a filter requires. Inherited by
+/// its children.
 pub(crate) static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -47,7 +47,7 @@ fn find_one(name: &CStr, function: &AtomicPtr<c_void>) -> *mut c_void {
     found
 }
 
-/// Stands in for a function that no object defines, and that cannot be called.
+/// Substitute for a function that no object defines, so that nothing calls it.
 extern "C" fn fails() -> c_long {
     -1
 }
@@ -107,7 +107,7 @@ mod tests {
         IS_REQUESTED.swap(false, Ordering::Relaxed)
     }
 
-    /// A single test, as requests are noted for the whole process.
+    /// A single test, as the flag is the whole process's.
     #[test]
     fn requests_for_filters_are_noted_and_all_calls_are_made() {
         const GETPID: c_long = 39;

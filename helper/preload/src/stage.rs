@@ -51,8 +51,8 @@ pub(crate) enum Replaced {
     Starting,
 }
 
-/// Hook of a function of the driver, or the function itself without one. Starts the second stage,
-/// once, if a driver is pinned: the second stage caches that driver's functions.
+/// Hook of a driver function, or the function itself without one. Starts the second stage, once, if
+/// a driver is pinned, as the second stage caches that driver's functions.
 pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Object>) -> Replaced {
     let start = START.load(Ordering::Acquire);
     if start.is_null() {
@@ -76,15 +76,15 @@ pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Obj
     Replaced::By(unsafe { replace(function) })
 }
 
-/// Whether the thread that was starting the second stage is in the parent, as another thread has
-/// forked since.
+/// Whether another thread forked while the second stage was being started, so that the thread that
+/// starts it exists only in the parent.
 fn is_of_parent(state: u64) -> bool {
-    // A filter that the program has asked for may forbid the system call.
+    // A filter of the program may forbid the system call in `process`.
     state != DONE && !sandbox::IS_REQUESTED.load(Ordering::Relaxed) && state != process()
 }
 
-/// Gives up waiting for a thread that is starting the second stage: no function is replaced unless
-/// the start completes.
+/// Gives up waiting for the start of the second stage: no function is replaced unless the start
+/// completes after all.
 pub(crate) fn give_up() {
     let state = STATE.load(Ordering::Acquire);
     let _ = STATE.compare_exchange(state, DONE, Ordering::AcqRel, Ordering::Relaxed);
@@ -132,8 +132,8 @@ fn is_first_thread() -> bool {
     unsafe { syscalls::call(GETTID, [0; 6]) }.is_ok_and(|thread| thread as u64 == process())
 }
 
-/// Loads the second stage, if the helper is enabled and permitted. In a new process, the present
-/// filters are recorded as those that it began with. Takes the loader's lock.
+/// Loads the second stage, if the helper is enabled and permitted. In a new process, the current
+/// filters are recorded as inherited ones. Takes the loader's lock.
 pub(crate) fn load(is_process_new: bool) {
     if is_to_load(is_process_new) {
         load_file();
@@ -147,8 +147,8 @@ pub(crate) fn is_at_load() -> bool {
 }
 
 /// Loads the second stage for a constructor that looks for the driver before the loader has
-/// initialised this library: in the first thread of a new process, where that is about to happen.
-/// Returns whether it did.
+/// initialised this library. Only in the first thread of a new process, whose loader is about to do
+/// so. Returns whether it was loaded.
 pub(crate) fn load_before_constructors() -> bool {
     let is_early = !is_at_load() && matches!(libc::next_dlsym(), Some(Next::After(_)));
     let is_loaded = is_early && is_to_load(true) && is_first_thread();
@@ -225,12 +225,12 @@ mod tests {
         STATE.store(process(), Ordering::Relaxed);
         assert_eq!(replace(function, any), Replaced::Starting);
         assert_eq!(STARTS.load(Ordering::Relaxed), 0);
-        // As in a forked child, without the thread that was starting it.
+        // As in a child that was forked while another thread started the second stage.
         STATE.store(process() + 1, Ordering::Relaxed);
         assert_eq!(replace(function, any), hook);
         assert_eq!(replace(function, any), hook);
         assert_eq!(STARTS.load(Ordering::Relaxed), 1);
-        // A start that does not complete is given up once, for all calls.
+        // The wait for a start that does not complete is given up once, for all calls.
         REPLACE.store(null_mut(), Ordering::Relaxed);
         STATE.store(process(), Ordering::Relaxed);
         give_up();

@@ -1,4 +1,4 @@
-//! Texts of files of the kernel's.
+//! Text files of the kernel, in /proc and /sys.
 
 #![expect(unsafe_code, reason = "system calls")]
 
@@ -10,24 +10,24 @@ const READ: usize = 0;
 const CLOSE: usize = 3;
 const OPENAT: usize = 257;
 
-/// Most bytes of a text that is read.
+/// Size limit of a text.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// Descriptor that is closed at its end.
+/// File descriptor, closed on drop.
 #[derive(Debug)]
 pub struct Descriptor(usize);
 
 impl Descriptor {
-    /// Descriptor of this number.
+    /// Takes ownership of a descriptor.
     ///
     /// # Safety
-    /// It is open, and nobody else closes it.
+    /// The descriptor is open, and nothing else closes it.
     #[must_use]
     pub const unsafe fn from_raw(number: usize) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Number of the descriptor.
     #[must_use]
     pub const fn number(&self) -> usize {
         self.0
@@ -36,12 +36,12 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is this value's own.
+        // SAFETY: this value owns the descriptor.
         let _ = unsafe { call(CLOSE, [self.number(), 0, 0, 0, 0, 0]) };
     }
 }
 
-/// Text of a file; what does not fit is cut.
+/// Reads a file, truncated to the size of `text`. `None` if that fails.
 pub fn read_text<'a>(path: &CStr, text: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&'a [u8]> {
     const IN_CURRENT_FOLDER: usize = (-100_isize).cast_unsigned();
     const READ_AND_CLOSE_ON_EXEC: usize = 0o2_000_000;
@@ -52,7 +52,7 @@ pub fn read_text<'a>(path: &CStr, text: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<
     let file = unsafe { Descriptor::from_raw(number) };
     let mut length = 0;
     while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        // SAFETY: writes at most as many bytes as there are.
+        // SAFETY: the kernel writes at most `rest.len()` bytes to `rest`.
         match unsafe { call(READ, [file.number(), rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0]) } {
             Ok(0) => break,
             Ok(more) => length = length.saturating_add(more),

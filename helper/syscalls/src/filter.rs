@@ -1,16 +1,16 @@
-//! Filters of system calls, which may end the process, or run a handler of its own, for a call that
-//! the program does not make.
+//! System call filters (seccomp). A filter may kill the process, or run its SIGSYS handler, for a call of
+//! the helper's that the program would not make.
 
 use crate::{
     file::{TEXT_BYTES_MAX, read_text},
     text::number_after,
 };
 
-/// Filters of a thread, of its status.
+/// Number of filters in the status file of a thread.
 fn of_status(status: &[u8]) -> Option<u64> {
     const NONE: u64 = 0;
     const FILTERED: u64 = 2;
-    // One that is cut, as for hundreds of groups, may lack them.
+    // A truncated status may lack the fields, as in a process with hundreds of groups.
     let whole = Some(status).filter(|status| status.len() < TEXT_BYTES_MAX)?;
     match number_after(b"Seccomp:\t", whole)? {
         NONE => Some(0),
@@ -19,10 +19,10 @@ fn of_status(status: &[u8]) -> Option<u64> {
     }
 }
 
-/// Filters of the calling thread. `None` if that is not known: without /proc, or under a filter on a
-/// kernel that does not count them, before Linux 5.9.
+/// Number of filters of the calling thread. `None` if unknown: without /proc, or under a filter before
+/// Linux 5.9, which does not report the number.
 ///
-/// It opens, reads and closes a file, as whatever loads a library does.
+/// Opens, reads and closes a file, as the loader of a library does anyway.
 #[must_use]
 pub fn count() -> Option<u64> {
     let mut text = [0; TEXT_BYTES_MAX];

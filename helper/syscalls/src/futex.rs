@@ -1,5 +1,5 @@
-//! Waits at words, by the one call that threads of C libraries wait with, too: a filter of system calls
-//! that permits threads permits it.
+//! Wait and wake-up by futex. C libraries implement the waits of threads by the same system call, so that
+//! a filter that permits threads permits it.
 
 #![expect(unsafe_code, reason = "system calls")]
 
@@ -9,17 +9,17 @@ use crate::{Errno, call};
 
 const FUTEX: usize = 202;
 
-/// Who shares a word that is waited at.
+/// Scope of a futex.
 #[derive(Clone, Copy, Debug)]
 pub enum Sharing {
     /// Threads of this process.
     Private,
-    /// Other processes, too.
+    /// Threads of several processes.
     Shared,
 }
 
 impl Sharing {
-    /// Operation on a word, of linux/futex.h.
+    /// Operation with the flag of this scope, by linux/futex.h.
     const fn operation(self, operation: usize) -> usize {
         const PRIVATE: usize = 128;
         match self {
@@ -29,26 +29,27 @@ impl Sharing {
     }
 }
 
-/// What ended a wait.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// The word was woken, or may have been.
+    /// A wake-up, a signal, or another value: the caller checks its condition again.
     Woken,
-    /// The time is up.
+    /// The timeout has expired.
     TimedOut,
-    /// The kernel lets nobody wait.
+    /// The kernel refuses to wait.
     Failed,
 }
 
-/// Waits until a word is woken, for this time at most, unless its first half is another.
+/// Waits until a wake-up of the word, for at most `time_ns`. Returns at once if the word's lower half is
+/// not `half`.
 pub fn wait(word: &AtomicU64, half: u32, sharing: Sharing, time_ns: u64) -> Waited {
     const WAIT: usize = 0;
-    // Of asm-generic/errno.h: interrupted, another half, and the time.
+    // By asm-generic/errno.h: `EINTR`, `EAGAIN`, and `ETIMEDOUT` below.
     const WOKEN: [Errno; 2] = [Errno(4), Errno(11)];
     const TIMED_OUT: Errno = Errno(110);
     let time = [time_ns / 1_000_000_000, time_ns % 1_000_000_000];
     let arguments = [word.as_ptr() as usize, sharing.operation(WAIT), half as usize, (&raw const time) as usize, 0, 0];
-    // SAFETY: reads the word and a timespec of two words.
+    // SAFETY: the kernel reads the word, and a timespec of two words.
     match unsafe { call(FUTEX, arguments) } {
         Err(TIMED_OUT) => Waited::TimedOut,
         Err(error) if !WOKEN.contains(&error) => Waited::Failed,
@@ -56,15 +57,15 @@ pub fn wait(word: &AtomicU64, half: u32, sharing: Sharing, time_ns: u64) -> Wait
     }
 }
 
-/// Wakes all that wait at a word.
+/// Wakes all waiters of a word.
 pub fn wake(word: &AtomicU64, sharing: Sharing) {
     const WAKE: usize = 1;
     const ALL: usize = i32::MAX as usize;
-    // SAFETY: takes an address as a name alone.
+    // SAFETY: the kernel uses the address only as a key.
     let _ = unsafe { call(FUTEX, [word.as_ptr() as usize, sharing.operation(WAKE), ALL, 0, 0, 0]) };
 }
 
-/// Sleeps.
+/// Sleeps for this time, or less if a signal arrives.
 pub fn sleep(time_ns: u64) {
     let nobody = AtomicU64::new(0);
     wait(&nobody, 0, Sharing::Private, time_ns);

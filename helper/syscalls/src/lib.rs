@@ -1,9 +1,8 @@
-//! System calls that the helper makes directly, in both of its stages: they leave `errno` alone, and
-//! need no function of a C library.
+//! System calls for both stages of the helper, without the C library: `errno` is left unchanged.
 //!
-//! * [`file`], [`text`]: texts of the kernel's, and numbers in them
-//! * [`filter`]: filters of system calls, which may end the process for one of them
-//! * [`futex`]: waits at words
+//! * [`file`], [`text`]: text files of the kernel, and numbers in them
+//! * [`filter`]: number of system call filters (seccomp)
+//! * [`futex`]: wait and wake-up by futex
 
 #![cfg_attr(not(test), no_std)]
 #![cfg(target_arch = "x86_64")]
@@ -19,18 +18,19 @@ use core::arch::asm;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// Makes the system call of a number.
+/// Makes the system call with this number.
 ///
 /// # Errors
-/// Of the kernel.
+/// The error number that the kernel returns.
 ///
 /// # Safety
-/// As the call with this number demands of its arguments.
+/// The arguments are valid for this system call.
 #[expect(unsafe_code, reason = "a system call")]
 pub unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
     let [first, second, third, fourth, fifth, sixth] = arguments;
     let result: isize;
-    // SAFETY: the kernel changes rax, rcx and r11 alone; the rest is the caller's promise.
+    // SAFETY: the kernel changes only rax, rcx and r11; the caller guarantees that the arguments are
+    // valid.
     unsafe {
         asm!(
             "syscall",

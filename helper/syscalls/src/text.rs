@@ -1,6 +1,6 @@
-//! Numbers in texts of the kernel's.
+//! Numbers in text files of the kernel.
 
-/// Number at the begin of a text; the largest one for "max".
+/// Decimal number at the start of a text; `u64::MAX` for "max".
 #[must_use]
 pub fn number(text: &[u8]) -> Option<u64> {
     if text.starts_with(b"max") {
@@ -14,7 +14,7 @@ pub fn number(text: &[u8]) -> Option<u64> {
     value
 }
 
-/// Number after this prefix of a line, which includes what separates the two.
+/// Number after a prefix in the first line that has both. The prefix includes the separator.
 #[must_use]
 pub fn number_after(prefix: &[u8], text: &[u8]) -> Option<u64> {
     text.split(|byte| *byte == b'\n').find_map(|line| number(line.strip_prefix(prefix)?))

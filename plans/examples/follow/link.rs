@@ -1,4 +1,4 @@
-//! Counts of the bytes over the link, and of GPU faults.
+//! Counters of bytes over the link, and of GPU faults.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Difference from earlier ones.
+    /// Difference from earlier counts.
     pub(crate) const fn since(self, earlier: Self) -> Self {
         Self {
             in_bytes: self.in_bytes.saturating_sub(earlier.in_bytes),
@@ -34,15 +34,15 @@ impl Counts {
     }
 }
 
-/// Source of the counts: the driver, for the process. Its counters keep the VA space alive.
+/// Source of the counts: the driver's counters of the process, which keep its VA space alive.
 pub(crate) struct Link {
     counters: Counters,
-    /// The lab's software GPU, which counts the bytes instead of the driver.
+    /// File of the lab's software GPU, which counts the bytes instead of the driver.
     lab: Option<PathBuf>,
 }
 
 impl Link {
-    /// `name`: a file of the lab's, or `driver`.
+    /// `name`: a file of the lab, or `driver`.
     pub(crate) fn open(name: &Path, pid: u32) -> anyhow::Result<Self> {
         let roots = Roots::default();
         let version = driver::module(&roots).and_then(|module| module.version).context("no driver is loaded")?;

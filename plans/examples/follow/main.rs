@@ -1,17 +1,17 @@
-//! Runs a program with the helper in it, follows its calls, and publishes plans for it, as uvmd would
-//! without a trial:
+//! Runs a program with the helper, follows its calls, and publishes plans for it, like uvmd without
+//! trials:
 //!
 //!     follow [--policies NAME[,NAME...]] [--gpu UUID] --gpu-mib N [--capacity-mib N] [--plan-after N]
 //!            [--off-after N] [--pause N] [--link FILE] HELPER PROGRAM [ARGUMENT...]
 //!
-//! The plan of the first policy is published `--plan-after` iterations after the follower has it
-//! (0), and withdrawn after `--off-after` iterations with it. That of the next one follows
-//! `--pause` iterations later (2). With `+wait` after the name of a policy, launches wait until
-//! moves are handed over to the driver. `--capacity-mib` is the capacity that uvmd would have
-//! measured ([`Follower::set_capacity`]). The GPU is the lab's on plain memory, unless UUID names
-//! another. Prints a line of JSON for each iteration, and for each change. `--link` names the
-//! counters of the lab's link, or is `driver` for the driver's own of the process. Beats each
-//! second. For tests.
+//! The plan of the first policy is published `--plan-after` iterations after the follower has found
+//! it (default 0), and withdrawn after `--off-after` iterations. The plan of the next policy is
+//! published `--pause` iterations later (default 2). With `+wait` after the name of a policy,
+//! launches wait until moves are handed over to the driver. `--capacity-mib` is the capacity that
+//! uvmd would have measured ([`Follower::set_capacity`]). By default, the GPU is the lab's on plain
+//! memory. Prints a line of JSON for each iteration, and for each change. `--link` names the file
+//! of the lab's link counters; with `driver`, the driver's counters of the process are read. Sends
+//! a heartbeat each second. For tests.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
@@ -39,17 +39,17 @@ const BEAT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
 /// Suffix of a policy's name: launches wait until moves are handed over.
 const WAIT: &str = "+wait";
-/// Time within which a program makes its first call.
+/// Timeout for the program's first call.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Plan in force, from an iteration on.
+/// Phase of the run, with its first iteration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Watching,
     Planned {
         since: u64,
     },
-    /// Between two policies, since an iteration.
+    /// Between two policies.
     Paused {
         since: u64,
     },
@@ -76,7 +76,7 @@ struct Session<'a> {
     /// Index of the current arm.
     turn: usize,
     phase: Phase,
-    /// Iteration that is known to have begun, and the readings then.
+    /// Current iteration, and the readings at its start.
     iteration: Option<u64>,
     before: Reading,
     lines: u64,
@@ -107,7 +107,7 @@ impl Session<'_> {
                         *planned_at = None;
                         has_drifted = true;
                     }
-                    // There are no block records here, and so no probes.
+                    // Without block records, there are no probes.
                     Some(Change::Probing | Change::Planning) | None => {}
                 }
             }
@@ -127,12 +127,12 @@ impl Session<'_> {
         self.phase = phase;
     }
 
-    /// Number of the iteration, which all followers agree on.
+    /// Number of the current iteration, the same for all followers.
     fn iteration_number(&self) -> Option<u64> {
         self.arms.first()?.follower.iteration().map(|iteration| iteration.number)
     }
 
-    /// Beats each second.
+    /// Sends a heartbeat each second.
     fn beat(&mut self) {
         if self.beaten.elapsed() >= BEAT {
             self.place.beat();
@@ -143,7 +143,7 @@ impl Session<'_> {
     fn begin_iteration(&mut self) -> anyhow::Result<()> {
         let (before, now) = (self.before.clone(), self.reading()?);
         let iteration = self.iteration_number();
-        // Only what was seen from its begin on.
+        // Only iterations that were observed from their start.
         if let (Some(ended), true) = (self.iteration, iteration > self.iteration) {
             self.line(ended, &before, &now);
         }
@@ -270,7 +270,7 @@ fn main() -> anyhow::Result<ExitCode> {
         .stdout(Stdio::piped())
         .spawn()
         .context("the program does not start")?;
-    // Whole lines, as other output of this program is between them.
+    // Relayed in whole lines, as this program prints lines between them.
     let said = child.stdout.take().context("no output of the program")?;
     let relay =
         thread::spawn(move || BufReader::new(said).lines().map_while(Result::ok).for_each(|line| println!("{line}")));
@@ -280,8 +280,7 @@ fn main() -> anyhow::Result<ExitCode> {
             bail!("the program has ended: {status}");
         }
         if let Ok(Some(process)) = Process::find(&roots, child.id()) {
-            // The helper shares both memories at once: an error means that they are of another
-            // version.
+            // The helper shares both memories together: an error means that their version differs.
             let Memories { ring, plan } = process.memories().clone();
             let plan = plan
                 .map_err(anyhow::Error::msg)
@@ -302,7 +301,7 @@ fn main() -> anyhow::Result<ExitCode> {
         thread::sleep(POLL);
     };
     let link = loop {
-        // The program has the helper before it has a VA space.
+        // The helper starts before the program has a VA space.
         match options.link.as_deref().map(|name| Link::open(name, child.id())).transpose() {
             Err(error) if child.try_wait()?.is_some() || started.elapsed() > PATIENCE => return Err(error),
             Err(_) => thread::sleep(POLL),
@@ -323,7 +322,7 @@ fn main() -> anyhow::Result<ExitCode> {
         lines: 0,
     };
     let status = loop {
-        // First the exit, then the calls: those from before the exit are available.
+        // Exit status first: calls made before the exit are then available.
         let exited = child.try_wait()?;
         session.beat();
         session.add(process.poll()?)?;

@@ -1,16 +1,16 @@
-//! Prefetches memory ahead of the launches that use it, by the schedule of a planner, for fewer
+//! Prefetches memory ahead of the launches that use it, by the schedule of a planner, to reduce
 //! faults. Evictions are left to the driver.
 //!
 //! A move begins after the launch before its window, and the launch that uses the memory waits for
-//! it. No move begins before the program's last wait for the GPU: until then, the launch was not
-//! queued.
+//! it. No move begins before the last wait of the program for the GPU ahead of that launch, as the
+//! launch is queued only after it.
 //!
 //! Resident memory is prefetched as well, as the driver's evictions are not known. That copies
-//! nothing, and renews the memory in the driver's order. If there are more moves than a plan holds,
-//! those that copy nothing in the model of the driver are left out.
+//! nothing, and makes the memory the last in the driver's eviction order. If there are more moves
+//! than a plan holds, those that copy nothing in the model of the driver are dropped.
 //!
-//! A longer lead is not always better, as prefetches evict earlier ones. So several queue lengths
-//! are tried.
+//! A longer lead is not always better, as prefetched memory may be evicted by later prefetches. So
+//! several queue lengths are tried.
 
 use std::collections::BTreeMap;
 
@@ -27,10 +27,10 @@ use crate::{
 
 /// Queue lengths that are tried: maximum numbers of launches ahead.
 const QUEUES: [usize; 4] = [1, 8, 64, 1000];
-/// Maximum bytes that a plan copies beyond the driver alone, in percent: a trial rolls back for
-/// more.
+/// Maximum bytes that a plan copies in addition to those of the driver alone, in percent of those:
+/// above it, a trial rolls back.
 const EXTRA_BYTES_MAX_PERCENT: u64 = 5;
-/// Maximum number of prefetches of a schedule, before those that copy nothing are left out.
+/// Maximum number of prefetches of a schedule, before those that copy nothing are dropped.
 const STEPS_MAX: usize = 16 * MOVES_MAX;
 
 /// Prefetches by the schedules of a planner. Its queue length is not used.
@@ -41,7 +41,7 @@ impl Method for Prefetches {
         self.0.name()
     }
 
-    /// The moves that leave the fewest pieces to faults; of equal ones, those of the shortest queue.
+    /// Moves that leave the fewest pieces to faults; the shortest queue wins a tie.
     fn outline(&self, problem: &Problem) -> Result<Outline, Refusal> {
         let schedule_bytes = schedule_bytes(problem)?;
         let workload = &problem.workload;
@@ -53,7 +53,7 @@ impl Method for Prefetches {
             let schedule = Pump { queue, ..self.0 }.plan(&iteration, &machine(schedule_bytes))?;
             self.assess(problem, moves(workload, &tensors, &schedule)?)
         });
-        // The first refusal, if all are refused.
+        // If all are refused, the first refusal.
         let better = |best: Result<Outline, Refusal>, next: Result<Outline, Refusal>| match (&best, &next) {
             (Ok(of_best), Ok(of_next)) if of_next.traffic.faulted_pieces < of_best.traffic.faulted_pieces => next,
             (Err(_), Ok(_)) => next,
@@ -100,8 +100,8 @@ fn moves(workload: &Workload, tensors: &[usize], schedule: &Schedule) -> Result<
     Ok(if moves.len() > MOVES_MAX { traffic::effective_moves(pieces, memory.bytes, moves) } else { moves })
 }
 
-/// Prefetches of a schedule. Those of a piece that begin together are one, which the earliest
-/// launch waits for.
+/// Prefetches of a schedule. Prefetches of a piece that begin together are merged; the earliest
+/// launch waits.
 fn steps(
     workload: &Workload,
     tensors: &[usize],

@@ -1,4 +1,4 @@
-//! Swaps memory out of the GPU and back, by the schedule of a planner, for fewer bytes over the
+//! Swaps memory out of the GPU and back, by the schedule of a planner, to reduce bytes over the
 //! link.
 //!
 //! Only whole driver blocks are swapped. A partial block keeps its chunks when it moves to the
@@ -19,7 +19,7 @@ const TRIES: u64 = 32;
 /// Swaps by the schedules of a planner.
 pub(super) struct Swaps {
     pub(super) planner: Box<dyn Planner>,
-    /// Whether absences are exchanged for fewer bytes, which is not part of the papers' policies.
+    /// Whether absences are exchanged to save bytes, which the policies of the papers do not do.
     pub(super) exchanges: bool,
 }
 
@@ -72,14 +72,14 @@ fn blocks_bytes(problem: &Problem) -> Result<u64, Refusal> {
 }
 
 impl Swaps {
-    /// Absences that keep blocks within `room_bytes`, by the first schedule of the planner that
-    /// does.
+    /// Absences that keep blocks within `room_bytes`, from the first schedule that suffices.
     fn absences(&self, blocks: &Pieces, durations_ns: &[u64], room_bytes: u64) -> Result<Vec<Absence>, Refusal> {
         let staying_bytes = blocks.staying_bytes();
         let bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })?;
         let (iteration, tensors) = blocks.iteration(durations_ns)?;
-        // What is instantaneous for planners takes a launch here, which needs some room.
+        // A move that planners take for instantaneous overlaps a launch here, which needs some
+        // room: retries with less memory.
         let step_bytes = (bytes / TRIES).next_multiple_of(Part::BLOCK_BYTES);
         let mut planner_bytes = bytes;
         loop {

@@ -1,8 +1,8 @@
 //! Division of named memory into pieces.
 //!
-//! A program can name any amount of memory. So pieces and their uses are first counted, by
+//! A program can name any amount of memory. So pieces and their uses are first counted by
 //! arithmetic on ranges, in time and memory that depend only on the number of ranges. They are
-//! allocated only within a budget.
+//! allocated only if they fit into a budget.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -22,8 +22,8 @@ const PIECE_BYTES: u64 = 2 * size_of::<((u64, BlockId), Piece)>() as u64 + MIN_U
 const USE_BYTES: u64 = 2 * size_of::<usize>() as u64;
 const MIN_USES_BYTES: u64 = 4 * size_of::<usize>() as u64;
 
-/// Unit size from which more than [`PIECES_MAX`] pieces are accepted: they are of that many
-/// allocations.
+/// Unit size from which more than [`PIECES_MAX`] pieces are accepted, as then the number of
+/// allocations alone exceeds it.
 const WANTED_UNIT_BYTES_MAX: u64 = 1 << 40;
 /// Maximum unit size.
 const UNIT_BYTES_MAX: u64 = 1 << 62;
@@ -57,7 +57,8 @@ struct Named {
 struct Count {
     /// Pieces.
     pieces: u64,
-    /// Pieces whose number depends on the unit size. That of partial blocks does not.
+    /// Pieces of whole blocks: their number depends on the unit size, unlike that of partial
+    /// blocks.
     of_units: u64,
     /// Uses of pieces by launches.
     uses: u64,
@@ -90,7 +91,8 @@ pub(super) fn pieces<F: Fn(BlockId) -> Block>(
 }
 
 impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
-    /// Ranges of an extent's allocation and of the extent, and the properties of the allocation.
+    /// Address ranges of an extent's allocation and of the extent, and the properties of the
+    /// allocation.
     fn claim(&self, extent: &Extent) -> Option<(Range<u64>, Range<u64>, Block)> {
         let of = &self.stream.blocks()[extent.block];
         let at = |offset: u64| of.address.map(|base| base.saturating_add(offset));
@@ -98,7 +100,7 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
         Some((allocation, range, (self.block)(extent.block)))
     }
 
-    /// Areas that overlap an extent, with the range that it names of each.
+    /// Areas that overlap an extent, with the named range of each.
     fn areas(&self, extent: &Extent) -> impl Iterator<Item = (Named, Block)> {
         self.claim(extent).into_iter().flat_map(move |(allocation, range, block)| {
             let areas = self.limits.areas(block.is_managed, &allocation, &range);
@@ -110,7 +112,7 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
         })
     }
 
-    /// Named ranges in order, with their number of uses.
+    /// Named ranges by address, with their number of uses.
     fn named(&self, uses: &[Vec<Extent>]) -> Result<Vec<(Named, u64)>, Refusal> {
         let areas = |extent: &Extent| {
             let claim = self.claim(extent);

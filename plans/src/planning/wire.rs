@@ -1,11 +1,11 @@
 //! Messages between uvmd and a planner process: JSON, as both ends are of the same build.
 //!
-//! Neither end trusts the other. The process gets a workload that was recorded by a program. From
-//! an answer, uvmd accepts only moves of memory that the iteration uses and that may move. It
-//! computes their figures itself, and checks that they keep the promise of their method.
+//! Neither end trusts the other. The process receives a workload that a program has recorded. From
+//! an answer, uvmd accepts only moves of movable memory that the iteration uses. It computes their
+//! figures itself, and checks that they meet the requirements of their method.
 //!
 //! The process writes its best answer so far after each method, one per line. The last complete
-//! line is the answer, also if the process was killed at its deadline.
+//! line is the answer, even if the process was killed at its deadline.
 
 use std::io::{self, Write};
 
@@ -111,7 +111,7 @@ fn write_line(output: &mut dyn Write, answer: &Answer) -> io::Result<()> {
         let moves = outline.moves.iter().map(Step::from).collect();
         Found { method: (*method).to_owned(), moves }
     });
-    // One write: the reader sees a complete line, or a prefix of one.
+    // One write: the reader sees the complete line, or a prefix of it.
     let mut line = serde_json::to_vec(&found)?;
     line.push(b'\n');
     output.write_all(&line)?;
@@ -127,10 +127,10 @@ pub fn check(answers: &[u8], methods: &[&'static str], workload: &Workload) -> A
     check_line(answer.rsplit(|byte| *byte == b'\n').next().unwrap_or_default(), methods, workload)
 }
 
-/// Last plan written by a planner process that was killed; `None` without one.
+/// Last plan of a planner process that was killed; `None` if it had written no plan.
 #[must_use]
 pub fn best_so_far(answers: &[u8], methods: &[&'static str], workload: &Workload) -> Option<BestOutline> {
-    // After the last line end, there may be an incomplete line.
+    // The text after the last line end is an incomplete line.
     let lines = answers.rsplit(|byte| *byte == b'\n').skip(1);
     lines.take(methods.len()).find_map(|line| check_line(line, methods, workload).ok())
 }
@@ -153,7 +153,7 @@ fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> A
     Ok(BestOutline { method: name, outline, driver: problem.driver() })
 }
 
-/// Refusal, if it is short and of one line; otherwise the answer is malformed.
+/// Refusal, if it is short and has one line; otherwise the answer is malformed.
 fn bounded(refusal: Refusal) -> Refusal {
     let text = refusal.to_string();
     if text.len() > REASON_BYTES_MAX || text.contains(char::is_control) {
@@ -162,7 +162,7 @@ fn bounded(refusal: Refusal) -> Refusal {
     refusal
 }
 
-/// Checks moves as the helper and the actuator do.
+/// Applies the checks of the helper and the actuator to moves.
 fn is_plan(moves: &[Move], pieces: &Pieces) -> Result<(), InvalidAnswer> {
     let tokens = vec![Token::of_word(0); pieces.ops];
     let budget_bytes = moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);

@@ -18,7 +18,7 @@ pub struct Figures {
     pub probed: u64,
     /// Iterations with probe moves.
     pub iterations: u64,
-    /// Probed bytes that these launches name, summed over launches.
+    /// Probed bytes that launches with known accesses name, summed over launches.
     pub named_bytes: u64,
     /// Bytes of `named_bytes` that count as accessed.
     pub touched_bytes: u64,
@@ -80,8 +80,9 @@ impl Evidence {
         self.tokens == tokens
     }
 
-    /// Pieces without the uses that probes disproved. A piece without any use left keeps them all
-    /// if the GPU has faulted on it: `faulted` has the first addresses of such blocks.
+    /// Pieces without the uses that probes have disproved. If that leaves a piece without uses, it
+    /// keeps all of them if the GPU has faulted on it: `faulted` has the first addresses of such
+    /// blocks.
     pub(crate) fn reduced(&self, mut pieces: Pieces, faulted: &BTreeSet<u64>) -> Pieces {
         for piece in &mut pieces.all {
             let blocks = Ranges::blocks_of(piece.address, piece.bytes);

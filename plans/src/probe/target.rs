@@ -1,4 +1,4 @@
-//! Probed launches, and the parts of their footprints probed at a time.
+//! Targets of probes: launches, and the parts of their footprints probed at a time.
 
 use std::cmp::Reverse;
 
@@ -9,12 +9,12 @@ use crate::{pieces::Pieces, ranges::Ranges, sequence::Work};
 
 /// Maximum number of probed launches.
 pub const LAUNCHES_MAX: usize = 64;
-/// Executions of a launch that have to prove that a block is not accessed.
+/// Number of executions of a launch that must prove that a block is not accessed.
 pub const PROBES_PER_LAUNCH: u64 = 2;
-/// Executions in a launch's first window that prove nothing: a block that was absent from the GPU
-/// before comes back once without having left.
+/// Number of executions in a launch's first window that prove nothing: a block that was absent
+/// before the window returns once without having left.
 pub(super) const FIRST: u64 = 1;
-/// Failed windows after which a launch is no longer probed.
+/// Number of failed windows after which a launch is no longer probed.
 pub const ATTEMPTS_MAX: u32 = 3;
 /// Minimum number of blocks of a footprint that is probed.
 const BLOCKS_MIN: usize = 2;
@@ -84,7 +84,7 @@ pub(super) fn of(work: &Work, budget_bytes: u64) -> Vec<Target> {
     parts.filter(|target| target.bytes(pieces).saturating_mul(2) <= budget_bytes).collect()
 }
 
-/// Targets of a launch, each of at most `max_bytes`, but of at least one piece.
+/// Targets of a launch, each of at most `max_bytes`, or of one piece.
 fn parts(pieces: &Pieces, op: usize, places: &[usize], max_bytes: u64) -> Vec<Target> {
     let mut targets: Vec<Target> = Vec::new();
     let mut room = 0_u64;

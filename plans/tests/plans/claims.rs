@@ -1,4 +1,4 @@
-//! Claims of programs, with any numbers, as a program may record any.
+//! Claims of programs, with arbitrary numbers, as a program can record any.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ fn followed(calls: &[Call]) -> Follower {
     followed_within(&ClaimLimits::default(), calls)
 }
 
-/// Follower as [`followed`], with limits on claims.
+/// Like [`followed`], with limits on claims.
 fn followed_within(limits: &ClaimLimits, calls: &[Call]) -> Follower {
     let settings =
         Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: true, probes: None };
@@ -109,7 +109,7 @@ fn allocation_that_is_larger_than_the_node_and_its_gpus_is_refused() {
     claims.malloc_of(MemoryKind::Managed, 1 << 50, 65 * UNIT);
     claims.calls.append(&mut program.calls.clone());
     assert!(followed_within(&limits, &claims.calls).planned().is_some());
-    // The node may map more host memory than it has.
+    // A program may register more host memory than the node has.
     let mut claims = Program::default();
     claims.malloc_of(MemoryKind::Registered, 1 << 50, 65 * UNIT);
     claims.calls.append(&mut program.calls);
@@ -123,7 +123,7 @@ fn plan_is_the_same_where_all_that_is_claimed_is_mapped() {
     let known = followed_within(&mapped((0..24).map(block)), &program.calls);
     assert!(unknown.planned().is_some());
     assert_eq!(known.planned(), unknown.planned());
-    // Other memory of the process has no effect, and neither has a larger mapping.
+    // Mappings of other memory, or larger mappings, have no effect.
     let larger = followed_within(&mapped(std::iter::once(0..1 << 50)), &program.calls);
     assert_eq!(larger.planned(), unknown.planned());
 }

@@ -47,7 +47,7 @@ fn faults_on_more_than_a_tenth_of_other_memory_refuse_the_plan() {
 
 #[test]
 fn faults_before_iterations_are_known_do_not_count() {
-    // Memory that is prepared, and not used later.
+    // Memory that is initialised, and not used later.
     let prepared = |calls: u64| on(BLOCKS..3 * BLOCKS, calls.min(BLOCKS as u64 + 30));
     let faults = |calls| Some(prepared(calls).into_iter().chain(on(0..BLOCKS, calls)).collect());
     assert_eq!(percent(&state(faults)), Some(100));

@@ -1,4 +1,4 @@
-//! Plans that are made to harm.
+//! Plans that are meant to harm.
 
 use call_ring::plan::{Destination, MOVES_MAX};
 

@@ -53,7 +53,7 @@ pub(crate) fn followed(planner: &str, units: u64, calls: &[Call]) -> (Follower, 
     (follower, changes)
 }
 
-/// Layers forth and back, then an update of each: 3 blocks a layer.
+/// Forward pass, backward pass, and update of each layer, with 3 blocks per layer.
 pub(crate) fn layers(count: usize) -> Vec<Vec<usize>> {
     let forth = (0..count).map(|layer| vec![3 * layer]);
     let back = (0..count).rev().map(|layer| vec![3 * layer, 3 * layer + 1]);
@@ -123,7 +123,7 @@ fn iterations_for_which_there_is_no_plan_are_refused_with_the_reason() {
         }
     };
     assert_eq!(refusal(17, &[vec![0], vec![1]], all), Refusal::Graphs);
-    // Nearly twice through nine blocks: the driver has three frames more.
+    // Nearly two passes over nine blocks: the driver may use three more frames than a plan.
     let twice: Vec<Vec<usize>> = (0..16).map(|at| vec![at % 9]).collect();
     assert!(matches!(refusal(7, &twice, |_| {}), Refusal::NoGain { .. }));
 }
@@ -131,7 +131,7 @@ fn iterations_for_which_there_is_no_plan_are_refused_with_the_reason() {
 #[test]
 fn memory_that_a_program_only_claims_takes_no_time_and_no_room() {
     let mut program = Program::default();
-    // As much memory as the address space has, up to its end.
+    // Huge allocations, one of them at the end of the address space.
     program.malloc(BASE, 1 << 60);
     program.malloc(u64::MAX - 100, 100);
     let launches: Vec<Vec<usize>> = (0..24).map(|block| vec![block]).collect();
@@ -213,7 +213,7 @@ proptest! {
 
 #[test]
 fn large_allocations_move_but_for_what_ends_within_a_block() {
-    // 24 of 200 MiB and a page: more blocks than a plan has pieces.
+    // 24 allocations of 200 MiB and a page: more blocks than a plan has pieces.
     const BYTES: u64 = 100 * UNIT + 4096;
     let address = |block: usize| BASE + block as u64 * 200 * UNIT;
     let mut program = Program::default();
@@ -227,7 +227,7 @@ fn large_allocations_move_but_for_what_ends_within_a_block() {
     let (follower, _) = followed("foresight", 1700, &program.calls);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
     assert!(planned.moves.iter().all(|one| one.begin.is_multiple_of(UNIT) && one.bytes.is_multiple_of(UNIT)));
-    // Of the 24 partial blocks, a page each stays; of 700 blocks without room, nearly all leave.
+    // The 24 partial blocks, a page each, stay; of 700 blocks without room, nearly all leave.
     assert!(planned.traffic.bytes.to_host > 600 * UNIT, "{:?}", planned.traffic);
     assert!(planned.traffic.bytes.total() < planned.driver.bytes.total());
 }

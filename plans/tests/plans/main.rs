@@ -1,4 +1,4 @@
-//! Plans of recorded and of made-up runs.
+//! Plans of recorded and generated runs.
 
 #![cfg(test)]
 

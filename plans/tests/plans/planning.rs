@@ -1,4 +1,4 @@
-//! Planners that answer later, and checks of their answers.
+//! Planners that answer later, and validation of their answers.
 
 use std::{cell::RefCell, ops::Range, rc::Rc, time::Duration};
 
@@ -73,7 +73,7 @@ fn planning() -> (Follower, Later) {
     (follower, later)
 }
 
-/// Workload of iterations that use blocks in this way, if planners are asked for a plan.
+/// Workload that planners get for iterations that use blocks in this way, if any.
 fn workload(units: u64, blocks: usize, launches: &[Vec<usize>]) -> Option<Workload> {
     let later = Later::default();
     let mut follower = Follower::new(settings(units), later.clone());
@@ -93,7 +93,7 @@ fn calls_are_followed_while_planners_compute_and_the_plan_is_that_of_the_iterati
     let workload = later.0.borrow().workload.clone().unwrap();
     later.0.borrow_mut().answer = Some(best("foresight", workload));
     assert_eq!(follower.poll(), Some(Change::Planned));
-    // As with an immediate answer.
+    // The same plan as with an immediate answer.
     let mut other = Follower::new(settings(17), vec![methods::by_name("foresight").unwrap()]);
     program.calls.iter().for_each(|call| _ = other.add(call.clone()));
     assert_eq!(follower.planned(), other.planned());
@@ -158,14 +158,14 @@ fn best_answer_so_far_is_that_of_a_process_that_is_killed() {
     let best = best("foresight", workload.clone()).ok();
     assert!(best.is_some());
     assert_eq!(wire::best_so_far(&answers, &methods, &workload), best);
-    // In the middle of a second answer, or with the message of an abort.
+    // A second answer that is incomplete, or the message of an abort, has no effect.
     for rest in
         [&answers.clone()[..40], b"memory allocation of 8 bytes failed", b"memory allocation of 8 bytes failed\n"]
     {
         let all = [&answers[..], rest].concat();
         assert_eq!(wire::best_so_far(&all, &methods, &workload), best);
     }
-    // An incomplete line is not used.
+    // An incomplete line is not an answer.
     answers.pop();
     assert_eq!(wire::best_so_far(&answers, &methods, &workload), None);
 }
@@ -200,7 +200,7 @@ fn answered(question: &[u8]) -> Vec<u8> {
     answers
 }
 
-/// Answer of a planner process to a question about a training, with a change.
+/// Result for the answer of a planner process about a training, after a change of the answer.
 fn checked(change: impl Fn(&mut Value)) -> Answer {
     let workload = workload(17, 24, &layers(8)).unwrap();
     let answer = answered(&wire::question(&["foresight"], &workload).unwrap());
@@ -237,7 +237,7 @@ fn answers_that_are_not_of_the_question_are_refused_by_name() {
     refused(&|answer| answer["moves"][0]["bytes"] = json!(UNIT + 4096), InvalidAnswer::Memory);
 }
 
-/// Gaps between pieces are searched only in moves of few pieces.
+/// Moves of too many pieces in all are rejected before gaps between pieces are searched.
 #[test]
 fn pieces_of_all_moves_are_counted_before_they_are_looked_at() {
     let workload = workload(800, 3 * 180, &layers(180)).unwrap();

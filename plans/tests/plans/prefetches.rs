@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Iterations in which the program waits for the GPU after the launches in `syncs`. Without any,
-/// they have to repeat for long.
+/// the detector needs many more iterations.
 fn run_with_syncs(blocks: usize, launches: &[Vec<usize>], syncs: &BTreeSet<usize>) -> Program {
     let mut program = Program::default();
     (0..blocks).for_each(|block| program.malloc(address(block), UNIT));
@@ -35,25 +35,26 @@ fn refusal(gpu_units: u64, program: &Program) -> Refusal {
     }
 }
 
-/// Launches from the one after which a move begins to the one before the one that waits for it.
+/// Launches from the one after which a move begins up to, but without, the one that waits for it.
 fn places(one: &Move, period: usize) -> impl Iterator<Item = usize> + use<> {
     let (begin, wait) = (one.begin_op as usize, one.wait_op.unwrap() as usize);
     let end = if wait > begin { wait } else { wait + period };
     (begin..end).map(move |place| place % period)
 }
 
-/// Index in the program's iteration at which that of the plan begins.
+/// Index in the program's iteration at which the plan's iteration begins.
 fn first_place(planned: &Planned) -> usize {
     usize::try_from(planned.first_launch - 1).unwrap() % planned.tokens.len()
 }
 
-/// Whether the program waits for the GPU between the begin of a move and the launch that waits for it.
+/// Whether the program waits for the GPU between the start of a move and the launch that waits for
+/// it.
 fn is_across(one: &Move, planned: &Planned, syncs: &BTreeSet<usize>) -> bool {
     let (first, period) = (first_place(planned), planned.tokens.len());
     places(one, period).any(|place| syncs.contains(&((place + first) % period)))
 }
 
-/// Maximum number of requested units whose waiting launch has not ended.
+/// Maximum number of units in flight: requested, with the waiting launch not ended yet.
 fn most_ahead(planned: &Planned) -> u64 {
     let period = planned.tokens.len();
     let ahead = |op: usize| {
@@ -71,7 +72,7 @@ fn launches_wait_for_what_they_name_and_find_most_of_it_there_without_a_fault() 
     assert_eq!(planned.planner, "pump");
     assert!(planned.moves.iter().all(|one| one.destination == Destination::Gpu));
     assert!(planned.moves.iter().all(|one| one.wait_op.is_some_and(|wait| wait > one.begin_op)));
-    // The first launch finds no memory prefetched: it follows a sync.
+    // No memory is prefetched for the first launch, as it follows a sync.
     assert_eq!((planned.traffic.faulted_pieces, planned.driver.faulted_pieces), (1, 24));
     assert_eq!(planned.traffic.bytes.to_host, 0, "the driver evicts");
     assert!(planned.traffic.bytes.evicted > 0);
@@ -113,7 +114,7 @@ fn program_that_fits_has_no_plan() {
 
 #[test]
 fn requests_that_copy_nothing_are_left_out_where_a_plan_does_not_hold_all() {
-    // Twelve blocks stay, and one launch of 16 names one of 12 others.
+    // Twelve blocks stay resident; every 16th launch also names one of 12 others.
     let launch = |at: usize| {
         let other = at.is_multiple_of(16).then_some(12 + at / 16 % 12);
         [Some(at % 12), Some((at + 5) % 12), other].into_iter().flatten().collect()
@@ -135,7 +136,7 @@ fn iteration_with_more_copies_than_a_plan_holds_has_none() {
 
 #[test]
 fn schedule_of_more_prefetches_than_are_looked_at_has_no_plan() {
-    // Each launch names a block of 24 units, and one of 40 others.
+    // Each launch names a block of 24 units, and one of 40 blocks of a unit.
     let mut program = Program::default();
     let large = address(100);
     (0..40).for_each(|block| program.malloc(address(block), UNIT));

@@ -1,5 +1,6 @@
 //! Probes of launches whose arguments name more than they access, on a model of the driver that is
-//! independent of the crate: moves are late or not made, records are lost, and blocks are evicted.
+//! independent of the crate: moves are late or skipped, records are dropped, and blocks are
+//! evicted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ const BASE: u64 = 1 << 40;
 const POOLS: u64 = 4;
 const POOL_UNITS: u64 = 6;
 const GPU_UNITS: u64 = 15;
-/// Maximum number of iterations until probes have ended.
+/// Maximum number of iterations until probes end.
 const PATIENCE: usize = 600;
 
 fn pool(at: u64) -> u64 {
@@ -201,15 +202,15 @@ struct Conditions {
     tick: usize,
     /// The program prefetches in each iteration.
     prefetches: bool,
-    /// The program fills the begin of the pool before this launch.
+    /// The program fills the first bytes of the pool before this launch.
     fills: Option<usize>,
-    /// Delivery from which on probes are no longer permitted.
+    /// First delivery at which probes are no longer permitted.
     forbidden_from: Option<usize>,
     /// The helper follows nothing.
     is_idle: bool,
     /// Delivery at which the program prefetches once.
     prefetches_at: Option<usize>,
-    /// Once there is a table, counts change with each of an hour of deliveries.
+    /// Once there is a table, counts change with every delivery for an hour.
     is_restless: bool,
     /// Number of times that probing may start.
     starts: u32,
@@ -276,13 +277,13 @@ fn run(launches: &[Launch], world: &mut World, conditions: Conditions) -> Run {
     Run { follower, evidence, tables, iterations }
 }
 
-/// Units that launches are found not to access.
+/// Units that a launch does not access, by the evidence.
 fn untouched(evidence: &Evidence, op: usize) -> BTreeSet<u64> {
     evidence.untouched(op).flat_map(|range| range.start / UNIT..range.end / UNIT).collect()
 }
 
-/// Forth and back through the pools, a third of each: the named memory does not fit, and the
-/// accessed memory nearly does.
+/// Forward and backward pass over the pools: the named memory does not fit, and the accessed memory
+/// nearly does.
 fn training() -> Vec<Launch> {
     let forth = (0..POOLS).map(|pool| Launch::new(pool, [0, 1, 2, 3]));
     let back = (0..POOLS).rev().map(|pool| Launch::new(pool, [2, 3]));
@@ -328,7 +329,7 @@ fn what_a_launch_does_not_access_of_its_footprint_is_found_and_no_more() {
 
 #[test]
 fn plan_is_made_for_what_launches_access() {
-    // Two launches in turn name as much as the GPU has, and a launch uses more than half of it.
+    // Two adjacent launches name up to 12 of the GPU's 15 units, and access up to 8.
     let (launches, mut world) = (training(), World::default());
     let Run { follower, .. } = run(&launches, &mut world, EACH);
     let is_named = |planned: &Planned| {

@@ -117,8 +117,8 @@ fn planned(name: &str, planner: &str, capacity_mib: u64) -> Planned {
 
 #[test]
 fn plans_of_foresight_copy_the_least_that_plans_can_and_no_others_less() {
-    // 1.2, 1.5 and 2 times the GPU. By an integer program of absences that are the same in each iteration,
-    // solved with HiGHS.
+    // Working sets of 1.2, 1.5 and 2 times the GPU. Optima of an integer program of absences that
+    // are the same in each iteration, solved with HiGHS.
     for (name, least) in [
         ("deep-8-addresses", [(42, 32.0), (32, 60.0), (24, 84.0)]),
         ("alexnet-8-addresses", [(42, 32.0), (32, 60.0), (24, 88.0)]),
@@ -164,7 +164,7 @@ fn what_leaves_expires_where_it_begins_to_come_back() {
 fn driver_alone_copies_what_was_measured() {
     let (follower, _) = followed(calls(&stream("deep"), 1), 32);
     let bytes = follower.planned().unwrap().driver.bytes;
-    // 42.2, 48.2 and 42.2 MiB in docs/measurements/live-plans.md, repeatedly.
+    // Measured: 42.2, 48.2 and 42.2 MiB in turn (docs/measurements/live-plans.md).
     assert_eq!((bytes.faulted, bytes.evicted), (46_377_670, 46_377_670));
 }
 
@@ -175,14 +175,14 @@ fn plan_of_that_training_copies_less_than_the_driver_on_smaller_gpus_too() {
         let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
         [planned.traffic, planned.driver].map(|traffic| traffic.bytes.total())
     };
-    // Small cards in docs/measurements/live-plans.md.
+    // Capacities of the small cards in docs/measurements/live-plans.md.
     assert_eq!(both(22), [128 * MIB, 150_328_744]);
     assert_eq!(both(24), [104 * MIB, 127_844_424]);
     assert_eq!(both(32), [52 * MIB, 92_755_340]);
 }
 
-/// Number of moves of a prefetch plan for that training; pieces and bytes, with it and of the
-/// driver.
+/// Number of moves of a prefetch plan for that training; faulted pieces, and bytes, each with the
+/// plan and of the driver.
 fn prefetches(gpu_mib: u64) -> (usize, [u64; 2], [u64; 2]) {
     let (follower, _) = followed_by("pump", calls(&stream("deep"), 1), gpu_mib);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
@@ -198,7 +198,7 @@ fn prefetches_of_that_training_leave_less_to_faults() {
 
 #[test]
 fn prefetches_take_the_queue_that_leaves_the_least_to_faults() {
-    // On the first, a longer queue leaves 12; on the other, a queue of one leaves 16.
+    // With 36 MiB, a longer queue leaves 12; with 26 MiB, a queue of one leaves 16.
     assert_eq!((prefetches(36).1[0], prefetches(26).1[0]), (10, 14));
 }
 

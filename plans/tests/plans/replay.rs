@@ -57,7 +57,8 @@ impl Resident {
         self.0.len() < before
     }
 
-    /// Accesses a unit. Returns whether it was absent: the driver does not see other accesses.
+    /// Accesses a unit. Returns whether it was absent; the driver does not see an access of a
+    /// resident unit.
     fn access(&mut self, unit: u64) -> bool {
         let is_absent = !self.0.contains(&unit);
         if is_absent {
@@ -86,7 +87,7 @@ const UNCOUNTED: u64 = 2;
 const COUNTED: u64 = 6;
 
 /// Replays iterations on a GPU of `frames` units, whose driver evicts the least recently migrated
-/// one.
+/// unit.
 pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>], frames: u64) -> Replayed {
     let (mut resident, mut written) = (Resident::default(), BTreeSet::new());
     let mut replayed = Replayed::default();
@@ -132,15 +133,15 @@ pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>], frames: u64) -> 
     Replayed { to_gpu, to_host, faulted, evicted, faults: faults / COUNTED, peak, idle }
 }
 
-/// Peak bytes of whole units, and of smaller memory, on the GPU before or during a launch: all
-/// memory in this list, except what the plan keeps away.
+/// Peak bytes of whole units, and of smaller allocations, on the GPU before or during a launch: all
+/// memory in this list, except absences by the plan.
 pub(crate) fn peaks(planned: &Planned, all: &[(u64, u64)]) -> (u64, u64) {
     let ops = planned.tokens.len();
     let mut present: Vec<Vec<(u64, u64)>> = vec![all.to_vec(); ops];
     for one in planned.moves.iter().filter(|one| one.destination == Destination::Host) {
         let (begin, wait) = (one.begin_op as usize, one.wait_op.unwrap() as usize);
         let ahead = |op: usize| (op + ops - begin - 1) % ops + 1;
-        // Present before the launch that waits until it has left, and when its fetch begins.
+        // Still present before the launch that waits for the move, and again once its fetch begins.
         for offset in ahead(wait) + 1..=ahead(one.expiry_op.unwrap() as usize) {
             let is_away = |address: u64| (one.begin..one.begin + one.bytes).contains(&address);
             present[(begin + offset) % ops].retain(|(address, _)| !is_away(*address));

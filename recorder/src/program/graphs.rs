@@ -1,14 +1,14 @@
 //! Graphs of a program, with the work of their nodes.
 //!
-//! Instances and clones of a graph share its nodes until they are changed. Each is charged with all
-//! of them.
+//! Instances and clones of a graph share its nodes until they are changed. Each is charged for all
+//! of its nodes.
 
 use crate::{
     map::{Map, entry_bytes},
     program::Work,
 };
 
-/// Node by the program's handle for it, and the generation of handles.
+/// Key of a node: the program's handle, and the generation of handles.
 type NodeKey = (u64, u64);
 
 /// Bytes of a graph without nodes.
@@ -30,7 +30,7 @@ pub(super) fn bytes_of_first(work: &Work) -> usize {
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// Number of nodes added before it.
+    /// Number of nodes that were added before.
     position: usize,
     work: Work,
 }

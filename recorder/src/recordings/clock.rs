@@ -1,4 +1,4 @@
-//! Clocks by which readings are measured.
+//! Clocks that measure readings.
 
 use std::{fmt, time::Duration};
 

@@ -8,8 +8,8 @@ use super::recording::Holder;
 
 /// Time without calls after which a recording may be evicted for a user with fewer.
 const IDLE: Duration = Duration::from_mins(1);
-/// Time after which a recording of a user with several may be evicted for a user with none, with
-/// calls or without: a program can make calls from time to time.
+/// Time after which a recording of a user with several may be evicted for a user with none, even if
+/// it is active: a program can stay active by a call from time to time.
 pub(super) const TERM: Duration = Duration::from_mins(10);
 
 /// Quotas of recordings.
@@ -19,7 +19,8 @@ pub struct Quotas {
     pub window_bytes: usize,
     /// Maximum recordings of a user's processes.
     pub user_max: usize,
-    /// Maximum recordings of the node. A quarter of them is a reserve for users with few.
+    /// Maximum recordings of the node. A quarter of them is a reserve for users with few
+    /// recordings.
     pub node_max: usize,
 }
 
@@ -66,7 +67,7 @@ impl Places {
         self.of_users.get(&uid).copied().unwrap_or(0)
     }
 
-    /// Whether a user may have a further recording.
+    /// Whether the quotas permit a further recording of a user.
     pub(super) fn has_room(&self, uid: u32) -> bool {
         let Quotas { user_max, node_max, .. } = self.quotas;
         let own = self.of_user(uid);
@@ -89,8 +90,8 @@ impl Places {
         }
     }
 
-    /// Holder of the places that a user lacks: the user itself at its own quota, otherwise the user
-    /// with the most recordings.
+    /// Holder of the places that a user lacks: the user itself if it has reached its own quota,
+    /// otherwise the user with the most recordings.
     pub(super) fn holder(&self, uid: u32) -> Holder {
         let Quotas { user_max, node_max, .. } = self.quotas;
         let own = self.of_user(uid);
@@ -102,10 +103,13 @@ impl Places {
         Holder { uid, recordings, max: node_max }
     }
 
-    /// Recording to evict for a new one of a user; the first that exists of:
-    /// * the one that ended first, of the user itself, otherwise of users with more
-    /// * the one that is idle for the longest time, of users with at least two more
-    /// * for a user with none, one that has had its term, of the user with the most
+    /// Recording to evict for a new recording of a user, the first that exists of:
+    /// * the ended recording that ended first, of the user itself, otherwise of users with more
+    ///   recordings
+    /// * the recording that has been idle for the longest time, of users with at least two
+    ///   recordings more
+    /// * for a user without recordings, a recording whose term has expired, of the user with the
+    ///   most recordings
     pub(super) fn first_to_go(&self, uid: u32, now: Duration) -> Option<ProcessId> {
         let own = self.of_user(uid);
         let is_user_full = own >= self.quotas.user_max;
@@ -143,8 +147,8 @@ mod tests {
     const QUOTAS: Quotas = Quotas { window_bytes: 0, user_max: 3, node_max: 8 };
     const NOW: Duration = Duration::from_hours(1);
 
-    /// Recordings of few users, each with whether it has ended, and whether it is idle or has had
-    /// its term.
+    /// Recordings of few users: user, whether it has ended, and whether it is idle and its term has
+    /// expired.
     fn any_places() -> impl Strategy<Value = Vec<(u32, bool, bool)>> {
         prop::collection::vec((0..5_u32, any::<bool>(), any::<bool>()), 1..60)
     }

@@ -6,11 +6,11 @@ use sys::cpu_budget::{Accounts, Allowance};
 
 /// Allowance of a user for the reading of its rings.
 const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_secs(1), credit_part: Some(CREDIT_PART) };
-/// Debt below which calls are read again: at the burst itself, a user slightly above its share
-/// would be throttled again at once.
+/// Debt below which throttling ends. If it ended at the burst itself, a user slightly above its
+/// share would be throttled again immediately.
 const RECOVERED: Duration = Duration::from_millis(500);
-/// Divisor of the processor time of a user's recorded processes: reading them may take that share
-/// as well. A program that calls without end is busy.
+/// Divisor of the processor time of a user's recorded processes, for an additional allowance: a
+/// program that makes many calls uses processor time itself.
 pub const CREDIT_PART: u32 = 20;
 
 /// Reader time of all users.
@@ -27,7 +27,7 @@ impl Default for Budgets {
 }
 
 impl Budgets {
-    /// Charges time spent for a user. Returns whether that exhausts the user's time.
+    /// Charges time that was spent for a user. Returns whether that starts to throttle the user.
     pub(crate) fn charge(&mut self, uid: u32, spent: Duration, now: Duration) -> bool {
         self.accounts.charge(uid, spent, now);
         self.accounts.is_over(uid, now) && self.throttled.insert(uid)
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn user_slightly_above_its_share_is_throttled_seldom() {
         let (mut budgets, mut throttlings) = (Budgets::default(), 0);
-        // 2 % instead of 1 %, in an hour of intervals of 50 ms.
+        // Uses 2 % instead of 1 %, for an hour in intervals of 50 ms.
         for interval in 0..72_000 {
             let now = interval * 50 * MS;
             if !budgets.is_throttled(7) {
@@ -69,7 +69,7 @@ mod tests {
                 budgets.recover(now);
             }
         }
-        // 50 s until half of the burst is used up again, and 50 s until it has recovered.
+        // Each cycle takes 50 s until half of the burst is used up, and 50 s of recovery.
         assert!((34..=38).contains(&throttlings), "{throttlings}");
     }
 }

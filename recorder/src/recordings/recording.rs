@@ -1,7 +1,7 @@
 //! Recording of a process: its last calls, and the ring from which they are read.
 //!
-//! Cloning a recording takes constant time, so that readers of it do not block others. The ring is
-//! read in parts, with no other lock held.
+//! Cloning a recording takes constant time, so that its readers do not block others. The ring is
+//! read in parts, without other locks.
 
 use std::{
     fmt, mem,
@@ -19,7 +19,7 @@ use crate::{
     window::Window,
 };
 
-/// Number of calls added to a recording at once, for which its readers wait.
+/// Number of calls added to a recording under one lock, for which its readers wait.
 const BATCH: usize = 64;
 
 /// State of a recording.
@@ -27,7 +27,7 @@ const BATCH: usize = 64;
 pub enum State {
     /// Calls are read.
     Recording,
-    /// The user's reader time is used up: calls are read again in a while.
+    /// The user's reader time is used up: reading pauses until it recovers.
     Throttled,
     /// The process has exited; its recording is retained.
     Ended,
@@ -37,14 +37,14 @@ pub enum State {
     QuotaReached(Holder),
 }
 
-/// Holder of the recordings that a quota permits.
+/// Holder of the recordings that reach a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// User: the recording's own, or the one with the most recordings of the node.
     pub uid: u32,
     /// Number of recordings of this user.
     pub recordings: usize,
-    /// Maximum number of recordings by the quota: of a user, or of the node.
+    /// The quota, of a user or of the node.
     pub max: usize,
 }
 
@@ -100,10 +100,10 @@ pub(crate) trait Ring: fmt::Debug + Send {
     /// Reads the next calls of a poll.
     fn part(&mut self) -> Result<Vec<Call>, ProcessError>;
 
-    /// Whether the poll of the last part is incomplete.
+    /// Whether the poll has further parts.
     fn has_more(&self) -> bool;
 
-    /// Returns the calls that wait for missing ones, which will not arrive.
+    /// Returns the calls that wait for missing calls, as those will not arrive.
     fn rest(&mut self) -> Vec<Call>;
 
     fn losses(&self) -> Losses;
@@ -136,19 +136,20 @@ impl Ring for Process {
     }
 }
 
-/// Occasion of a reading of a ring.
+/// Kind of a reading of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// Together with all others.
+    /// While the process runs.
     Regular,
     /// After the process has exited.
     Last,
 }
 
-/// Recording with the ring from which it is read.
+/// Reader of a ring, with its recording.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// Ring, while it is read. It is never waited for with the recording locked.
+    /// Ring; `None` once it is no longer read. This lock is never acquired while the recording is
+    /// locked.
     ring: Mutex<Option<Box<dyn Ring>>>,
     recording: Mutex<Recording>,
 }
@@ -172,7 +173,7 @@ impl Reader {
         lock(&self.ring).as_ref().and_then(|ring| ring.memories())
     }
 
-    /// Sets the state, if the ring is read.
+    /// Sets the state, unless the ring is no longer read.
     pub(crate) fn set_state(&self, state: State) {
         let mut recording = self.recording();
         if matches!(recording.state, State::Recording | State::Throttled) {

@@ -73,7 +73,7 @@ enum Program {
     Flood,
 }
 
-/// Ring of a program, filled whenever it is read, as the program would have until then.
+/// Ring of a program. Each reading first writes the calls that the program would have made by then.
 #[derive(Debug)]
 struct WrittenRing {
     words: Vec<AtomicU64>,
@@ -202,7 +202,7 @@ impl Node {
         lock(&self.recordings.registry).admit(process(pid), uid, None, Ok(ring), self.clock.now());
     }
 
-    /// Runs for a time, in which each of these processes uses this share of a processor.
+    /// Runs for a time, in which each of the processes uses a share of a processor.
     fn run(&mut self, time: Duration, busy: &[(u32, f64)], mut look: impl FnMut(&Recordings)) {
         let end = self.next + time;
         while self.next < end {
@@ -251,7 +251,7 @@ fn user_whose_rings_take_all_time_takes_no_call_of_another() {
     assert_eq!(recording.losses(), Losses::default());
     assert!(recording.window().added() > 78_000);
     assert!(longest(&honest) <= 3 * INTERVAL, "{:?} without a reading", longest(&honest));
-    // One second each, and a hundredth of the time.
+    // Each user may use the burst of a second, and a hundredth of the time.
     let honest_cost = CALL_COST * 80_000;
     let cost = node.clock.spent().saturating_sub(honest_cost);
     assert!(cost < 2 * (SECOND + node.clock.now() / 100) + SECOND / 10, "{cost:?} for two users");
@@ -266,7 +266,7 @@ fn throttled_user_is_read_again_once_its_time_has_recovered() {
     let added = |node: &Node| node.recordings.of(process(0)).unwrap().window().added();
     let before = added(&node);
     let mut is_read = false;
-    // Half of the burst at a hundredth of the time.
+    // Recovers half of the burst, at a hundredth of the time.
     node.run(70 * SECOND, &[], |recordings| {
         is_read |= *recordings.of(process(0)).unwrap().state() == State::Recording;
     });
@@ -358,7 +358,7 @@ fn ended_recording_of_a_user_with_fewer_stays() {
     for pid in 10..14 {
         node.start(pid, 2000, Program::Calls(100));
     }
-    // Twelve: the rest is a reserve.
+    // Twelve recordings: the other places are the reserve.
     node.start(7, 1000, Program::Calls(100));
     assert!(matches!(node.state(7), State::QuotaReached(_)));
     assert_eq!(node.state(30), State::Ended);
@@ -410,7 +410,7 @@ fn as_many_waiting_rings_are_sought_as_there_are_places() {
     let is_sought = |entry: &Entry| matches!(entry, Entry::Sought);
     node.recordings.look(&node.running);
     assert_eq!(count(&node, is_sought), 0, "all places are taken");
-    // Two places become free, of recordings that can no longer be read.
+    // Frees two places, of recordings whose rings can no longer be read.
     for pid in [0, 1] {
         node.running.remove(&process(pid));
         lock(&node.recordings.registry).entries.remove(&process(pid));
@@ -431,7 +431,7 @@ fn processes_that_wait_for_a_place_are_visited_few_times_each() {
     const WAITING: u32 = 3500;
     /// Places of the node.
     const PLACES: u64 = 16;
-    // Of one user, and of a user each.
+    // All processes of one user, and each of a user of its own.
     for user_of in [|_| 3000, |pid| 3000 + pid] {
         let mut node = Node::new(8, 16);
         for pid in 0..16 {
@@ -450,7 +450,7 @@ fn processes_that_wait_for_a_place_are_visited_few_times_each() {
     }
 }
 
-/// Looks while a file of a process is being read, which takes until its writer ends.
+/// Looks while a file of a process is being read, which blocks until its writer ends.
 fn look_while_read(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, file: &Path, ask: impl FnOnce()) {
     fs::remove_file(file).unwrap();
     assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
@@ -480,7 +480,8 @@ fn process_whose_files_are_read_slowly_delays_no_question() {
     let quotas = Quotas { window_bytes: 1 << 16, user_max: 8, node_max: 16 };
     let recordings = Recordings::with_clock(machine.roots.clone(), quotas, Arc::clone(&clock) as Arc<dyn Clock>);
     let is_free = || recordings.registry.try_lock().is_ok();
-    // A search found nothing in a process that has left the driver since: whether it has exited is read.
+    // A search found nothing in a process, which then closed the driver: the look reads whether it
+    // has exited.
     let running = BTreeMap::from([(process(42), 1000)]);
     recordings.look(&running);
     let begun = Instant::now();
@@ -492,7 +493,7 @@ fn process_whose_files_are_read_slowly_delays_no_question() {
     let file = machine.roots.proc.join("42/stat");
     look_while_read(&recordings, &BTreeMap::new(), &file, || assert!(is_free()));
     machine.remove("proc/42");
-    // A recorded process without calls: which program it executes is read.
+    // A recorded process without calls: the look reads which program it executes.
     let running = BTreeMap::from([(process(43), 1000)]);
     lock(&recordings.registry).admit(process(43), 1000, None, Ok(Box::new(IdleRing)), clock.now());
     clock.wait_until(QUIET);

@@ -1,4 +1,4 @@
-//! Checks of processes in /proc by each look. The searches are not locked meanwhile.
+//! Checks of processes in /proc, once per look, without the lock of the searches.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,7 +26,7 @@ pub(crate) struct Checked {
 #[derive(Debug)]
 pub(super) struct UserTime {
     pub(super) used: Vec<(ProcessId, Duration)>,
-    /// Processor time of uvmd spent on the reading.
+    /// Processor time that uvmd has spent on the checks.
     pub(super) spent: Duration,
 }
 

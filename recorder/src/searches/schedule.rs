@@ -1,4 +1,4 @@
-//! Schedule of searches: which process is next to have a slice read, within the limits of users and
+//! Schedule of searches: order of the slices of processes, within the limits of users and of the
 //! node.
 
 use std::{
@@ -12,20 +12,19 @@ use sys::cpu_budget::{Accounts, Allowance};
 
 /// Processor time allowance for the searches of a user.
 const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250), credit_part: Some(CREDIT_PART) };
-/// Divisor of the processor time of a user's processes: their searches may take that share as well.
+/// Divisor of the processor time of a user's processes, for an additional allowance.
 pub const CREDIT_PART: u32 = 80;
 /// Maximum slices read at a time, of all processes and of those of a user.
 const RUNNING_MAX: usize = 4;
 const RUNNING_OF_USER_MAX: usize = 2;
-/// Time after which the read of a slice counts as hung, and other users' reads no longer wait for
-/// it.
+/// Time after which the read of a slice counts as hung, and no longer delays reads for other users.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time after which the read of a slice counts as slow. Its user then counts as slow for a while,
 /// and leaves one of the places and a quarter of the threads to others.
 const SLOW: Duration = Duration::from_millis(200);
 const SLOW_FOR: Duration = Duration::from_mins(10);
 const RUNNING_OF_SLOW_MAX: usize = RUNNING_MAX - 1;
-/// Maximum slices read or hung at a time: those of 32 users at their limit, of 24 slow ones.
+/// Maximum slices read or hung at a time: 32 users at their limit, of whom 24 may be slow.
 pub(super) const THREADS_MAX: usize = 64;
 const THREADS_OF_SLOW_MAX: usize = THREADS_MAX / 4 * 3;
 
@@ -64,12 +63,12 @@ impl Running {
 pub(super) struct Schedule {
     /// Processes to search, with their users.
     wanted: BTreeMap<ProcessId, u32>,
-    /// Processes to search by user: those with a search in progress first, so that few are paused.
+    /// Processes to search by user. Searches in progress come first, so that few are paused.
     queues: BTreeMap<u32, BTreeSet<(Stage, ProcessId)>>,
     /// Slices being read, including those of processes no longer wanted.
     running: BTreeMap<ProcessId, Running>,
     accounts: Accounts,
-    /// Users that count as slow, and until when.
+    /// Users that count as slow, with the end of that time.
     slow: BTreeMap<u32, Duration>,
     /// User of the last slice.
     last_uid: u32,
@@ -132,7 +131,7 @@ impl Schedule {
         self.wanted.contains_key(&process)
     }
 
-    /// Process whose next slice is to be read now, with users taking turns.
+    /// Process whose slice is read next; users take turns. `None` at a limit.
     pub(super) fn next(&mut self, now: Duration) -> Option<ProcessId> {
         let threads = self.running.len();
         let active: Vec<u32> =
@@ -170,7 +169,7 @@ impl Schedule {
         self.accounts.is_over(uid, now)
     }
 
-    /// Whether a user holds, or recently held, a slice for long.
+    /// Whether a user has, or recently had, a slow slice.
     fn is_slow(&self, uid: u32, now: Duration) -> bool {
         self.slow.get(&uid).is_some_and(|until| *until > now) || self.of_user(uid).any(|running| running.is_slow(now))
     }
@@ -208,7 +207,7 @@ impl Schedule {
         self.slow.retain(|_, until| *until > now);
     }
 
-    /// Reason why a process's search waits; `None` if none is wanted, or a slice is being read.
+    /// Reason why the search of a process waits; `None` without a search, or while a slice is read.
     pub(super) fn delay_of(&self, process: ProcessId, now: Duration) -> Option<Delay> {
         let uid = self.wanted.get(&process)?;
         if let Some(running) = self.running.get(&process) {
@@ -333,7 +332,7 @@ mod tests {
         for pid in 0..100 {
             schedule.want(process(pid), pid / 2);
         }
-        // Each has held one before.
+        // Each user has had a slow slice before.
         schedule.slow = (0..50).map(|uid| (uid, Duration::MAX)).collect();
         let mut begun = 0;
         for _ in 0..100 {

@@ -151,7 +151,7 @@ fn withdrawals_skip_advice_of_the_program_and_freed_memory() {
     }
     assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::Done, all(4)));
     assert_eq!(executed(&executor, Action::PreferGpu, None), (Answer::ProgramAdvice, vec![]));
-    // A byte counts as its page.
+    // Advice on a byte counts for its whole page.
     let byte = Range::new(piece(1).begin + 0x2010, 1);
     assert!(executor.advised.note(byte, Subject::LOCATION));
     let (first, after) = ((piece(1).begin, piece(1).begin + 0x2000), (piece(1).begin + 0x3000, piece(1).end));

@@ -1,4 +1,4 @@
-//! Captures of streams, which make graphs of what is submitted to them.
+//! Stream captures, which record submitted work as graphs.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 

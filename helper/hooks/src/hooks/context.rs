@@ -21,15 +21,15 @@ fn primary(device: i32) -> Option<&'static AtomicU64> {
     PRIMARY.get(usize::try_from(device).ok()?)
 }
 
-/// Forgets the parameter layouts of functions, before the driver may reuse their handles: a launch
-/// that is read by another function's layout would read invalid memory.
+/// Forgets the parameter layouts of functions before the driver may reuse their handles. With the
+/// layout of another function, the hook of a launch would read invalid memory.
 fn forget() {
     if let Some(recorder) = recorder::existing() {
         recorder.parameters.forget();
     }
 }
 
-/// Ends a context, after the part of a command in progress, which may use it.
+/// Ends a context, after the part in progress, which may use it.
 fn ends(
     before: impl FnOnce(&'static Recorder),
     end: impl FnOnce() -> CuResult,
@@ -82,8 +82,8 @@ fn unloads(unload: impl FnOnce() -> CuResult) -> CuResult {
 }
 
 hooks! {
-    // In programs that are linked to the driver through a loaded library, the helper starts here,
-    // where the driver itself opens files: the program may forbid that later.
+    // A program whose library is linked to the driver starts the helper here. The driver opens
+    // files in this call, too; the program may forbid that later.
     cuInit = fn(flags: u32) |real, per_thread| {
         // Before the driver opens its device files: uvmd looks for the ring from then on.
         recorder::start_in_child();

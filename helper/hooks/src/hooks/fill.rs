@@ -33,7 +33,8 @@ fn fills(result: CuResult, fill: Fill, flags: u8, stream: Handle, is_per_thread:
     after(result, |recorder| fill.record(recorder, recorder.target(stream, is_per_thread), flags))
 }
 
-/// Records a fill in the default stream, which the program waits for unless it is of device memory.
+/// Records a fill in the default stream. The call returns when the fill is complete, except for
+/// device memory.
 fn now(result: CuResult, fill: Fill, is_per_thread: bool) -> CuResult {
     fills(result, fill, 0, 0, is_per_thread)
 }

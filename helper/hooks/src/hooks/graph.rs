@@ -92,7 +92,7 @@ fn changes(result: CuResult, kind: Kind, [stream, first, second]: [u64; 3]) -> C
     after(result, |recorder| recorder.record(kind, 0, [stream, first, second, 0, 0]))
 }
 
-/// Records an object made of a graph, whose handle was written.
+/// Records an object that was created from a graph, with the handle that the driver has written.
 fn makes(result: CuResult, kind: Kind, graph: Handle, made: *const Handle) -> CuResult {
     after(result, |recorder| recorder.record(kind, 0, [0, graph, read(made).unwrap_or(0), 0, 0]))
 }

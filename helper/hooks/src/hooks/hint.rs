@@ -24,8 +24,9 @@ fn prefetches(result: CuResult, address: u64, bytes: usize, to: i32, stream: Han
     })
 }
 
-/// Records advice. It is noted before it takes effect, and forgotten after it no longer holds, so
-/// that no advice of uvmd's comes between. Advice that fails stays noted.
+/// Records advice. Its entry is added before the driver call, and removed only after a call that
+/// has removed the advice, so that uvmd gives no advice in between. The entry remains if the call
+/// fails.
 fn advises(real: impl FnOnce() -> CuResult, address: u64, bytes: usize, advice: u32, to: i32) -> CuResult {
     let Some((recorder, _call)) = at_gate() else { return real() };
     let range = Range::new(address, bytes as u64);
@@ -62,7 +63,7 @@ hooks! {
         if result.is_ok() && recording().is_some() {
             let mut place = 0;
             for at in 0..count {
-                // Each location applies from the range whose index is its begin.
+                // Each location applies from the range at the index `place_begins` on.
                 while place + 1 < place_count && read_at(place_begins, place + 1).is_some_and(|begin| begin <= at) {
                     place += 1;
                 }

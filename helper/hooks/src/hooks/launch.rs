@@ -42,7 +42,7 @@ fn buffer(extra: *const usize) -> Option<(*const u8, usize)> {
     (address != 0).then_some((address as *const u8, bytes.min(PARAMETER_BYTES_MAX)))
 }
 
-/// Limit of a function's parameters: one per byte of arguments.
+/// Maximum number of parameters of a function: one per byte of arguments.
 const PARAMETERS_MAX: usize = PARAMETER_BYTES_MAX;
 
 /// Parameters of a function, as reported by the driver.
@@ -60,8 +60,9 @@ fn look_up(recorder: &Recorder, function: Handle) -> Known {
     known
 }
 
-/// Prepares a launch: queries what has to be known of the function, as the driver reports nothing
-/// after a launch that fails on the GPU, and makes the stream wait for moves of a plan.
+/// Prepares a launch: queries the name and the parameters of a new function, and makes the stream
+/// wait for moves of a plan. After a launch that fails on the GPU, the driver would not answer the
+/// queries.
 fn prepare(
     recorder: &'static Recorder,
     function: Handle,
@@ -161,8 +162,8 @@ hooks! {
     cuLaunchKernelEx / cuLaunchKernelEx_ptsz = fn(
         config: *const LaunchConfig, function: Handle, each: *const *const u8, extra: *const usize,
     ) |real, per_thread| {
-        // Read before the launch only while a plan is followed: then it is the launch of a program
-        // that launches successfully.
+        // Dereferenced before the driver has validated it only while a plan is followed: such a
+        // program has launched successfully before.
         let of_config = || read(config).map(|LaunchConfig { grid, block, shared_bytes, stream }| {
             (KernelNode { function, grid, block, shared_bytes, each, extra }, stream)
         });
@@ -192,7 +193,7 @@ hooks! {
             for at in 0..count as usize {
                 if let Some(LaunchParams { function, grid, block, shared_bytes, stream, each }) = read_at(list, at) {
                     let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
-                    // Not an op of a plan, as the launch was made before its waits could be added.
+                    // Not an op of a plan: waits cannot be added after the launch.
                     let prepared = prepare(recorder, function, per_thread, || None);
                     launched(result, &launch, stream, per_thread, prepared);
                 }

@@ -1,4 +1,4 @@
-//! Events of a plan, created when it is adopted and never at a launch. Two for each move: its
+//! Events of a plan, created when it is adopted and never at a launch. Each move has two: its
 //! anchor, which a launch records and the move waits for, and its end, which a launch waits for.
 //!
 //! They are created and destroyed only within the gate, and only while no launch visits a plan.

@@ -139,7 +139,7 @@ impl Op<'_> {
         self.plan().end(self.visit.generation, state);
     }
 
-    /// Counts moves that are not begun or not waited for.
+    /// Counts skipped moves and waits.
     fn count_skipped(&self, count: usize) {
         if self.is_followed() {
             self.plan().shared.count(Counter::Skipped, count as u64);
@@ -236,9 +236,9 @@ impl Op<'_> {
 }
 
 impl Op<'_> {
-    /// Queues a move. False if a move is skipped: that of the previous iteration, which is still in
-    /// the queue and which this one replaces, or this one, as the previous one is being handed
-    /// over.
+    /// Queues a move. Returns false if a move is skipped: the move of the previous iteration if it
+    /// is still in the queue, where this one replaces it, or this one if the previous one is being
+    /// handed over.
     fn enqueue(&self, one: usize) -> bool {
         let Some(word) = self.plan().stages.get(one) else { return false };
         let mut from = stage::IDLE;

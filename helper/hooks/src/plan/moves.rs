@@ -1,9 +1,9 @@
-//! Adoption of plans and hand-over of moves to the driver, by the helper's thread.
+//! Adoption of plans, and hand-over of moves to the driver, by the helper's thread.
 //!
-//! All calls of the driver are made within the [gate](crate::gate), as those of commands are, and
-//! after the same checks: the program may have freed the memory, given advice, or destroyed the
-//! context since. No call waits for work of the GPU. A move is made in parts, as a command is: a
-//! free by the program waits for at most one part.
+//! All driver calls are made within the [gate](crate::gate), as those of commands are, and after
+//! the same checks: the program may have freed the memory, given advice, or destroyed the context
+//! since. No call waits for work of the GPU. Like a command, a move is made in parts: a free by the
+//! program waits for at most one part.
 
 use core::sync::atomic::Ordering;
 
@@ -121,7 +121,8 @@ impl Plan {
     /// Whether a move that began after `launch` expired at least `grace_launches` launches ago.
     fn is_past_expiry(&self, planned: &Move, launch: u64, grace_launches: u64) -> bool {
         let (period, begin) = (self.period.load(Ordering::Relaxed), u64::from(planned.begin_op));
-        // Launches until the next launch of this op: at most a whole iteration after the begin.
+        // Launches from the one that began the move to the next launch of this op: at most an
+        // iteration.
         let ahead = |op: u32| (u64::from(op) + period).checked_sub(begin + 1)?.checked_rem(period).map(|ops| ops + 1);
         let launches = self.launches.load(Ordering::Relaxed).saturating_sub(launch);
         planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead + grace_launches)
@@ -143,7 +144,7 @@ impl Plan {
 pub(crate) struct Mover {
     pub(crate) plan: Plan,
     pub(crate) blocks: Blocks,
-    /// Advice of the program's own.
+    /// The program's own advice.
     pub(crate) advised: Advised,
     /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
@@ -163,7 +164,7 @@ impl Mover {
         let mut is_pending = false;
         if plan.followed() == 0 && generation != plan.seen.load(Ordering::Relaxed) && generation & 1 == 0 {
             let may_adopt = plan.is_acting() && plan.is_live();
-            // A launch still uses the tables, which it soon stops doing.
+            // While a launch still uses the tables, adoption is retried soon.
             is_pending = may_adopt && plan.visitors.load(Ordering::SeqCst) != 0;
             if may_adopt && !is_pending {
                 self.adopt(generation, watch);
@@ -285,8 +286,8 @@ impl Mover {
             .try_for_each(|planned| self.check_range(range(&planned)))
     }
 
-    /// Checks that a move is permitted: all of it is managed memory of the program's, without
-    /// advice of its own on the preferred location.
+    /// Checks that a move is permitted: the program has allocated all of it as managed memory,
+    /// without advice on the preferred location.
     fn check_range(&self, range: Range) -> Result<(), Reason> {
         // Parts of unlimited size: each ends with its block.
         let mut parts = Parts::new(range, 1 << 63, Gaps::Refused);
@@ -344,7 +345,7 @@ impl Mover {
                 continue;
             }
             begun = Some(launch);
-            // All or nothing, as far as is known in advance.
+            // Checks the whole range before the first part.
             let permitted = if is_first { self.check_range(range) } else { Ok(()) };
             match permitted.and_then(|()| self.hand_over(number, &planned, &mut parts, launch, is_first)) {
                 Ok(false) => {}
@@ -384,7 +385,7 @@ impl Mover {
         let result = self.hand_over_within(number, planned, parts, is_first, (context, device));
         let leaves = planned.destination == Destination::Host;
         let result = match result {
-            // Expired meanwhile: moves to the GPU must run after it.
+            // The move has expired during the call: moves to the GPU must run after it.
             Ok(true) if leaves && plan.has_expired(planned, launch) => {
                 self.order_returns_after(number, (context, device))
             }

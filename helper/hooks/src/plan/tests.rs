@@ -62,7 +62,7 @@ fn each_op_has_the_moves_that_begin_after_it_and_those_that_it_waits_for() {
                 }
             }
         }
-        // Indexing again leaves no trace of the former index.
+        // Indexing again replaces the former index completely.
         let (plan, head) = adopted(0, period, &moves);
         plan.index(&head);
         for op in 0..period {

@@ -1,14 +1,15 @@
-//! Absences: times in which a schedule keeps pieces off the GPU.
+//! Absences: intervals in which a schedule keeps pieces off the GPU.
 //!
-//! Only which pieces leave the GPU, and when, is taken from a schedule. A piece leaves after launch
+//! A schedule determines only which pieces leave the GPU, and when. A piece leaves after launch
 //! `b`, launch `w` waits until it has left, its fetch begins after launch `f`, and launch `d` uses
-//! it: `b < w <= f <= d`. With `f = d` there is no room for an earlier fetch: the piece is left to
+//! it: `b < w <= f <= d`. With `f = d`, there is no room for an earlier fetch: the piece is left to
 //! faults, which copy the same bytes.
 //!
-//! A move that begins after a launch may run before the next launch waits for any. So each launch
-//! has two loads: before it, with fetched pieces already present and leaving pieces still present,
-//! and during it. A piece is absent before launches `w + 1` to `f`, and during `w` to `min(f, d -
-//! 1)`. Both moves get as much time as the room permits; a piece that needs no absence stays.
+//! A move that begins after a launch may be executed before the next launch waits for other moves.
+//! So each launch has two loads: before it, with fetched pieces already present and leaving pieces
+//! still present, and during it. A piece is absent before launches `w + 1` to `f`, and during `w`
+//! to `min(f, d - 1)`. Both moves get as much time as the room permits; a piece that needs no
+//! absence stays resident.
 //!
 //! * `load`: absences, and the load of the GPU with them
 //! * `exchange`: search for absences with fewer bytes
@@ -60,10 +61,10 @@ pub(super) fn of_schedule(
     })
 }
 
-/// Moves for these absences, which keep the load within the limit at any time.
+/// Moves for these absences, which keep the load within the limit throughout.
 pub(super) fn moves(pieces: &Pieces, mut absences: Vec<Absence>, limit_bytes: u64) -> Vec<Move> {
     let mut load = Load::with(pieces, limit_bytes, &absences);
-    // First, fetch pieces instead of leaving them to faults.
+    // First, replaces faults by fetches where there is room.
     for absence in absences.iter_mut().filter(|absence| absence.fetch > absence.left) {
         let fetched = Absence { fetch: absence.fetch - 1, ..*absence };
         load.shorten(absence, fetched);

@@ -2,11 +2,10 @@
 //!
 //! A schedule adds an absence wherever memory does not fit, chosen by next use or by time. It does
 //! not check whether fewer or smaller absences suffice: one may be long enough to replace two, and
-//! a smaller piece may be large enough. So the search removes each absence, and each pair, on
-//! trial. If other absences with fewer bytes suffice, each long enough to span all of the excess,
-//! these replace them. The search starts from a schedule, and from two greedy covers. A cover
-//! repeatedly adds the absence that removes the most excess per byte; of equal ones, the first or
-//! the last.
+//! a smaller piece may be large enough. So the search tentatively removes each absence, and each
+//! pair. It replaces them if other absences with fewer bytes suffice, each long enough to span all
+//! of the excess. The search starts from a schedule, and from two greedy covers. A cover repeatedly
+//! adds the absence that removes the most excess per byte; ties go to the first, or to the last.
 //!
 //! Complexity: limited by [`VISITS_MAX`], a count and not a time, so that plans do not depend on
 //! the machine. At the limit, the best result so far is used.
@@ -21,13 +20,13 @@ use std::{
 use super::load::{Absence, Load};
 use crate::pieces::Pieces;
 
-/// Maximum number of candidate absences: the longest ones.
+/// Maximum number of candidate absences, longest first.
 const OTHERS_MAX: usize = 4096;
 /// Maximum number of visits of loads and absences, per start of the search.
 const VISITS_MAX: u64 = 1 << 26;
 
-/// Absences with the fewest bytes found that bring the load within the limit; `first` are those of
-/// a schedule. `None` if none are found.
+/// Absences with the fewest bytes found that bring the load within the limit; `first` has the
+/// absences of a schedule. `None` without such absences.
 pub(in super::super) fn least(pieces: &Pieces, limit_bytes: u64, first: Option<Vec<Absence>>) -> Option<Vec<Absence>> {
     let moving = pieces.all.iter().enumerate().filter(|(_, piece)| piece.moves);
     let others = moving.flat_map(|(place, piece)| {
@@ -77,9 +76,9 @@ impl Search<'_> {
         self
     }
 
-    /// Repeatedly adds the absence that removes the most excess per byte until all fits, of equal
-    /// ones the first, or the last if `takes_last`. `None` if the candidates or visits do not
-    /// suffice.
+    /// Repeatedly adds the absence that removes the most excess per byte, until all memory fits.
+    /// Ties go to the first absence, or to the last if `takes_last`. `None` if the candidates or
+    /// visits do not suffice.
     fn cover(mut self, takes_last: bool) -> Option<Self> {
         let ops = self.load.before.len();
         while !self.load.is_within() {
@@ -141,7 +140,7 @@ impl Search<'_> {
         all
     }
 
-    /// Replaces absences with others of fewer bytes, if these suffice. Returns whether they do.
+    /// Replaces absences with others of fewer bytes, if those suffice. Returns whether they do.
     fn replace(&mut self, these: &[Absence]) -> bool {
         if self.is_over() {
             return false;
@@ -162,8 +161,8 @@ impl Search<'_> {
         is_gain
     }
 
-    /// Finds absences of fewer than these bytes together that bring the load within its limit, and
-    /// applies them to it. `None`, with the load unchanged, if none are found.
+    /// Finds absences of fewer than `bytes` in total that bring the load within its limit, and
+    /// applies them to it. `None`, with the load unchanged, without such absences.
     fn sufficient(&mut self, bytes: u64) -> Option<Vec<Absence>> {
         let mut chosen: Vec<Absence> = Vec::new();
         let mut left_bytes = bytes.saturating_sub(1);
@@ -200,7 +199,8 @@ impl Search<'_> {
     }
 }
 
-/// Prefix sums, over two iterations in a row, of the excess that an absence of these bytes removes.
+/// Prefix sums, over two consecutive iterations, of the excess that an absence of these bytes
+/// removes.
 fn taken(load: &[u64], limit_bytes: u64, bytes: u64) -> Vec<u64> {
     let mut sums = vec![0];
     let mut sum = 0_u64;

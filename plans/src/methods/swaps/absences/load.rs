@@ -48,7 +48,7 @@ impl Absence {
         self.left..=self.fetch.min(self.next_use - 1)
     }
 
-    /// Whether the piece is absent at an excess.
+    /// Whether the absence reduces an excess.
     pub(super) fn is_at(&self, Excess { is_before, place, ops, .. }: &Excess) -> bool {
         let places = if *is_before { self.before() } else { self.during() };
         places.contains(place) || places.contains(&(place + ops))
@@ -133,7 +133,7 @@ impl Load {
     }
 }
 
-/// Launches of the first range that are not in the second one, which is within it or empty.
+/// Launches of the first range that are not in the second, which is within it or empty.
 fn without(all: RangeInclusive<usize>, some: RangeInclusive<usize>) -> [Range<usize>; 2] {
     let (begin, end) = (*all.start(), *all.end() + 1);
     if some.is_empty() {
