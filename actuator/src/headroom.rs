@@ -30,8 +30,8 @@ pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
     Some(of_node(roots)?.min(of_cgroups(roots, pid)?))
 }
 
-/// Headroom up to the limits of its cgroups alone; `None` if unknown, as for an exited process, or one whose
-/// cgroups are not visible, or whose user has used up the time for such reads.
+/// Headroom up to the limits of its cgroups alone. `None` if it is unknown: the process has exited, its
+/// cgroups are not visible, or its user has used up the time for such reads.
 #[must_use]
 pub fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
     let folder = processes::live_folder(roots, pid).ok()?;
@@ -93,7 +93,7 @@ fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(unused_files)))
 }
 
-/// Number after a name, in a text with a line each.
+/// Number that follows a name, in a text of such lines.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn unreadable_limits_yield_no_headroom() {
-        // Of a process beside this one's namespace, of one in a removed cgroup, and of none.
+        // Cgroups of a process outside this one's namespace, of one in a removed cgroup, and of none.
         for cgroup in ["0::/../../other\n", "0::/gone\n", "nonsense\n"] {
             let machine = machine(cgroup);
             machine.write("sys/fs/cgroup/cgroup.procs", "");
