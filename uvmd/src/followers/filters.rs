@@ -1,16 +1,16 @@
 //! Checks of the filters of system calls of a followed process, which take time for each of its threads.
 //!
-//! They are made by its follower, at the expense of its user, before there is a first table and again while
-//! there is one. The loop that acts publishes by the last result.
+//! The follower of the process makes them, at the expense of its user, before the first table and
+//! repeatedly while there is a table. The loop that acts publishes by the result of the last check.
 
 use std::{sync::Arc, time::Duration};
 
 use actuator::FilterCheck;
 use sys::{clock, cpu_time};
 
-/// Least interval of checks.
+/// Minimum interval of checks.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Share of the time that checks take, at most: 1 / this.
+/// Maximum share of the time for checks: 1 / this.
 const PART: u32 = 200;
 
 /// Checks of the filters of a process.
