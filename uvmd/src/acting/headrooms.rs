@@ -1,8 +1,9 @@
 //! Headroom of cgroups, as the acting loop reads it.
 //!
-//! A user can nest cgroups, and have many. So a cgroup is read once a second, for all of its processes, and a
-//! pass of the loop reads for a limited time: the rest have their turn in the next passes. Reads are charged to
-//! the user of a process in the cgroup (`sys::process_reads`). Whoever moves memory to the host looks again.
+//! A user can have many cgroups, and nest them. Each cgroup is therefore read once a second for all of its
+//! processes, and a pass of the loop reads for a limited time: the other cgroups have their turn in the next
+//! passes. Reads are charged to the user of a process in the cgroup (`sys::process_reads`). The actuator reads
+//! again before it moves memory to the host.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,8 +30,8 @@ struct LastRead {
 }
 
 impl Headrooms {
-    /// Headroom of processes up to the limits of their cgroups. Those whose is unknown, or not read yet, are left
-    /// out, and cgroups without any of them are forgotten.
+    /// Headroom of processes up to the limits of their cgroups. Processes are omitted if theirs is unknown or not
+    /// read yet. Forgets the cgroups without any of these processes.
     pub(super) fn of<'a>(
         &mut self,
         processes: impl Iterator<Item = &'a Process>,
