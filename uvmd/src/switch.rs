@@ -329,7 +329,7 @@ mod tests {
         }
         assert_eq!(open().disabled_by()[0].actor, "me");
         switch.on("me", switch.times_off()).unwrap();
-        // And only as long as it is off.
+        // The state is stored only while acting is off.
         while is_persistent() {
             time::sleep(Duration::from_millis(1)).await;
         }

@@ -36,12 +36,12 @@ use super::{backoff::Backoff, lock, meter::cpu_of};
 const ARGUMENT: &str = "--planner";
 /// Maximum processor time of a planning.
 const CPU_MAX: Duration = Duration::from_secs(30);
-/// Lower bound of the limit of a planning's processor time.
+/// Lower bound of the limit of processor time of a planning.
 const CPU_MIN: Duration = Duration::from_secs(2);
 /// Limits of a planner process.
 const LIMITS: Limits = Limits { memory_bytes: 128 << 20, cpu: CPU_MAX };
-/// Limit of a planning's processor time, as a share of the time that the process has used so far: 1 /
-/// this.
+/// Limit of processor time of a planning, as a share of the time that the process has used so far:
+/// 1 / this.
 const LIMIT_PART: u32 = 10;
 /// Limit of the elapsed time of a planning, as a multiple of its processor time: the process has the
 /// lowest priority.
