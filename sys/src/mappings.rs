@@ -42,8 +42,8 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// Calls with each mapping of a maps file, in the order of addresses; lines that are none are left
-/// out. Returns whether there was any line: a thread with memory has at least its stack.
+/// Calls with each mapping of a maps file, in the order of addresses; malformed lines are skipped. Returns
+/// whether there was any line: a thread with memory has at least its stack.
 ///
 /// # Errors
 /// If the file cannot be read, or has more bytes than this.

@@ -58,7 +58,7 @@ fn slow_programs() -> Option<(Slow, Vec<u32>)> {
     Some((slow, pids))
 }
 
-/// A deadline, so that a failure has a name.
+/// Waits until a condition holds. Fails after a minute, with its name.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {
