@@ -1,4 +1,4 @@
-//! Calls about the memory of one process, whoever makes them.
+//! Calls about the memory of one process, by any actuator.
 
 use std::time::Duration;
 

@@ -83,7 +83,7 @@ fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
             limit = limit.min(if text.trim() == "max" { u64::MAX } else { text.trim().parse().ok()? });
         }
     }
-    // Version 1 has the largest number of whole pages for no limit.
+    // In version 1, the largest number of whole pages means no limit.
     if limit >= i64::MAX.unsigned_abs() - u64::from(u16::MAX) {
         return Some(u64::MAX);
     }

@@ -61,7 +61,7 @@ struct Taken {
 enum Progress {
     /// Its caller waits for it.
     Awaited,
-    /// Nobody waits for it, and it hangs until its slot is dropped.
+    /// Its caller has given up. It hangs until its slot is dropped.
     Abandoned,
     /// It hangs until this process has exited.
     Exits(PidFd),

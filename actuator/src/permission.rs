@@ -19,7 +19,7 @@ pub enum ActError {
     /// The helper passes calls through.
     #[error("recording is off in it")]
     Off,
-    /// A thread has other filters of system calls than the helper at its start.
+    /// A thread has other filters of system calls than the helper had at its start.
     #[error("the program has installed a seccomp filter since it started")]
     Filtered,
     /// The filters of a thread are unknown.

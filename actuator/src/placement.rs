@@ -136,7 +136,7 @@ fn is_frozen(folder: &Path) -> Result<bool, PlacementError> {
     Ok(value(folder, "cgroup.freeze")? == Some(1))
 }
 
-/// Number in a file; `None` if there is none, or no limit.
+/// Number in a file; `None` if there is no such file, or no limit.
 fn value(folder: &Path, name: &str) -> Result<Option<u64>, PlacementError> {
     let path = folder.join(name);
     let text = if_there(&path).ok_or_else(|| PlacementError::Unreadable(path.clone()))?;

@@ -148,7 +148,7 @@ impl Program {
         self.reports.try_recv().is_ok()
     }
 
-    /// Lets a helper that hangs go on.
+    /// Lets a helper that hangs continue.
     pub(crate) fn release(&mut self) {
         self.input.write_all(b"\n").unwrap();
     }
