@@ -71,7 +71,7 @@ mod tests {
     }
 
     proptest! {
-        /// However many tables a program causes, and however many threads it has.
+        /// For any number of tables that a program causes, and any number of its threads.
         #[test]
         fn checks_after_the_first_one_take_a_share_of_the_time(
             turns in prop::collection::vec((1_u32..200, 0_u32..100), 1..500),

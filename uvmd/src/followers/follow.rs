@@ -1,4 +1,4 @@
-//! Following of the calls of one process, on a thread of its own.
+//! Following of the calls of one process, on a separate thread.
 
 use std::{
     sync::atomic::Ordering,

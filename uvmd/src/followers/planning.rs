@@ -127,7 +127,7 @@ fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {
     }
 }
 
-/// Planners of one process, in a process of their own.
+/// Planners of one process, in a separate process.
 struct PlannerProcess {
     program: Program,
     process: ProcessId,
