@@ -1,9 +1,9 @@
 //! Budgets of the processor time that uvmd spends for a tenant: a burst, and then a small share of
 //! the time.
 //!
-//! A program causes work in uvmd by what it does and by what it writes. The work is charged to an
-//! [`Account`] after it was done. Where an [`Allowance`] is used up, uvmd does no further work for
-//! the account until the debt is paid. Debts are paid by time that passes, and by
+//! A program causes work in uvmd by its actions and by the data that it writes. The work is charged
+//! to an [`Account`] after it was done. Where an [`Allowance`] is used up, uvmd does no further
+//! work for the account until the debt is paid. Debts are paid by time that passes, and by
 //! [credits](Account::credit). [`Accounts`] has one for each user.
 
 use std::{collections::BTreeMap, time::Duration};

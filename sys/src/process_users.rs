@@ -21,7 +21,7 @@ use crate::cpu_budget::{Account, Accounts, Allowance};
 const READS: Allowance = Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None };
 /// The same for all users' processes.
 const READS_OF_NODE: Allowance = Allowance { part: 20, burst: Duration::from_secs(2), credit_part: None };
-/// Processes of a generation. Those that are asked for again outlive it.
+/// Maximum processes of a generation. Those that are queried again move to the next one.
 const GENERATION_MAX: usize = 8192;
 
 static USERS: Mutex<Option<Users>> = Mutex::new(None);

@@ -467,7 +467,7 @@ mod tests {
     fn map_over(memory: &SharedMemory, file: BorrowedFd<'_>) {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let address = memory.words.as_ptr().cast();
-        // SAFETY: in place of the mapping of a value that nobody reads any more.
+        // SAFETY: replaces the mapping of a value that is no longer read.
         let mapped = unsafe { libc::mmap(address, 8192, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
         assert_eq!(mapped, address);
     }
