@@ -9,8 +9,8 @@
 //! * `shuttle PID BEGIN END`: migrates the range to the GPU and to the host in turn, until a result
 //!   is not done
 //! * `undo`: withdraws the advice of a former run by the journal
-//! * `overlaps FILE`: for the calls in the file, a line `BEGIN END` each in ns since 1970, the
-//!   number of the driver's calls made here that overlap each
+//! * `overlaps FILE`: for each call in the file (a line `BEGIN END`, in ns since 1970), the number
+//!   of the driver's calls made here that overlap it
 //! * `sleep SECONDS`
 #![expect(clippy::print_stdout, reason = "it is a program for the command line")]
 

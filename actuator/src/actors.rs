@@ -1,11 +1,10 @@
 //! Actors for the batches of one worker: their placement, timeouts, and errors.
 //!
-//! An actor is placed in its target's cgroup: its calls are charged like the target's own. If that
-//! is impossible, it stays in this process's cgroup, provided that the driver charges the target
-//! all the same, as it does if the VA space belongs to the memory of its process; or charges
-//! nobody, once the target has made it release that memory (`uvm_va_space_mm_or_current_retain`,
-//! and `block_context->mm` in `uvm_va_block.c`: 515 to 595). There is no action on other VA spaces
-//! then.
+//! An actor is placed in its target's cgroup, so that its calls are charged like the target's own.
+//! If that is impossible, it stays in this process's cgroup, and acts only on VA spaces that belong
+//! to the memory of their process. For these, the driver charges the target, whoever calls, or
+//! nobody once the target has made it release that memory (`uvm_va_space_mm_or_current_retain`, and
+//! `block_context->mm` in `uvm_va_block.c`: 515 to 595).
 
 use std::{
     io,
@@ -48,7 +47,7 @@ pub(crate) struct Actors {
     slots: Slots,
 }
 
-/// Actor for some calls about one process.
+/// Actor for a batch of calls about one process.
 #[derive(Debug)]
 pub(crate) struct Batch<'a, 'b> {
     actors: &'a mut Actors,
@@ -57,7 +56,7 @@ pub(crate) struct Batch<'a, 'b> {
     /// Actor with its slot; `None` once the batch is complete.
     actor: Option<(Actor, Slot)>,
     spaces: usize,
-    /// In the target's cgroup, if possible.
+    /// Placement in the target's cgroup, if possible.
     place: Option<Placement>,
 }
 
@@ -138,7 +137,7 @@ impl Actors {
         let place = Placement::of(&self.roots, process.pid()).map_err(StartError::Here)?;
         let (mut actor, slot) = self.spawn(slot, spaces, Some(&place))?;
         let error = if [actor.pid(), process.pid()].into_iter().all(|pid| place.holds(&self.roots, pid)) {
-            // It makes no call before it is the first OOM victim of the cgroup.
+            // The actor makes no call before it is the first OOM victim of the cgroup.
             let confined = wait(&self.roots, budget, Some(&place), |at_most| {
                 actor.is_confined(process, at_most).map(|is_confined| is_confined.then_some(()))
             });
@@ -270,7 +269,7 @@ impl Batch<'_, '_> {
     /// Whether the driver charges host memory of these VA spaces to the cgroup of the target, for
     /// any caller.
     fn is_charged_to_target(&mut self, process: &PidFd) -> Result<bool, CallResult> {
-        // Without this, it holds no process's memory map.
+        // Without this parameter, no VA space belongs to the memory of its process.
         let value = sysfs::read(&self.actors.roots, |roots| parameters::value(roots, "uvm_enable_va_space_mm"));
         if value.ok().flatten().is_none_or(|value| value == "0") {
             return Ok(false);

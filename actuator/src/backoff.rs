@@ -1,4 +1,4 @@
-//! Pauses of targets whose orders waited long: each is as long for all others on that GPU.
+//! Back-off of targets whose orders waited long: all other orders for that GPU waited as long.
 //! Withdrawals do not pause.
 
 use std::{
@@ -8,11 +8,11 @@ use std::{
 
 use model::{CallResult, ProcessId};
 
-/// Wait of an order after which its target pauses.
+/// Duration of an order's wait from which on its target pauses.
 pub(crate) const SLOW: Duration = Duration::from_secs(10);
 /// First pause; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(30);
-/// Longest pause. After that long without a slow order, a target restarts.
+/// Longest pause. After this time without a slow order, the next pause is [`FIRST`] again.
 const LONGEST: Duration = Duration::from_mins(30);
 
 /// Targets in a pause, or with a recent one. There are few: each has cost its GPU's worker [`SLOW`]

@@ -10,7 +10,7 @@ use std::{
 use model::{CallResult, Interrupt};
 
 /// Time budget of an order for its inspections, actors and calls together. Pauses between calls are
-/// extra, and no longer than the calls.
+/// not included; they are no longer than the calls.
 pub(crate) const ORDER_BUDGET: Duration = Duration::from_secs(30);
 /// Duration of a wait that does not give way to a withdrawal.
 const UNDISTURBED: Duration = Duration::from_millis(500);
@@ -121,7 +121,7 @@ pub(crate) mod tests {
     const NEVER: fn() -> bool = || false;
     const LONG: Duration = Duration::from_hours(1);
 
-    /// A withdrawal about another process waits all the time.
+    /// Interrupt with a withdrawal about another process that waits all the time.
     pub(crate) struct Awaited;
 
     impl Interrupt for Awaited {

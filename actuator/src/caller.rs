@@ -38,9 +38,9 @@ use crate::{
     untried,
 };
 
-/// Parts per batch, after which another actor is started, descriptors of the process are duplicated
-/// anew or its ring is mapped again, and its mappings are read again. A part is one call for most
-/// processes, and at most two for each VA space.
+/// Maximum parts of a batch. For the next batch, another actor is started with new duplicates of the
+/// process's descriptors, or its ring is mapped again; and its mappings are read again. A part is one
+/// call for most processes, and at most two for each VA space.
 const PARTS_PER_BATCH: usize = 16;
 
 /// Settings of the actuator.
@@ -78,7 +78,7 @@ struct Held {
     id: ProcessId,
     process: Arc<PidFd>,
     target: Target,
-    /// Who may make the calls, the first that is possible.
+    /// Possible actuators; the first that has access makes the calls.
     actuators: &'static [ActuatorKind],
     is_withdrawal: bool,
     /// Whether the helper carries out no command that the ioctls of a withdrawal would overtake.
@@ -86,8 +86,9 @@ struct Held {
 }
 
 impl Caller {
-    /// Actuator with these settings; all of a node share the inspections. Actors are executions of this
-    /// program: its main function begins with [`run_if_spawner`](sys::actor::run_if_spawner).
+    /// Actuator with these settings. All actuators of a node share the inspections. Actors are
+    /// executions of this program: its main function begins with
+    /// [`run_if_spawner`](sys::actor::run_if_spawner).
     #[must_use]
     pub fn new(settings: Settings, roots: Roots, inspections: Inspections) -> Self {
         let part_bytes = settings.part_bytes.clamp(part::BLOCK_BYTES, CALL_MAX_BYTES);
@@ -186,14 +187,15 @@ struct PartCall<'a> {
 }
 
 impl PartCall<'_> {
-    /// Makes the call, and returns its result, and whether the order gets no more of them.
+    /// Makes the call. Returns its result, and whether that is the result of the rest of the order,
+    /// too.
     fn call(&mut self, step: Step, pages: PageRange, cost: &mut Cost) -> (CallResult, bool) {
         let result = if self.has_room(&step, &mut cost.took) {
-            // Begin and end of the call, during which the target's locks were held.
+            // Span of the time for which the target's locks were held.
             let _call = tracing::trace_span!("uvm_call").entered();
             self.calls.make(step.action, pages, cost)
         } else if self.process.has_exited().unwrap_or_default() {
-            // It does not need the rest either.
+            // An exited process needs no further calls.
             Err(CallResult::Exited)
         } else {
             Ok(CallResult::HostMemory)
@@ -203,9 +205,9 @@ impl PartCall<'_> {
         (result, is_over)
     }
 
-    /// A migration may take as much host memory: for its destination, or for evictions that it
-    /// induces at the GPU. That is charged to the process's cgroup, at whose limit the kernel
-    /// kills.
+    /// Whether a migration has enough host memory. It may take as many bytes as it moves, for its
+    /// destination or for evictions that it induces at the GPU. They are charged to the process's
+    /// cgroup, at whose limit the kernel kills.
     fn has_room(&self, step: &Step, took: &mut Duration) -> bool {
         match step.action {
             Action::Migrate(_) => {
@@ -230,7 +232,7 @@ impl Caller {
         let mut budget = TimeBudget::new(self.order_budget, interrupt);
         let actuators = self.settings.actuator.candidates(order.is_rollback);
         let mut outcome = self.attempt(order, actuators, &mut budget, interrupt);
-        // Where ioctls come first, they were impossible if the helper made the calls.
+        // If ioctls are the first choice and the helper made the calls, ioctls were impossible.
         if matches!(actuators, [ActuatorKind::Helper, ActuatorKind::Ioctl]) {
             self.withdraw_in_place_of_helper(order, &mut outcome, &mut budget, interrupt);
         }
@@ -272,7 +274,7 @@ impl Caller {
             Ok(())
         };
         if let Err(answer) = carry_out() {
-            // A step that was not tried is not denied.
+            // The steps that were not tried have not failed: they are denied, as a withdrawal waits.
             let is_given_way = matches!(answer, CallResult::Failed(_)) && !order.is_rollback && interrupt.is_awaited();
             let answer = if is_given_way { denied() } else { answer };
             outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));

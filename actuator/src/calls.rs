@@ -1,4 +1,4 @@
-//! Calls about the memory of one process, whoever makes them.
+//! Calls about the memory of one process, by any actuator.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use sys::uvm::pages::PageRange;
 /// Cost of the calls for a part of an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Time of calls that were made.
+    /// Duration of the calls made.
     pub(crate) took: Duration,
-    /// Advice calls that reached the driver, whatever came of them.
+    /// Number of advice calls that reached the driver, with any result.
     pub(crate) advice_calls: u64,
 }
 

@@ -33,8 +33,8 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Cgroups of a process, by /proc/PID/cgroup. `None` if one is more than [`DEPTH_MAX`] levels deep, or not visible
-    /// from here: of a namespace beside this one.
+    /// Cgroups of a process, by /proc/PID/cgroup. `None` if one is more than [`DEPTH_MAX`] levels deep or outside
+    /// this process's cgroup namespace.
     ///
     /// # Errors
     /// If the file is unreadable.
@@ -71,7 +71,7 @@ impl Cgroup {
         self.root.join(&self.path)
     }
 
-    /// Its folder and those of all above it, the root's last.
+    /// Folders of this cgroup and of all cgroups above it; the root's is the last.
     pub(crate) fn upwards(&self) -> impl Iterator<Item = PathBuf> {
         self.path.ancestors().map(|above| self.root.join(above))
     }

@@ -30,8 +30,8 @@ pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
     Some(of_node(roots)?.min(of_cgroups(roots, pid)?))
 }
 
-/// Headroom up to the limits of its cgroups alone; `None` if unknown, as for an exited process, or one whose
-/// cgroups are not visible, or whose user has used up the time for such reads.
+/// Headroom up to the limits of its cgroups alone. `None` if it is unknown: the process has exited, its
+/// cgroups are not visible, or its user has used up the time for such reads.
 #[must_use]
 pub fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
     let own = roots.clone();
@@ -82,7 +82,7 @@ fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
             limit = limit.min(if text.trim() == "max" { u64::MAX } else { text.trim().parse().ok()? });
         }
     }
-    // Version 1 has the largest number of whole pages for no limit.
+    // In version 1, the largest number of whole pages means no limit.
     if limit >= i64::MAX.unsigned_abs() - u64::from(u16::MAX) {
         return Some(u64::MAX);
     }
@@ -92,7 +92,7 @@ fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(unused_files)))
 }
 
-/// Number after a name, in a text with a line each.
+/// Number that follows a name, in a text of such lines.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn unreadable_limits_yield_no_headroom() {
-        // Of a process beside this one's namespace, of one in a removed cgroup, and of none.
+        // Cgroups of a process outside this one's namespace, of one in a removed cgroup, and of none.
         for cgroup in ["0::/../../other\n", "0::/gone\n", "nonsense\n"] {
             let machine = machine(cgroup);
             machine.write("sys/fs/cgroup/cgroup.procs", "");

@@ -1,11 +1,11 @@
-//! Calls by the helper in the process: a command each, in the memory that uvmd shares with it.
+//! Calls by the helper in the process: each is a command in the memory that it shares with uvmd.
 //!
 //! What the helper reports is about its own process alone; verification rests on the driver's
 //! counters.
 //!
 //! * [`ring`]: the shared memory
 //! * [`turn`]: one command at a time
-//! * [`stuck`]: commands that nobody waits for any more
+//! * [`stuck`]: commands in progress whose caller has given up
 //! * [`cuda_error`]: errors of CUDA
 
 mod cuda_error;
@@ -35,7 +35,7 @@ use crate::{
     process::answer_to,
 };
 
-/// Time for the helper to take a command, for which its thread waits.
+/// Time limit for the helper to take a command, for which its thread waits.
 const TAKE_MAX: Duration = Duration::from_secs(5);
 /// Reasons why a command is refused.
 const NOT_STARTED: &str = "its helper has not started its thread: the next call of the program to CUDA does";
@@ -64,7 +64,7 @@ pub(crate) struct HelperCalls<'a, 'b> {
 enum NoResult {
     /// The wait is over.
     Expired(Expired),
-    /// Nobody carries it out, for this reason.
+    /// It is not carried out, for this reason.
     Refused(String),
     /// It may have been carried out.
     Unknown(CallResult),
@@ -88,7 +88,7 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
         Self { ring, program, gpu, budget }
     }
 
-    /// Has the helper carry out a command, and adds what it costs.
+    /// Makes the helper carry out a command, and adds its cost.
     fn carry_out(&mut self, command: &Command, is_withdrawal: bool, cost: &mut Cost) -> Result<Answer, NoResult> {
         let Self { ring, program, budget, .. } = self;
         let process = program.process;
@@ -97,7 +97,7 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
         }
         let _turn = turn(process, budget)?;
         let spent_before = budget.spent();
-        // Others wait less: a withdrawal must not wait for ever.
+        // Only waits of withdrawals are added: their sum is limited.
         let leave = |ticket, budget: &TimeBudget<'_>| {
             let waited = if is_withdrawal { budget.spent().saturating_sub(spent_before) } else { Duration::ZERO };
             stuck::leave(program.roots, program.id, ticket, waited);
@@ -105,13 +105,13 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
         let commands = ring.commands()?;
         match stuck::look(program.id, &commands) {
             Look::Clear { late_advice_calls } => cost.add_advice_calls(late_advice_calls),
-            // It has cost its GPU's worker enough.
+            // The command in progress has cost its GPU's worker enough.
             Look::Taken(Some(_)) => return Err(NoResult::Refused(STILL_BUSY.to_owned())),
-            // That of a former uvmd.
+            // Command of a former uvmd.
             Look::Taken(None) => {}
         }
-        // The mode is set: a call of the program starts it. One without calls needs nothing, and the
-        // next order finds it.
+        // The mode is set, so the next call of the program to CUDA starts the thread, and the next
+        // order finds it. A program without calls needs no actions.
         if commands.agent() == AgentState::Absent {
             return Err(NoResult::Refused(NOT_STARTED.to_owned()));
         }
@@ -128,7 +128,7 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
                     error => error,
                 });
             }
-            // There may be one by now.
+            // The response may have come just now.
             commands.response(ticket).map_err(|no_answer| {
                 if no_answer == NoAnswer::Taken {
                     leave(Some(ticket), budget);
@@ -143,7 +143,7 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
         if !matches!(response, Err(NoResult::Refused(_))) {
             cost.took = cost.took.saturating_add(begun.elapsed());
         }
-        // Calls count whatever came of them.
+        // Failed calls count, too.
         response.map(|Response { answer, advice_calls }| {
             cost.add_advice_calls(advice_calls);
             answer
@@ -166,14 +166,14 @@ impl Calls for HelperCalls<'_, '_> {
 }
 
 /// Waits before a withdrawal by ioctls until the helper carries out no command, which might give its
-/// advice again; one that it has not taken is revoked. Returns the advice calls of a command left
-/// behind.
+/// advice again. A command that the helper has not taken is revoked. Returns the number of advice
+/// calls of an earlier command whose caller gave up.
 ///
-/// Nothing obliges the process to end its command, so withdrawals wait for the time of one order in
-/// all, and then no longer.
+/// The process may never end its command. Withdrawals therefore wait for it no longer than the time
+/// of one order, all together.
 ///
 /// # Errors
-/// Result of the withdrawal, if a command is carried out still, or the process has exited.
+/// Result of the withdrawal, if a command is still in progress, or the process has exited.
 pub(crate) fn wait_until_clear(
     ring: &Ring,
     program: Program<'_>,
@@ -181,7 +181,7 @@ pub(crate) fn wait_until_clear(
 ) -> Result<u64, CallResult> {
     let (total, spent_before) = (budget.total(), budget.spent());
     let looked = turn(program.process, budget).and_then(|_turn| {
-        // A process that overwrites its ring has no helper that carries out a command.
+        // The helper of a process that overwrites its ring carries out no command.
         let waited = |commands: &Commands<'_>| match stuck::look(program.id, commands) {
             Look::Taken(stuck) => Err(stuck.unwrap_or_default().waited),
             Look::Clear { late_advice_calls } => Ok(late_advice_calls),
@@ -265,7 +265,7 @@ fn response(ring: &Ring, process: &PidFd, budget: &mut TimeBudget<'_>, ticket: T
     budget.wait(Duration::MAX, Instant::now, |at_most| {
         must_live(process)?;
         let commands = ring.commands()?;
-        // Before the look: a change after it ends the wait at once.
+        // Read before the response: a change after that ends the wait at once.
         let futex = commands.futex();
         match commands.response(ticket) {
             Ok(response) => return Ok(Some(response)),
@@ -275,7 +275,7 @@ fn response(ring: &Ring, process: &PidFd, budget: &mut TimeBudget<'_>, ticket: T
                     return Err(NoResult::Refused(NOT_TAKEN.to_owned()));
                 }
             }
-            // A command is taken once.
+            // A command that was taken stays taken.
             Err(NoAnswer::Pending | NoAnswer::Invalid) => {
                 let reason = "the process has overwritten the command to its helper, or the answer";
                 return Err(NoResult::Unknown(CallResult::Failed(reason.to_owned())));
@@ -286,7 +286,7 @@ fn response(ring: &Ring, process: &PidFd, budget: &mut TimeBudget<'_>, ticket: T
     })
 }
 
-/// Waits for another stage of the command, which ends with the process in any case.
+/// Waits for the next stage of the command, or for the end of the process.
 fn wait(futex: Option<(&AtomicU64, u32)>, at_most: Duration) {
     if let Some((word, value)) = futex {
         futex::wait(word, value, at_most);
@@ -301,7 +301,7 @@ fn must_live(process: &PidFd) -> Result<(), NoResult> {
     }
 }
 
-/// Result of a call that the helper carries out when nobody waits for it any more.
+/// Result of a call that the helper still carries out, and that uvmd no longer waits for.
 fn left_behind(budget: &TimeBudget<'_>, expired: Expired) -> CallResult {
     match budget.gave_up(expired) {
         CallResult::Failed(reason) => CallResult::Failed(format!("{reason}; its helper still carries out the last")),
@@ -317,7 +317,7 @@ const fn helper_action(action: Action) -> (HelperAction, Option<GpuUuid>) {
         Action::Advise(Advice::PreferredLocation(Place::Gpu(gpu))) => (HelperAction::PreferGpu, Some(gpu)),
         Action::Advise(Advice::PreferredLocation(Place::Host)) => (HelperAction::PreferHost, None),
         Action::Withdraw(Advice::PreferredLocation(Place::Gpu(_))) => (HelperAction::PreferNowhere, None),
-        // Of the order's GPU.
+        // The command names the order's GPU.
         Action::Withdraw(Advice::PreferredLocation(Place::Host)) => (HelperAction::PreferHostNoMore, None),
         Action::Advise(Advice::AccessedBy(gpu)) => (HelperAction::AccessByGpu, Some(gpu)),
         Action::Withdraw(Advice::AccessedBy(gpu)) => (HelperAction::NoAccessByGpu, Some(gpu)),
@@ -333,7 +333,7 @@ fn result_of(action: Action, answer: Answer) -> CallResult {
             (CudaError::OUT_OF_MEMORY, Action::Migrate(Place::Host)) => CallResult::HostMemory,
             (error, _) => CallResult::Failed(format!("CUDA failed the call: {error}")),
         },
-        // Of a withdrawal: nothing managed is left there.
+        // For a withdrawal: no managed memory is left there.
         (Answer::NotAllocated, _) => CallResult::NotMapped,
         (Answer::ProgramAdvice, Action::Withdraw(_)) => CallResult::Replaced,
         (Answer::ProgramAdvice, _) => {

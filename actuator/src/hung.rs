@@ -13,7 +13,8 @@ use crate::budget::{Expired, TimeBudget};
 
 /// Limit for the targets of all users.
 const MAX: usize = 64;
-/// Slots of these that only withdrawals take, so that orders of other users do not prevent them.
+/// Part of the slots that is reserved for withdrawals, so that orders of other users do not prevent
+/// them.
 const OF_WITHDRAWALS: usize = 16;
 /// Limit for the targets of one user, so that others are not blocked.
 const OF_USER_MAX: usize = 16;
@@ -60,7 +61,7 @@ struct Taken {
 enum Progress {
     /// Its caller waits for it.
     Awaited,
-    /// Nobody waits for it, and it hangs until its slot is dropped.
+    /// Its caller has given up. It hangs until its slot is dropped.
     Abandoned,
     /// It hangs until this process has exited.
     Exits(PidFd),

@@ -55,9 +55,9 @@ pub(crate) enum Access {
 /// Reason why an actuator has no access.
 #[derive(Debug, PartialEq, Eq)]
 enum NoAccess {
-    /// This actuator cannot have it.
+    /// This actuator has none, for this reason.
     Here(String),
-    /// Nor can another.
+    /// No actuator has any. Result of the order.
     AtAll(CallResult),
 }
 
@@ -66,7 +66,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Inspector of processes.
 #[derive(Debug)]
 pub(crate) struct Inspector {
-    /// Thread that waits for the next one.
+    /// Idle thread, which waits for the next inspection.
     idle: Option<Sender<Job>>,
     inspections: Inspections,
 }
@@ -78,7 +78,8 @@ impl Inspector {
 
     /// Inspects a process for the first possible actuator, in the rest of its order's budget.
     ///
-    /// Result of its orders, also if a former inspection of it hangs, or no processor time is left.
+    /// An error is the result of its orders: for instance, an earlier inspection of the process hangs, or
+    /// no processor time is left.
     pub(crate) fn inspect(
         &mut self,
         roots: &Roots,
@@ -95,15 +96,15 @@ impl Inspector {
         }
         let (roots, held, inspections) = (roots.clone(), Arc::clone(process), self.inspections.clone());
         let inspect = move || {
-            // Also if it is abandoned.
+            // Charged even if the inspection is abandoned.
             let inspect = |threads: &mut usize| inspect(&roots, &held, actuators, is_withdrawal, &inspections, threads);
             inspections.charged(target, is_withdrawal, clock::monotonic(), inspect)
         };
         self.within(TIMEOUT, budget, target, is_withdrawal, inspect)?
     }
 
-    /// Result of a function about a target, for a withdrawal or not, that returns within this time and the
-    /// budget.
+    /// Runs a function about a target on a separate thread, for a withdrawal or not. Returns its result,
+    /// unless it takes more than this time or the rest of the budget.
     pub(crate) fn within<T: Send + 'static>(
         &mut self,
         at_most: Duration,
@@ -122,7 +123,7 @@ impl Inspector {
         let (tell, result) = mpsc::channel();
         let abandon = slot.abandons();
         let job = move || {
-            // Until it returns, even by a panic.
+            // The slot is held until the function returns, even by a panic.
             let slot = slot;
             let result = what();
             drop(slot);
@@ -177,7 +178,7 @@ fn start() -> std::io::Result<Sender<Job>> {
     Ok(jobs)
 }
 
-/// Counts the threads that it looks at.
+/// Inspects a process. Adds the number of inspected threads to `threads`.
 fn inspect(
     roots: &Roots,
     process: &PidFd,
@@ -196,7 +197,7 @@ fn inspect(
         }
     };
     let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };
-    // Without a ring that can be opened, no command was submitted.
+    // If the ring cannot be opened, no command was submitted.
     let is_beside = is_withdrawal && matches!(access, Some(Access::Spaces(_)));
     let beside = if is_beside { ring_memory(roots, process, inspections)?.and_then(Ring::look_up).ok() } else { None };
     Ok(Inspection { mapped, access, beside })
@@ -214,7 +215,7 @@ fn ring_memory(
     inspections: &Inspections,
 ) -> Result<Result<Option<SharedMemory>, RingError>, CallResult> {
     let memory = inspections.ring(roots, process.pid(), clock::monotonic());
-    // It has had its pid until now.
+    // The pid was not reused until now.
     if process.has_exited().map_err(|error| answer_to(&error))? {
         return Err(CallResult::Exited);
     }
@@ -223,11 +224,11 @@ fn ring_memory(
 
 fn spaces_of(roots: &Roots, process: &PidFd) -> Result<Vec<OwnedFd>, NoAccess> {
     let spaces = VaSpace::of(process, roots).map_err(|error| match error {
-        // Missing descriptors are no error only if its memory is gone by now.
+        // Missing descriptors are an error, unless the process has no memory any more.
         UvmError::NoVaSpace(_) if mapped_of(roots, process).is_ok_and(|mapped| mapped.is_empty()) => {
             NoAccess::AtAll(CallResult::NotMapped)
         }
-        // The kernel gives out no descriptors of the process, or of any.
+        // The kernel does not permit duplicates of descriptors, of this process or of any.
         UvmError::Process(error @ (PidFdError::NotPermitted(_) | PidFdError::NoCall(_))) => {
             NoAccess::Here(error.to_string())
         }

@@ -1,8 +1,9 @@
 //! Inspections by all workers: their processor time, and the places of rings that they have found.
 //!
-//! A process decides how long an inspection takes: it can have very many mappings and threads. So the processor
-//! time beyond that of a usual inspection is charged to the target's user, who gets no orders without
-//! it. Withdrawals have an account for each target, as no other process of the user must prevent them.
+//! A process decides how long an inspection takes: it can have very many mappings and threads. Processor time
+//! beyond that of a usual inspection is therefore charged to the target's user. Orders are denied once the user's
+//! time is used up. Withdrawals have an account for each target, so that no other process of the user can prevent
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +25,7 @@ use crate::hung::{Slots, Target};
 
 /// Processor time of an inspection that is not charged: enough for some thousand mappings.
 const USUAL: Duration = Duration::from_millis(5);
-/// The same for each thread whose filters are looked at, up to [`USUAL_THREADS`].
+/// The same for each inspected thread, up to [`USUAL_THREADS`].
 const USUAL_PER_THREAD: Duration = Duration::from_micros(20);
 const USUAL_THREADS: usize = 1024;
 /// Time charged to a user, beyond which orders are denied.
@@ -38,7 +39,7 @@ const SEARCH_AGE_MAX: Duration = Duration::from_secs(10);
 /// Searches that are remembered.
 const SEARCHES_MAX: usize = 1024;
 
-/// Ring of a process. Its header alone is mapped: two pages at most that uvmd pays for.
+/// Ring of a process. Only its header is mapped: uvmd pays for at most two pages.
 const RING: Form = Form {
     name: NAME,
     bytes: NonZeroUsize::new(TOTAL_BYTES).unwrap(),
@@ -102,8 +103,8 @@ impl Inspections {
         }
     }
 
-    /// Result of an inspection on this thread, whose processor time is charged. It counts the threads whose filters
-    /// it looks at.
+    /// Runs an inspection on this thread, and charges its processor time. The inspection counts the threads that it
+    /// inspects.
     pub(crate) fn charged<T>(
         &self,
         target: Target,
@@ -135,11 +136,11 @@ impl Inspections {
         self.charge(Target { pid: u32::MAX, uid: Some(uid) }, false, OF_USER.burst, sys::clock::monotonic());
     }
 
-    /// Memory of the ring of a process; `None` without a helper. Its mappings are read, which may hang,
+    /// Memory of the ring of a process; `None` without a helper. Reads the mappings of the process, which may hang,
     /// once for each program that it executes, and again after a while if there was no ring.
     ///
     /// # Errors
-    /// If it cannot be read, or could be taken away later.
+    /// If it cannot be read, or could be removed later.
     pub(crate) fn ring(
         &self,
         roots: &Roots,
@@ -237,7 +238,7 @@ mod tests {
         let machine = Machine::new().with("proc/7/stat", stat(7, 1)).with("proc/8/stat", stat(8, 1));
         machine.write("proc/7/maps", "");
         let inspections = Inspections::default();
-        // The map of the second cannot be read.
+        // The mappings of the second process cannot be read.
         let are_absent =
             |now| [7, 8].map(|pid| inspections.ring(&machine.roots, pid, now).map(|ring| ring.is_none()).ok());
         assert_eq!(are_absent(NOW), [Some(true), None]);

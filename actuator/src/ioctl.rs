@@ -60,7 +60,7 @@ impl IoctlCalls<'_, '_> {
         let mut made = Cost::default();
         let called = call_each(&spaces, |space| self.ask(*space, driver_call(action, pages), &mut made));
         cost.took = cost.took.saturating_add(made.took);
-        // A call that was never made has no duration, and the probes have not counted it either.
+        // A call that was not made has no duration, and the probes have not counted it either.
         let is_made = called.is_ok() || !made.took.is_zero();
         if is_made && matches!(action, Action::Advise(_) | Action::Withdraw(_)) {
             cost.add_advice_calls(1);
@@ -95,9 +95,9 @@ enum Failed {
     Over(CallResult),
 }
 
-/// The VA space that has the pages executes the call. Most processes have one. Only if one replies
-/// that it lacks the pages is the next one called: another may be that of the process it was forked
-/// from, with other memory at the same addresses.
+/// Makes a call on the VA space that has the pages. Most processes have one VA space. The next one
+/// is called only if the last one replies that it lacks the pages: another may be that of the
+/// process it was forked from, with other memory at the same addresses.
 fn call_each<S>(spaces: &[S], mut ask: impl FnMut(&S) -> Result<(), Failed>) -> Result<(), Failed> {
     let mut nowhere = None;
     for space in spaces {

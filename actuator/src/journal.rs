@@ -80,7 +80,7 @@ pub struct Journal(Arc<Handle>);
 
 struct Handle {
     shared: Arc<Shared>,
-    /// Exited processes, at the opening, with advice in force.
+    /// Processes with advice in force that had exited when the journal was opened.
     ended: Vec<ProcessId>,
 }
 

@@ -11,7 +11,7 @@
 //! * [`headroom`]: host memory that a process may still take
 //! * [`link`]: bytes over a GPU's link
 //!
-//! docs/acting.md describes its effects on a process, and what it never does.
+//! docs/acting.md describes their effects on a process, and the actions that are excluded.
 
 mod actors;
 mod backoff;
@@ -51,7 +51,7 @@ pub mod fuzzing {
 
 use model::{Call, CallResult, Order, Outcome, Step};
 
-/// The same result for all steps of an order that was not tried.
+/// Outcome of an order that was not tried: the same result for all steps.
 fn all_answered(order: &Order, answer: &CallResult) -> Outcome {
     Outcome::new(order, order.steps.iter().map(|step| untried(*step, answer.clone())).collect())
 }

@@ -18,8 +18,8 @@ pub fn meter(roots: Roots) -> Box<dyn LinkMeter> {
     Box::new(Meter { roots, sampler: Sampler::default() })
 }
 
-/// Whether the way to the host is the link that NVIDIA's library measures. With a Grace CPU or a
-/// POWER9 it is `NVLink`, which the library does not measure.
+/// Whether the link to the host is one that NVIDIA's library measures. With a Grace CPU or a POWER9
+/// it is `NVLink`, which the library does not measure.
 const IS_PCIE: bool = cfg!(target_arch = "x86_64");
 
 #[derive(Debug)]

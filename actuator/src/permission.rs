@@ -1,8 +1,8 @@
 //! Permission for the helper in a program to act.
 //!
-//! The helper does not ask the kernel about filters of system calls that the program has installed since it
-//! started, as they may end the program for the question. uvmd asks before it has the helper act: at each
-//! command, and by a [`FilterCheck`] ahead of plans.
+//! The helper does not query the filters of system calls that the program has installed since the helper
+//! started: such a filter may end the program for the query. uvmd reads them before it makes the helper act: at
+//! each command, and by a [`FilterCheck`] before plans.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ pub enum ActError {
     /// The helper passes calls through.
     #[error("recording is off in it")]
     Off,
-    /// A thread has other filters of system calls than the helper at its start.
+    /// A thread has other filters of system calls than the helper had at its start.
     #[error("the program has installed a seccomp filter since it started")]
     Filtered,
     /// The filters of a thread are unknown.
@@ -33,14 +33,14 @@ pub enum ActError {
     Unreadable,
 }
 
-/// Makes the helper act by its ring, unless the program has installed a filter since the helper started. Then
-/// it stops acting. Counts the threads that it looks at.
+/// Makes the helper act by its ring, or stops it if the program has installed a filter since the helper
+/// started. Adds the number of inspected threads to `threads`.
 pub(crate) fn act(roots: &Roots, pid: u32, ring: &Memory<'_>, threads: &mut usize) -> Result<(), ActError> {
     act_if(ring, || check_filters(roots, pid, ring, threads))
 }
 
 /// Check of the filters of a process for its plan. It takes a system call per thread, so the follower makes it
-/// ahead, and publications use its last result.
+/// in advance, and publications use its last result.
 #[derive(Debug)]
 pub struct FilterCheck {
     roots: Roots,
@@ -80,7 +80,7 @@ impl FilterCheck {
 
     /// Makes the helper act by its ring, if the last check permits.
     pub(crate) fn act(&self, ring: &Memory<'_>) -> Result<(), ActError> {
-        // No check ends between the two.
+        // The lock is held: no check completes between the two.
         let last = self.last();
         act_if(ring, || last.clone())
     }

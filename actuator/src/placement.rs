@@ -62,7 +62,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// The placement of this process.
+    /// Placement in the cgroup of this process.
     pub(crate) fn of(roots: &Roots, pid: u32) -> Result<Self, PlacementError> {
         let own = roots.clone();
         let read = move || Ok(Self::read(pid, Cgroup::of(&own, pid).ok().flatten()));
@@ -121,8 +121,8 @@ impl AsFd for Placement {
     }
 }
 
-/// That of a process's cgroups to which its memory is charged, if it is of version 2, in which processes can
-/// be started.
+/// Cgroup to which a process's memory is charged, if it is of version 2. Processes can be started only in
+/// one of version 2.
 fn accounted(cgroups: Vec<Cgroup>) -> Result<Cgroup, PlacementError> {
     if cgroups.iter().any(|cgroup| cgroup.version == Version::One) {
         return Err(PlacementError::VersionOne);
@@ -134,7 +134,7 @@ fn is_frozen(folder: &Path) -> Result<bool, PlacementError> {
     Ok(value(folder, "cgroup.freeze")? == Some(1))
 }
 
-/// Number in a file; `None` if there is none, or no limit.
+/// Number in a file; `None` if there is no such file, or no limit.
 fn value(folder: &Path, name: &str) -> Result<Option<u64>, PlacementError> {
     let path = folder.join(name);
     let text = if_there(&path).ok_or_else(|| PlacementError::Unreadable(path.clone()))?;
@@ -207,7 +207,7 @@ mod tests {
             machine.write(&format!("sys/fs/cgroup/{folder}/memory.oom.group"), "1\n");
             let killed = "is set: at a shortage of memory, of the node too, the whole cgroup would be killed";
             assert_eq!(refusal(&machine), format!("memory.oom.group of {folder} {killed}"));
-            // Above a limit too: the node's memory is above both.
+            // Above a cgroup with a limit, too: the node may be out of memory.
             machine.write("sys/fs/cgroup/a/b/memory.current", "0\n");
             machine.write("sys/fs/cgroup/a/b/memory.max", "1073741824\n");
             assert_eq!(refusal(&machine), format!("memory.oom.group of {folder} {killed}"));

@@ -55,25 +55,25 @@ impl HelperPlan {
         Ok(place)
     }
 
-    /// Check of the process's filters. To be run before a plan is published, and again while one is.
+    /// Check of the process's filters. Run it before a plan is published, and repeatedly while one is.
     #[must_use]
     pub fn filter_check(&self) -> Arc<FilterCheck> {
         Arc::clone(&self.filters)
     }
 
-    /// Publishes a plan in place of the last one: the helper follows it from the next iteration on,
-    /// as long as [`beat`](Self::beat) is called. It waits for nobody, however many threads the process has.
+    /// Publishes a plan instead of the last one. The helper follows it from the next iteration on, while
+    /// [`beat`](Self::beat) is called. Does not wait, however many threads the process has.
     ///
     /// # Errors
-    /// If the helper passes calls through or was under a filter that came later at the last check, the process has
-    /// overwritten the memory or punched holes in it, or the helper would refuse the plan.
+    /// If the helper passes calls through, or the last check found a filter that it did not start with; if the
+    /// process has overwritten the memory or punched holes in it; or if the helper would refuse the plan.
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
         let memory = self.plan()?;
         self.filters.act(&self.ring()?)?;
         memory.beat(clock::monotonic_ns());
         let generation = memory.publish(plan).map_err(PlanError::Plan)?;
         self.generation = Some(generation);
-        // Holes that were punched just before are filled; others may show, and then it was the last plan.
+        // Publication has filled holes that were punched just before. If there are others, this plan was the last.
         if let Err(error) = self.plan() {
             self.generation = None;
             return Err(error);
@@ -95,7 +95,7 @@ impl HelperPlan {
         if self.generation.take().is_none() {
             return;
         }
-        // A process that has overwritten the memory has no plan. Without beats, the helper ends one.
+        // A process that has overwritten the memory has no plan; and the helper ends a plan without beats.
         if let Ok(memory) = self.plan() {
             memory.withdraw();
         }
@@ -108,14 +108,14 @@ impl HelperPlan {
         self.generation.is_some()
     }
 
-    /// Shows the helper that uvmd is there. To be called each second while a plan is published.
+    /// Sends a heartbeat to the helper. Called each second while a plan is published.
     pub fn beat(&self) {
         if let Ok(memory) = self.plan() {
             memory.beat(clock::monotonic_ns());
         }
     }
 
-    /// What the helper reports.
+    /// Report of the helper.
     #[must_use]
     pub fn report(&self) -> PlanReport {
         let report = match self.plan() {
@@ -134,10 +134,10 @@ impl HelperPlan {
             to_gpu_bytes: bytes_to_gpu,
             to_host_bytes: bytes_to_host,
         };
-        // That of an earlier plan is over anyway.
+        // The state of an earlier plan does not matter.
         let is_about_this = self.generation == Some(report.generation);
         let ended = report.state.filter(|_| is_about_this).and_then(ended);
-        // Before that of the helper, which sees that its mode is another one.
+        // Before the helper's own reason, which is only that its mode has changed.
         let refusal = self.filters.refusal().filter(|_| self.is_published());
         let refusal = refusal.map(|refusal| PlanError::NoAction(refusal).to_string());
         PlanReport { ended: refusal.or(ended), counters }
@@ -153,7 +153,7 @@ impl HelperPlan {
 }
 
 impl Drop for HelperPlan {
-    /// Whoever drops it leaves no plan behind.
+    /// Withdraws the plan.
     fn drop(&mut self) {
         self.withdraw();
     }
@@ -163,7 +163,7 @@ fn ended_by(reason: String) -> PlanReport {
     PlanReport { ended: Some(reason), ..PlanReport::default() }
 }
 
-/// Why a plan is not followed any more.
+/// Reason why a plan is no longer followed.
 fn ended(state: State) -> Option<String> {
     match state {
         State::None | State::Following => None,
@@ -275,7 +275,7 @@ mod tests {
         place.plan.punch_hole(4096..8192).unwrap();
         assert!(matches!(publish(&mut place), Err(PlanError::Memory(_))));
         assert_eq!(Memory::open(place.ring.words().unwrap()).unwrap().mode(), Mode::Record);
-        // Nor once they are filled.
+        // Not even once they are filled.
         PlanMemory::create(words).unwrap();
         for word in words {
             word.fetch_add(0, std::sync::atomic::Ordering::Relaxed);
@@ -317,7 +317,7 @@ mod tests {
         let mut place = memory_of(machine.roots.clone(), 7, Mode::Record);
         assert!(matches!(publish_checked(&mut place), Err(PlanError::NoAction(ActError::Unchecked))));
         place.filter_check().run();
-        // From here on, a look at the threads fails.
+        // From here on, a check of the threads fails.
         let status = machine.roots.proc.join("7/task/7/status");
         fs::remove_file(&status).unwrap();
         fs::create_dir(&status).unwrap();

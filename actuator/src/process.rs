@@ -25,7 +25,7 @@ pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, CallResult> {
     }
 }
 
-/// Whether this process exists. False if its start time is unknown.
+/// Whether this process exists. False if its id has no start time.
 ///
 /// # Errors
 /// If /proc is unreadable, as with too many open files: it may exist then.
@@ -90,7 +90,7 @@ mod tests {
         let process = PidFd::open(child.id()).unwrap();
         let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status };
         assert_eq!(answer_of(&process, &refused(Status::INVALID_ADDRESS)), CallResult::NotMapped);
-        // It was inspected because it has managed memory.
+        // A process is inspected only if it has managed memory.
         assert!(matches!(answer_of(&process, &UvmError::NoVaSpace(1)), CallResult::Failed(_)));
         let detail = "UVM_MIGRATE failed: the driver returned NV_ERR_ILLEGAL_ACTION";
         assert_eq!(answer_of(&process, &refused(Status::ILLEGAL_ACTION)), CallResult::Failed(detail.to_owned()));

@@ -1,14 +1,14 @@
 //! Workers: a thread for each GPU, which executes its orders in sequence.
 //!
-//! A call of the driver waits for the target's locks, possibly for long: no other thread waits for
-//! a worker, and one GPU's worker does not block another's.
+//! A call of the driver waits for the target's locks, possibly for a long time: no other thread
+//! waits for a worker, and one GPU's worker does not block another's.
 //!
 //! Withdrawals come first, and are always accepted: there is at most one for each decision in
 //! force. An order that it reverts is cancelled if it waits, or stops after its current call.
 //! Otherwise its advice would come into force after the withdrawal.
 //!
-//! Advice is in the journal before it is given. While a worker waits for that, possibly for long on
-//! a stuck disk, it executes withdrawals.
+//! Advice is in the journal before it is given. While a worker waits for that, possibly for a long
+//! time on a stuck disk, it executes withdrawals.
 //!
 //! A hung operation gives way when a withdrawal about another process waits for the worker
 //! ([`Interrupt::is_awaited`](model::Interrupt::is_awaited)).

@@ -74,10 +74,9 @@ impl Shares {
         let of_arrived = |bytes: f64| if arrived_bytes > 0.0 { bytes / arrived_bytes } else { 0.0 };
         let fetched_bytes = inputs.fetched_bytes as f64;
         let recorded = if bytes_htod > 0.0 { (fetched_bytes / bytes_htod).min(1.0) } else { 1.0 };
-        // Records are sampled out by time. Of memory that repeatedly leaves and arrives, with a
-        // share r of its records written, a recorded fetch finds the departure recorded since the
-        // previous recorded fetch in 1 / (2 - r) of the cases; of memory that leaves once, in
-        // fewer. This is therefore no overestimate.
+        // Only a share r of the records is written. For memory that repeatedly leaves and arrives,
+        // a departure is recorded between two recorded fetches in 1 / (2 - r) of the cases; for
+        // memory that leaves once, in fewer. The result is therefore no overestimate.
         let came_back = |bytes: u64| {
             let of_recorded = if fetched_bytes > 0.0 { bytes as f64 / fetched_bytes } else { 0.0 };
             of_arrived((of_recorded * (2.0 - recorded)).min(1.0) * bytes_htod)

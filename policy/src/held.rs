@@ -18,8 +18,8 @@ struct Open {
 }
 
 impl Held {
-    /// Adds the time for which a verdict has held. A verdict at a GPU that is still unknown counts
-    /// once that is known, or not at all: it would have to be subtracted.
+    /// Adds the time for which a verdict has held. A verdict at an unknown GPU is counted only once
+    /// the GPU is known: the sum could not be corrected.
     pub(crate) fn add(&mut self, verdict: &Verdict, held: Duration, snapshot: &Snapshot) {
         let key = (verdict.process, verdict.gpu);
         if matches!(verdict.gpu, GpuKey::Pending(_)) {
@@ -40,7 +40,7 @@ impl Held {
         }
     }
 
-    /// Sums of the listed owners; those of others are forgotten, as all of their sums are.
+    /// Drops the sums of owners that are no longer listed; their other counts are dropped, too.
     pub(crate) fn of_listed(&mut self, snapshot: &Snapshot) {
         self.sums.retain(|by, _| snapshot.owners.contains_key(&by.owner));
     }

@@ -82,7 +82,7 @@ impl Hysteresis {
         ended.into_iter().chain(self.verdict().cloned().map(Change::Began)).collect()
     }
 
-    /// Ends the verdict, as there were no events for long, or the process has exited.
+    /// Ends the verdict: there were no events for a long time, or the process has exited.
     pub(crate) fn end(&mut self) -> Option<Verdict> {
         self.contrary.clear();
         let active = self.active.take()?;
@@ -99,7 +99,8 @@ impl Hysteresis {
 }
 
 impl Active {
-    /// Verdict of the last of these windows, from the first on after which all show it.
+    /// Verdict that the last window shows. It starts with the first of the consecutive windows that
+    /// show it.
     fn begins(process: ProcessId, gpu: GpuKey, mut windows: Vec<Shown>) -> Option<Self> {
         let last = windows.last()?;
         let (kind, confirmed) = (last.decision.kind?, last.stretch.to.at);

@@ -198,7 +198,7 @@ impl From<Reading> for Track {
     }
 }
 
-/// Time for which a verdict held until then.
+/// Duration of a verdict up to this time.
 fn held(verdict: &Verdict, until: Option<SystemTime>) -> Duration {
     until.and_then(|until| until.duration_since(verdict.started_at).ok()).unwrap_or_default()
 }

@@ -18,8 +18,8 @@
 //! **Live policies**: plans, their guard, verification and rollback. docs/policies.md describes
 //! them.
 //!
-//! * [`act`]: the loop, and the policies
-//! * [`rules`]: overrides, and the directive of each process
+//! **Live policies and plans**: their guard, verification and rollback. docs/policies.md describes
+//! them.
 
 pub mod act;
 pub mod decision;

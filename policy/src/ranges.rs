@@ -36,7 +36,7 @@ impl RangesReading {
     fn counted(&self, range: &RangeReading) -> Option<RangeCounts> {
         let same = |other: &&RangeReading| (other.begin, other.end) == (range.begin, range.end);
         let known = self.busiest.iter().find(same).map(|range| range.counts);
-        // A missing one had no counts; or it was not among the busiest.
+        // A missing range had no counts, or was not among the busiest.
         known.or((!self.is_cut).then(RangeCounts::default))
     }
 }

@@ -29,8 +29,9 @@ impl Moment {
         self.elapsed.saturating_sub(earlier.elapsed)
     }
 
-    /// Calendar time of a later reading by the clock as it was at this one, so that times differ by
-    /// durations, even if the clock was set since.
+    /// Calendar time of a later reading, as the sum of this one's calendar time and the elapsed
+    /// time, so that the difference of two times is a duration even if the clock was set in
+    /// between.
     pub(crate) fn calendar_of(self, later: Self) -> SystemTime {
         self.calendar + later.since(self)
     }
@@ -129,8 +130,8 @@ pub(crate) fn difference(earlier: &Inputs, later: &Inputs) -> Option<Inputs> {
     Some(difference)
 }
 
-/// All fields. The array has as many as the struct, and none can be borrowed twice: a new input
-/// that is not listed does not compile.
+/// All fields. The array has as many elements as the struct has fields, and no field can be
+/// borrowed twice: a new input that is not listed does not compile.
 const fn fields(inputs: &mut Inputs) -> [&mut u64; size_of::<Inputs>() / size_of::<u64>()] {
     [
         &mut inputs.fault_entries,

@@ -54,8 +54,8 @@ pub const ENOUGH_FAULTS: u64 = 256;
 /// Throttles that complete a window, which represent faults that the driver prevents.
 pub const ENOUGH_THROTTLES: u64 = 10;
 
-/// Default minimum of a window: a verdict within some seconds, and several steps of most programs
-/// in it.
+/// Default minimum duration of a window: short enough for a verdict within a few seconds, long
+/// enough for several steps of most programs.
 pub const WINDOW: Duration = Duration::from_secs(2);
 /// Multiple of the minimum after which an incomplete window counts as quiet.
 pub const QUIET_WINDOWS: u32 = 2;

@@ -31,7 +31,7 @@ impl Victims {
         };
         let window = snapshot.elapsed.saturating_sub(*began);
         if moved(then, &now) {
-            // Counts that moved to another key were not there in this window.
+            // Counts that moved to another key did not arise in this window.
             self.from = Some((snapshot.elapsed, now));
             return;
         }

@@ -1,6 +1,6 @@
 //! Division of counts into windows. A window is complete when it has lasted long enough and has
 //! enough evidence, whichever is later, so that a slow machine is judged by as much evidence as a
-//! fast one. If there is too little for long, it was quiet.
+//! fast one. A window that has too little evidence for a long time is quiet.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) enum Cut {
     Open,
     /// The window is complete; the next one starts.
     Over(Box<Stretch>),
-    /// Too little evidence for long.
+    /// Too little evidence for a long time.
     Quiet,
 }
 
@@ -44,7 +44,7 @@ impl Window {
         Self { silent_since: from.at, from }
     }
 
-    /// Restarts, as the counts until now do not continue.
+    /// Restarts at a reading that does not continue the earlier counts.
     pub(crate) fn restart(&mut self, from: Reading) {
         self.from = from;
     }
@@ -62,7 +62,7 @@ impl Window {
             let from = std::mem::replace(&mut self.from, now.clone());
             return Cut::Over(Box::new(Stretch { inputs, from, to: now }));
         }
-        // A window starts with an event, and is abandoned if there is too little.
+        // A window starts with an event, and is abandoned if there are too few.
         if inputs == Inputs::default() || lasted >= quiet_after {
             self.from = now.clone();
         }

@@ -9,7 +9,8 @@ use policy::decision::{ORDER, check_names, decide};
 
 const MIB: u64 = 1 << 20;
 
-/// 100 MiB arrive and evict a quarter as much; of each 100, so many were there before.
+/// 100 MiB arrive and evict 25 MiB. `refetched` MiB of them return after an eviction, and
+/// `returned` MiB after a migration to the CPU.
 fn under_pressure(refetched: u64, returned: u64) -> Inputs {
     Inputs {
         fault_entries: 1000,
@@ -89,7 +90,7 @@ fn populated_bytes_count_as_arrived_but_not_as_refetched() {
     assert_eq!(kind(Inputs { refetched_bytes: 49 * MIB, ..mixed }), Some(Streaming));
 }
 
-/// Records of a block that is repeatedly evicted and fetched, with so many thousandths of them
+/// Records of a block that is repeatedly evicted and fetched, `per_mille` thousandths of which are
 /// written.
 fn recorded(per_mille: u64) -> Inputs {
     // splitmix64: the same in every run.

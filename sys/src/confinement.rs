@@ -1,4 +1,5 @@
-//! What processes of uvmd give up before they work for others: descriptors, privileges and system calls.
+//! Confinement of uvmd's processes before they work for others: drop of descriptors, privileges and
+//! system calls.
 
 mod step;
 
@@ -18,8 +19,7 @@ pub(crate) use step::Step;
 pub(crate) const ACTOR_ID: u32 = 4_000_000_019;
 /// The same of computations in a sandbox.
 pub(crate) const SANDBOX_ID: u32 = ACTOR_ID + 1;
-/// Capabilities that it takes to have children of another user: to change that, and to kill them
-/// afterwards.
+/// Capabilities for children of another user: to change their user, and to kill them afterwards.
 pub(crate) const TO_CHANGE_USER: CapabilitySet =
     CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
@@ -58,7 +58,7 @@ pub(crate) fn drop_privileges(id: Option<u32>) -> Result<(), Failed> {
     drop().map_err(at(Step::DropPrivileges))
 }
 
-/// Lets the kernel kill this process when its parent's thread ends. After a change of user, which
+/// Lets the kernel kill this process when its parent's thread ends. Called after a change of user, which
 /// resets that.
 pub(crate) fn follow(parent: Option<Pid>) -> Result<(), Failed> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(at(Step::FollowParent))?;

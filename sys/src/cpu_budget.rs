@@ -1,9 +1,9 @@
 //! Budgets of the processor time that uvmd spends for a tenant: a burst, and then a small share of
 //! the time.
 //!
-//! A program causes work in uvmd by what it does and by what it writes. The work is charged to an
-//! [`Account`] after it was done. Where an [`Allowance`] is used up, uvmd does no further work for
-//! the account until the debt is paid. Debts are paid by time that passes, and by
+//! A program causes work in uvmd by its actions and by the data that it writes. The work is charged
+//! to an [`Account`] after it was done. Where an [`Allowance`] is used up, uvmd does no further
+//! work for the account until the debt is paid. Debts are paid by time that passes, and by
 //! [credits](Account::credit). [`Accounts`] has one for each user.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -37,8 +37,8 @@ impl Account {
         *paid_at = (*paid_at).max(now).saturating_add(spent.saturating_mul(allowance.part));
     }
 
-    /// Forgives a share of what the user's processes have used themselves. What exceeds the debt is
-    /// lost.
+    /// Reduces the debt by a share of the processor time that the user's processes have used
+    /// themselves. A credit larger than the debt is lost.
     pub fn credit(&mut self, used: Duration, allowance: Allowance) {
         let Self(paid_at) = self;
         if let Some(earned) = allowance.credit_part.and_then(|part| used.checked_div(part)) {
@@ -67,7 +67,7 @@ impl Account {
     }
 }
 
-/// Users that are retained without debts, at least.
+/// Minimum number of users that are retained without debts.
 const USERS_MAX: usize = 1024;
 
 /// Accounts of users for one kind of work.
@@ -91,12 +91,12 @@ impl Accounts {
         self.of_users.entry(uid).or_default().charge(spent, self.allowance, now);
         if self.of_users.len() > self.users_max {
             self.of_users.retain(|_, account| !account.debt(self.allowance, now).is_zero());
-            // Of as many charges, at most one looks at all users.
+            // The number of users has to double, at least, before all are scanned again.
             self.users_max = USERS_MAX.max(2 * self.of_users.len());
         }
     }
 
-    /// Forgives a user a share of the time that its processes have used themselves.
+    /// Credits a user with a share of the time that its processes have used themselves.
     pub fn credit(&mut self, uid: u32, used: Duration) {
         if let Some(account) = self.of_users.get_mut(&uid) {
             account.credit(used, self.allowance);
@@ -183,7 +183,7 @@ mod tests {
         accounts.charge(1, 150 * MS, NOW);
         assert_eq!([1, 2].map(|uid| accounts.is_over(uid, NOW)), [true, false]);
         assert_eq!(accounts.over(NOW).collect::<Vec<_>>(), [1]);
-        // What its processes use pays for it, and so does time.
+        // The time that its processes use pays the debt, and so does time that passes.
         accounts.credit(1, 60 * MS);
         assert!(accounts.is_over(1, NOW));
         accounts.credit(1, 40 * MS);

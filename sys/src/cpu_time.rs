@@ -21,7 +21,8 @@ pub(crate) fn add_to_this_thread(spent: Duration) {
     OF_OTHERS.set(OF_OTHERS.get().saturating_add(spent));
 }
 
-/// Voluntary context switches of the current thread: how often it has slept. Waiting for a processor is none.
+/// Voluntary context switches of the current thread: the number of times it has slept. A wait for a processor
+/// does not count.
 #[must_use]
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 pub fn sleeps_of_this_thread() -> i64 {

@@ -73,7 +73,8 @@ pub enum NotPreloadable {
     Privileged(PathBuf),
 }
 
-/// Checks that the loader of a program, or of its interpreter, preloads what the environment says.
+/// Checks that the loader of a program, or of its interpreter, preloads the libraries in the
+/// environment.
 ///
 /// # Errors
 /// If it does not, or the file cannot be read.

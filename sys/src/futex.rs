@@ -7,8 +7,8 @@ use std::{sync::atomic::AtomicU64, time::Duration};
 /// Longest wait of one call, so that no duration is too long for the kernel.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
-/// Waits until the word is woken, its first half is not `value`, or the time is over; also for no
-/// reason. The caller looks at the word afterwards.
+/// Waits until the word is woken, its first half is not `value`, or the time is over. It may also
+/// return for no reason: the caller reads the word afterwards.
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 pub fn wait(word: &AtomicU64, value: u32, at_most: Duration) {
     let at_most = at_most.min(WAIT_MAX);
@@ -19,7 +19,7 @@ pub fn wait(word: &AtomicU64, value: u32, at_most: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const timeout) };
 }
 
-/// Wakes all who wait for the word.
+/// Wakes all waiters of the word.
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 pub fn wake(word: &AtomicU64) {
     // SAFETY: takes an address, and neither reads nor writes the word.

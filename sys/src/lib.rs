@@ -8,13 +8,13 @@
 //! * [`processes`]: permissions of processes by name, and start times; [`process_reads`]: reads that a
 //!   process can make hang; [`sysfs`]: those of /sys; `readers`: threads for both
 //! * [`private`]: private files of uvmd; [`private_proc`]: a /proc of its own; [`clock`]: time that processes share
-//! * [`cpu_time`]: processor time of a thread; [`cpu_budget`]: limits of what is spent for a tenant
+//! * [`cpu_time`]: processor time of a thread; [`cpu_budget`]: limits of the processor time spent for a tenant
 //! * [`peer`]: the peer of a Unix socket
 //! * [`pidfd`]: another process, its exit, and its open files
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
-//! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: what these and
-//!   actors give up
+//! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: privileges that these and
+//!   actors drop
 //! * [`memory`]: return of freed memory to the kernel
 //! * [`executable`]: program files, and whether libraries are preloaded into them; [`seccomp`]: filters of
 //!   system calls

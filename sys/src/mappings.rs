@@ -26,7 +26,7 @@ pub(crate) struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
-    /// Of a line such as `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123 /dev/nvidia-uvm`.
+    /// Parses a line such as `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123 /dev/nvidia-uvm`.
     fn parse(line: &'a str) -> Option<Self> {
         let wide = |text| u64::from_str_radix(text, 16).ok();
         let number = |text| u32::from_str_radix(text, 16).ok();
@@ -42,8 +42,8 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// Calls with each mapping of a maps file, in the order of addresses; lines that are none are left
-/// out. Returns whether there was any line: a thread with memory has at least its stack.
+/// Calls with each mapping of a maps file, in the order of addresses; malformed lines are skipped. Returns
+/// whether there was any line: a thread with memory has at least its stack.
 ///
 /// # Errors
 /// If the file cannot be read, or has more bytes than this.
@@ -53,7 +53,7 @@ pub(crate) fn for_each(maps: impl Read, max_bytes: u64, call: impl FnMut(Mapping
     Ok(mappings.read_bytes > 0)
 }
 
-/// Mappings of a maps file, read in slices. Of mappings that change meanwhile, each that stays is read.
+/// Mappings of a maps file, read in slices. If mappings change meanwhile, each that stays is read.
 #[derive(Debug)]
 pub(crate) struct Mappings<R> {
     lines: BufReader<Take<R>>,

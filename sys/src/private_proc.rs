@@ -1,9 +1,9 @@
 //! A /proc of this process alone.
 //!
-//! All mounts of /proc in a container or on a node without containers show the same folders, and whoever
-//! may read a folder can hold its lock for as long as they like: by a listing into memory that they never
-//! provide, and a change of its times, which waits for that. Whoever then looks up a name in it sleeps,
-//! and cannot be killed. A /proc that was mounted anew has folders of its own since Linux 5.8.
+//! All mounts of /proc in a container, or on a node without containers, show the same folders. A user who may
+//! read a folder can hold its lock without end: by a listing into memory whose pages the user never provides,
+//! and by a change of the folder's times, which waits for the listing. A process that then looks up a name in
+//! the folder sleeps, and cannot be killed. Since Linux 5.8, a new mount of /proc has its own folders.
 
 use std::{
     ffi::CStr,
@@ -21,7 +21,7 @@ use rustix::{
 use crate::Roots;
 
 const PROC: &CStr = c"/proc";
-/// Of `sched.h`: to unshare it is to have no other thread.
+/// Flag of `sched.h`. The kernel refuses to unshare it if there is another thread.
 const CLONE_THREAD: u32 = 0x1_0000;
 
 /// Whether [`mount_own`] has succeeded.
@@ -30,13 +30,13 @@ static IS_MOUNTED: AtomicBool = AtomicBool::new(false);
 /// Mounts a /proc that only this process and its children see. Later mounts of others are still seen.
 ///
 /// # Errors
-/// If this process has other threads, or may not mount: it takes `CAP_SYS_ADMIN`; or if the kernel has one
-/// /proc for all.
+/// If this process has other threads, or may not mount (without `CAP_SYS_ADMIN`), or if the kernel has only one
+/// /proc.
 #[expect(unsafe_code, reason = "a namespace of the calling thread")]
 pub fn mount_own() -> io::Result<()> {
     let of_all = fs::metadata("/proc")?.dev();
-    // SAFETY: of the mount namespace alone: no descriptor or memory is unshared. The kernel refuses it if there
-    // is another thread.
+    // SAFETY: unshares the mount namespace alone, no descriptors or memory. The kernel refuses it if there is
+    // another thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::from_bits_retain(CLONE_THREAD)) }?;
     mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -48,8 +48,8 @@ pub fn mount_own() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether /proc is that of the node's first process, and so of its users; `None` if that is unknown, as
-/// without the right to look at that process.
+/// Whether /proc is that of the node's first process, and so of its users; `None` if that is unknown, such as
+/// without permission to inspect that process.
 #[must_use]
 pub fn is_shared(roots: &Roots) -> Option<bool> {
     if IS_MOUNTED.load(Ordering::Relaxed) && roots.proc == Path::new("/proc") {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn process_with_threads_mounts_nothing() {
-        // That of the test itself, and of its harness.
+        // Other threads are that of this test and that of its harness.
         let error = std::thread::spawn(mount_own).join().unwrap().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }

@@ -1,14 +1,14 @@
 //! Reads of files of a process that a user can make hang: those in `/proc/PID`, and those of its cgroups.
 //!
-//! Some kernels (6.18, not 6.12) read `stat`, `exe` and others under the lock of the process's `execve`,
-//! which may wait for ever for a file system that the same user serves. And whoever reads `status`,
-//! `statm`, `maps` and others while the process leaves its memory, by `execve` or by its end, may be the
-//! last to hold that memory, and then waits for such a file system itself (Linux 5.17 and later). The folder
-//! of a cgroup can be locked by whoever may read it. So these reads are made by [`readers`](crate::readers),
-//! at the cost of the process's user.
+//! Some kernels (6.18, not 6.12) read `stat`, `exe` and others under the lock of the process's `execve`, which may
+//! wait for ever for a file system that the same user serves. While a process releases its memory, by `execve` or by
+//! its exit, a reader of `status`, `statm`, `maps` and others may be the last to hold that memory; the reader itself
+//! then waits for such a file system (Linux 5.17 and later). The folder of a cgroup can be locked by any user who
+//! may read it. These reads are therefore made by [`readers`](crate::readers), at the cost of the process's user.
 //!
-//! Other threads read what needs neither that lock nor the process's memory: `schedstat`, lists of threads
-//! and the folder itself. Those wait for whoever holds the folder's lock: see [`private_proc`](crate::private_proc).
+//! Other threads read files that need neither that lock nor the process's memory: `schedstat`, lists of threads and
+//! the folder itself. These reads wait for the lock of the folder, if it is held: see
+//! [`private_proc`](crate::private_proc).
 
 use std::{io, path::Path, time::Duration};
 
@@ -23,15 +23,16 @@ use crate::{
 const CPU_FREE: Duration = Duration::from_millis(10);
 
 static PROC: Readers = Readers::new(Sleeps::OfUser, CPU_FREE);
-/// Reading it waits for changes of other users' cgroups until Linux 6.7.
+/// Readers of the paths of cgroups. Until Linux 6.7, a read waits for changes of other users' cgroups.
 static CGROUP_PATH: Readers = Readers::new(Sleeps::OfCaller, CPU_FREE);
-/// Others than the process's user may hold the locks; but how many files there are is the user's choice.
+/// Readers of the files of cgroups. Other users may hold the locks, so the process's user does not pay for sleeps.
+/// That user chooses the number of files, and pays for all computation.
 static CGROUPS: Readers = Readers::new(Sleeps::OfCaller, Duration::ZERO);
 
 /// Result of a read of files of a process in /proc.
 ///
 /// # Errors
-/// Those of the read, also if there is no such process; and a [`Refusal`] if it hangs or is not made.
+/// Those of the read, such as for a missing process; and a [`Refusal`] if it hangs or is not made.
 pub fn read<T: Send + 'static>(
     roots: &Roots,
     pid: u32,
@@ -43,7 +44,7 @@ pub fn read<T: Send + 'static>(
 /// Result of a read of `/proc/PID/cgroup`.
 ///
 /// # Errors
-/// As with [`read`], and independent of it.
+/// As with [`read`]; hung reads of one do not affect the other.
 pub fn read_cgroup_path<T: Send + 'static>(
     roots: &Roots,
     pid: u32,
@@ -55,7 +56,8 @@ pub fn read_cgroup_path<T: Send + 'static>(
 /// Result of a read of files of a process's cgroups.
 ///
 /// # Errors
-/// As with [`read`], and independent of both: where a cgroup's folder is locked, all else stays readable.
+/// As with [`read`]; hung reads of the others do not affect these. If a cgroup's folder is locked, all else stays
+/// readable.
 pub fn read_cgroups<T: Send + 'static>(
     roots: &Roots,
     pid: u32,
@@ -73,7 +75,7 @@ fn target(roots: &Roots, pid: u32) -> io::Result<Target> {
 /// Processes whose reads hang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hung {
-    /// Those that exist, in the order of their ids.
+    /// Those that still exist, in the order of their ids.
     pub pids: Vec<u32>,
     /// Number of those that have ended.
     pub ended: usize,

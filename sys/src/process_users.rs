@@ -1,10 +1,10 @@
 //! Users of processes, for whom uvmd reads files in /proc.
 //!
 //! The real user of a process is in its `status`, which a process can make expensive: it lists its
-//! supplementary groups, up to 65,536, which takes some 10 ms. So it is read once for a process, and again
-//! only when the effective user has changed, which is the owner of its folder. Both while the user's budget
-//! lasts ([`READS`]), and the node's ([`READS_OF_NODE`]): beyond them, the user stays as last read, or is
-//! the effective one.
+//! supplementary groups, up to 65,536, which takes some 10 ms. It is therefore read once for a process, and
+//! again only when the effective user has changed, which is the owner of the process's folder. Reads
+//! require time in the user's budget ([`READS`]) and in the node's ([`READS_OF_NODE`]). Without, the user
+//! stays as last read, or is the effective one.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use crate::cpu_budget::{Account, Accounts, Allowance};
 const READS: Allowance = Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None };
 /// The same for all users' processes.
 const READS_OF_NODE: Allowance = Allowance { part: 20, burst: Duration::from_secs(2), credit_part: None };
-/// Processes of a generation. Those that are asked for again outlive it.
+/// Maximum processes of a generation. Those that are queried again move to the next one.
 const GENERATION_MAX: usize = 8192;
 
 static USERS: Mutex<Option<Users>> = Mutex::new(None);
@@ -34,15 +34,15 @@ pub(crate) struct Folder {
     owner: u32,
 }
 
-/// Device, inode and time of its creation: others for each process, also with the same pid.
+/// Device, inode and time of its creation: different for each process, even with the same pid.
 pub(crate) type FolderId = (u64, u64, i64, i64);
 
-/// Users of processes that were read.
+/// Users of processes, as last read.
 #[derive(Debug)]
 struct Users {
-    /// Effective user id at the time, and the real one.
+    /// Effective user id at the time of the read, and the real one.
     recent: HashMap<FolderId, (u32, u32)>,
-    /// Those of the generation before.
+    /// Users of the generation before.
     older: HashMap<FolderId, (u32, u32)>,
     reads: Accounts,
     of_node: Account,
@@ -58,7 +58,7 @@ impl Folder {
         Ok(Self { id: (found.dev(), found.ino(), found.ctime(), found.ctime_nsec()), owner: found.uid() })
     }
 
-    /// User of the process, unless it is to be read.
+    /// User of the process; `None` if it has to be read.
     pub(crate) fn user(self, now: Duration) -> Option<u32> {
         with_users(|users| users.user(self, now))
     }
@@ -69,7 +69,7 @@ impl Folder {
         with_users(|users| users.known(self.id)).map_or(self.owner, |(_, uid)| uid)
     }
 
-    /// Retains and charges what was read in this processor time.
+    /// Retains the user that was read, and charges the processor time of the read.
     pub(crate) fn read(self, uid: u32, spent: Duration, now: Duration) {
         with_users(|users| users.read(self, uid, spent, now));
     }
@@ -113,7 +113,7 @@ impl Users {
     }
 
     fn read(&mut self, folder: Folder, uid: u32, spent: Duration, now: Duration) {
-        // A process that changes its user pays with the one it was known by.
+        // After a change of user, the process's former user pays for the read.
         let payer = self.known(folder.id).map_or(uid, |(_, uid)| uid);
         self.retain(folder.id, (folder.owner, uid));
         self.reads.charge(payer, spent, now);

@@ -75,8 +75,9 @@ pub fn executable(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
     process_reads::read(roots, pid, move || fs::read_link(link))
 }
 
-/// Program that a process executes: another one after each exec, also of the same file, as the kernel
-/// places its memory anew. A process can have it look like another, and only the same without exec.
+/// Identity of the program that a process executes. It differs after each exec, even of the same file, as the
+/// kernel places the memory anew. A process can change its identity without an exec, but cannot keep it in an
+/// exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {
     start_ticks: u64,
@@ -99,7 +100,7 @@ impl Image {
 pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
     let Some(leader) = stat(roots, pid)? else { return Ok(None) };
     let start_ticks = leader.starttime;
-    // Of a process whose first thread has ended, only the others have memory.
+    // If the first thread of a process has exited, only the others have memory.
     let other = match live_thread(roots, pid)? {
         Some(thread) if thread != pid => {
             let other = stat_in(roots, pid, &task_folder(roots, pid, thread))?;
@@ -112,17 +113,17 @@ pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
     Ok(Some(Image { start_ticks, addresses }))
 }
 
-/// Processor time that all threads of a process have used, those that have exited included, also of a
-/// process whose status is not reaped yet; `None` if there is no such process of this start time, in clock
-/// ticks since boot, or it is unknown.
+/// Processor time of all threads of a process, including exited ones; also for a process whose status is not
+/// reaped yet. `None` if there is no process with this start time, in clock ticks since boot, or if the time is
+/// unknown.
 #[must_use]
 pub fn cpu_time(roots: &Roots, pid: u32, start_ticks: u64) -> Option<Duration> {
     let stat = stat(roots, pid).ok()??;
     (stat.starttime == start_ticks).then(|| cpu_of(&stat))
 }
 
-/// Processor time that a process of one thread has used, to the nanosecond where the kernel counts so,
-/// also of one whose status is not reaped yet; `None` if there is no such process, or it is unknown.
+/// Processor time of a process of one thread, to the nanosecond if the kernel counts so; also for one whose status
+/// is not reaped yet. `None` if there is no such process, or if the time is unknown.
 #[must_use]
 pub fn run_time(roots: &Roots, pid: u32) -> Option<Duration> {
     let text = fs::read_to_string(roots.proc.join(pid.to_string()).join("schedstat")).unwrap_or_default();
@@ -163,7 +164,7 @@ fn find_live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// Whether the thread of a folder has not exited, which is to say that it has memory; `None` if it does not exist.
+/// Whether the thread of a folder is alive, and so has memory; `None` if it does not exist.
 fn lives(folder: &Path) -> io::Result<Option<bool>> {
     let sizes = match fs::read_to_string(folder.join("statm")) {
         Ok(sizes) => sizes,

@@ -39,12 +39,12 @@ use crate::{
 
 /// Time for which a caller waits for a read that sleeps.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The same for a caller that has waited too long for others.
+/// The same for a caller whose own time for waits is used up.
 const PATIENCE_SHORT: Duration = Duration::from_millis(1);
-/// The same, both, for one that computes, or waits for a processor.
+/// The same two for a read that computes, or waits for a processor.
 const PATIENCE_RUNNING: Duration = Duration::from_secs(1);
 const PATIENCE_RUNNING_SHORT: Duration = PATIENCE;
-/// Limit of what is charged for a read that has slept and returned: beyond it, it has waited for a processor.
+/// Maximum charge for the sleep of a read that has returned: beyond it, the read has waited for a processor.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// Limit on hung reads, of the processes of all users.
 const HUNG_MAX: usize = 256;
@@ -53,7 +53,7 @@ const HUNG_MAX: usize = 256;
 pub const HUNG_PER_USER_MAX: usize = 8;
 /// Time for which callers wait for reads that sleep or compute, of the processes of one user.
 const WAITS: Allowance = Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None };
-/// The same for one caller, of the processes of all users, with its whole patience.
+/// The same for one caller, for the processes of all users: beyond it, the caller's patience is short.
 const WAITS_OF_CALLER: Allowance = Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None };
 /// Limit on idle threads.
 const IDLE_MAX: usize = 4;
@@ -84,12 +84,12 @@ thread_local! {
     static OWN_WAITS: Cell<Account> = const { Cell::new(Account::new()) };
 }
 
-/// Who pays for the time for which a read sleeps.
+/// Account to which the sleep of a read is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleeps {
-    /// The user for whom it is, and the caller.
+    /// That of the user for whom it is made, and the caller's.
     OfUser,
-    /// The caller alone: others may have caused it.
+    /// The caller's alone: other users may have caused the sleep.
     OfCaller,
 }
 
@@ -158,7 +158,7 @@ impl Readers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the hung reads are of.
+    /// Targets of the hung reads.
     pub(crate) fn hung(&self) -> Vec<Target> {
         self.state().hung().map(|read| read.target.clone()).collect()
     }
@@ -181,12 +181,12 @@ impl Readers {
             Err(NoAnswer::GivenUp { is_asleep }) => {
                 let waited = begun.elapsed();
                 if self.state().mark_hung(number) {
-                    // One that runs is charged when it returns, with its processor time.
+                    // A read that runs is charged when it returns, with its processor time.
                     let of_user = if is_asleep && self.sleeps == Sleeps::OfUser { waited } else { Duration::ZERO };
                     self.charge(target.uid, of_user, waited);
                     return Err(Refusal::Hung.into());
                 }
-                // It has returned just now, and its answer comes.
+                // The read has returned just now, and its answer comes.
                 answers.recv().ok()
             }
         };
@@ -207,7 +207,7 @@ impl Readers {
         charge_caller(of_caller, now);
     }
 
-    /// Has a thread make a read, unless that is refused. The thread's id is known once it begins.
+    /// Starts a read on a thread, unless it is refused. The thread's id is set once the read begins.
     fn start<T: Send + 'static>(
         &'static self,
         target: &Target,
@@ -246,7 +246,7 @@ impl Readers {
         Ok((number, answers))
     }
 
-    /// Carries out a job, and further ones.
+    /// Carries out a job, and the following ones.
     fn work(&self, job: Job) {
         let (sender, jobs) = mpsc::channel();
         job();
@@ -424,7 +424,7 @@ mod tests {
         Held(Vec::new())
     }
 
-    /// What the waits cost is forgiven, as by time that passes.
+    /// Forgives the cost of the waits, as time that passes does.
     fn forgive(readers: &Readers) {
         readers.state().waits = Accounts::new(WAITS);
     }

@@ -20,8 +20,8 @@ impl Default for Roots {
     }
 }
 
-/// Content of a file of one line, trimmed; `None` if it is empty. Of several lines, as a driver's
-/// parameter may have, the first.
+/// First line of a file, trimmed; `None` if it is empty. Most files have one line; a parameter of
+/// the driver may have several.
 pub(crate) fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.trim().lines().next()?.trim_end();

@@ -1,4 +1,4 @@
-//! Computations in a process of their own that can do nothing else: input in, output out.
+//! Computations in separate processes that can do nothing else: input in, output out.
 //!
 //! Code that computes on untrusted input may take any time and memory, or abort. In a process
 //! ([`Process`]) of this program, that harms nobody: the process limits and confines itself
@@ -30,6 +30,6 @@ pub use process::{Deadline, Ended, Failure, Process};
 pub struct Limits {
     /// Bytes of private memory, program included (`RLIMIT_DATA`).
     pub memory_bytes: u64,
-    /// Processor time, in whole seconds (`RLIMIT_CPU`): what a [`Deadline`] may have at most.
+    /// Processor time, in whole seconds (`RLIMIT_CPU`): maximum for a [`Deadline`].
     pub cpu: Duration,
 }

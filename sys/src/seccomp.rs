@@ -15,11 +15,12 @@ pub fn own(roots: &Roots) -> io::Result<Option<u64>> {
     Ok(number(&fs::read(roots.proc.join("thread-self/status"))?))
 }
 
-/// Whether all live threads of a process have this number of filters. Counts the threads that it looks at.
+/// Whether all live threads of a process have this number of filters. Adds the number of inspected threads to
+/// `threads`.
 ///
 /// # Errors
-/// If the threads, or the filters of one of them, are unknown, or there is none; and if it takes more than half
-/// a second of processor time.
+/// If the threads or the filters of one of them are unknown, if there is no live thread, or if the check takes
+/// more than half a second of processor time.
 pub fn threads_have(roots: &Roots, pid: u32, filters: u64, threads: &mut usize) -> io::Result<bool> {
     let own = roots.clone();
     let (have, looked_at) = process_reads::read(roots, pid, move || {

@@ -1,15 +1,15 @@
 //! Shared memory that a process made for uvmd to read: a sealed `memfd` under a name, found among the
-//! process's mappings. Nothing of it is taken from the process: no descriptor, and no attachment as
-//! of a debugger.
+//! process's mappings. uvmd takes no descriptor from the process, and does not attach to it as a debugger
+//! does.
 //!
-//! The process can change its mappings between the search and the open. So the file is opened once it
-//! is known to be of the kernel's own file system for such memory, which no user can mount: to open
-//! another one, or to ask for its size, may hang or have an effect.
+//! The process can change its mappings between the search and the open. The file is therefore opened only if
+//! it is of the kernel's own file system for such memory, which no user can mount. An open of another file, or
+//! a query of its size, may hang or have an effect.
 //!
-//! The process can also punch holes in the memory. Whoever accesses a hole through a mapping pays for the
-//! page, for as long as the process keeps the memory. So memory with holes is refused before it is mapped,
-//! only the begin is mapped, and [`SharedMemory::words`] refuses access to it once there are holes;
-//! [`SharedMemory::read_at`] copies from the rest, which takes no memory.
+//! The process can also punch holes in the memory. An access to a hole through a mapping allocates a page at
+//! the expense of the accessing process, for as long as the process keeps the memory. Memory with holes is
+//! therefore refused before it is mapped, only its begin is mapped, and [`SharedMemory::words`] refuses access
+//! to it once there are holes; [`SharedMemory::read_at`] copies from the rest, which takes no memory.
 
 use std::{
     ffi::CStr,
@@ -156,11 +156,11 @@ impl SharedMemory {
         self.file.read_exact_at(bytes, offset)
     }
 
-    /// Words that are mapped here. To be asked for anew before each use: the process can punch holes at any
-    /// time, and an access to one that is punched just then costs this process a page.
+    /// Words that are mapped here. Call this again before each use: the process can punch holes at any time,
+    /// and an access to a hole punched just then costs this process a page.
     ///
     /// # Errors
-    /// If the memory lacks pages, or did before, or the kernel does not report it.
+    /// If the memory lacks pages, or once lacked some, or the kernel does not report it.
     #[expect(unsafe_code, reason = "memory that was mapped")]
     pub fn words(&self) -> Result<&[AtomicU64], SharedMemoryError> {
         if self.file.metadata().map_or(true, |metadata| is_sparse(&metadata)) {
@@ -176,7 +176,7 @@ impl SharedMemory {
     /// Opens the file of a mapping, if it is still of this device and form.
     fn open(mapping: &Path, form: &Form, device: (u32, u32)) -> Result<Self, SharedMemoryError> {
         let failed = |error: rustix::io::Errno| SharedMemoryError::Open(error.into());
-        // Such an open does not reach the file, nor does such a look ask its file system.
+        // An open with `O_PATH` does not reach the file, and this query does not reach its file system.
         let place = openat(CWD, mapping, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let there = statx(&place, c"", flags, StatxFlags::TYPE).map_err(failed)?;
@@ -225,10 +225,10 @@ impl SharedMemory {
     }
 }
 
-/// Whether a file takes less memory than its size, whoever pays for it. Memory after its end, from before the
-/// seals, counts in place of holes. `ftruncate` would free that, and `SEEK_HOLE` find the holes, but both wait
-/// for the lock of the inode, in a state in which older kernels do not end a process; and the owner can hold
-/// the lock without end, by a write from memory whose faults it serves.
+/// Whether a file takes less memory than its size, whoever pays for it. Memory beyond its end, allocated
+/// before the seals, counts in place of holes. `ftruncate` would free that memory, and `SEEK_HOLE` would find
+/// the holes. Both wait for the lock of the inode, and older kernels do not end the wait of a killed process.
+/// The owner can hold that lock without end, by a write from memory whose faults it serves.
 fn is_sparse(metadata: &Metadata) -> bool {
     metadata.blocks().saturating_mul(SECTOR_BYTES) < metadata.len()
 }
@@ -276,12 +276,12 @@ impl<const N: usize> Search<N> {
         Ok(is_end.map_err(SharedMemoryError::Mappings)? || memories.iter().all(|(_, found)| found.is_some()))
     }
 
-    /// Opens what was found, in the order of the forms: `None` for those that are not there.
+    /// Opens the memories found, in the order of the forms; `None` for a form that was not found.
     pub fn open(self) -> [Result<Option<SharedMemory>, SharedMemoryError>; N] {
         self.places().map(|place| place.map(|place| place.open()).transpose())
     }
 
-    /// Places of what was found, in the order of the forms.
+    /// Places of the memories found, in the order of the forms.
     fn places(self) -> [Option<Place>; N] {
         let Self { folder, device, memories, mappings: _ } = self;
         memories.map(|(form, found)| {
@@ -313,10 +313,10 @@ impl Place {
         Ok(place)
     }
 
-    /// Opens the memory that is there now: of this form, but maybe another one than was found.
+    /// Opens the memory that is there now: of this form, but possibly not the memory that was found.
     ///
     /// # Errors
-    /// If there is none, or it cannot be read, or could be taken away later.
+    /// If there is none, or it cannot be read, or could be removed later.
     pub fn open(&self) -> Result<SharedMemory, SharedMemoryError> {
         SharedMemory::open(&self.mapping, &self.form, self.device)
     }
@@ -467,7 +467,7 @@ mod tests {
     fn map_over(memory: &SharedMemory, file: BorrowedFd<'_>) {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let address = memory.words.as_ptr().cast();
-        // SAFETY: in place of the mapping of a value that nobody reads any more.
+        // SAFETY: replaces the mapping of a value that is no longer read.
         let mapped = unsafe { libc::mmap(address, 8192, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
         assert_eq!(mapped, address);
     }

@@ -1,5 +1,5 @@
-//! Reads of /sys that users can make hang: its folders are everybody's, and whoever may read one can hold its
-//! lock as long as they like, so that others cannot look up a name in it for the first time.
+//! Reads of /sys that users can make hang. Its folders are shared by all users, and any user who may read one
+//! can hold its lock without end, so that others cannot look up a name in it for the first time.
 
 use std::{io, time::Duration};
 

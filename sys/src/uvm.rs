@@ -44,7 +44,7 @@ pub enum UvmError {
     /// The process does not use the driver, does not use it yet, or has closed its descriptor.
     #[error("process {0} has no descriptor of a VA space of nvidia-uvm")]
     NoVaSpace(u32),
-    /// The process has more than are inspected, or can be held open.
+    /// The process has too many of `what` to inspect, or to hold open.
     #[error("process {pid} has too many {what}: more than {max}")]
     TooMany {
         /// Process.

@@ -1,7 +1,7 @@
 //! Reads of files of processes that make them hang: real ones, which serve a file system to themselves.
 //!
-//! Only a kernel hangs readers that takes the lock of an `execve` for `/proc/PID/stat` (6.18 does, 6.12
-//! does not). With others the same programs are read as any.
+//! Readers hang only on a kernel that takes the lock of an `execve` for `/proc/PID/stat` (6.18 does, 6.12 does
+//! not). On other kernels, the same programs are read like any others.
 #![cfg(test)]
 
 use std::{
@@ -58,7 +58,7 @@ fn slow_programs() -> Option<(Slow, Vec<u32>)> {
     Some((slow, pids))
 }
 
-/// A deadline, so that a failure has a name.
+/// Waits until a condition holds. Fails after a minute, with its name.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {

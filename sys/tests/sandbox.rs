@@ -21,7 +21,7 @@ use sys::{
 const ARGUMENT: &str = "--computation";
 const NAME: &CStr = c"uvmd-computes";
 const LIMITS: Limits = Limits { memory_bytes: 64 << 20, cpu: Duration::from_secs(20) };
-/// Deadline that no computation here reaches, on a machine however busy.
+/// Deadline that no computation here reaches, even on a busy machine.
 const LONG: Deadline = Deadline { cpu: Duration::from_secs(15), wall: Duration::from_mins(5) };
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
@@ -101,7 +101,7 @@ fn output_so_far_is_that_of_a_computation_that_is_killed() {
 
 fn memory_of_a_computation_is_limited_and_named() {
     assert_eq!(failure("allocate"), "it needs more memory than it may have");
-    // Already by its input.
+    // Its input alone takes too much.
     assert_eq!(failure(&"x".repeat(80 << 20)), "it needs more memory than it may have");
 }
 

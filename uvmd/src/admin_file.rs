@@ -40,7 +40,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<(Vec<u8>, Meta
     Ok((text, metadata))
 }
 
-/// Checks that no other user may read the file, but its group if that is permitted.
+/// Checks that no other user may read the file, except for its group if that is permitted.
 pub(crate) fn check_secret(metadata: &Metadata, group_readable: bool) -> anyhow::Result<()> {
     let (forbidden, allowed) = if group_readable { (0o037, "u=rw,g=r") } else { (0o077, "u=rw") };
     check_mode(metadata, forbidden, &format!("other users may read or change it: chmod {allowed},o="))

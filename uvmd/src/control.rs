@@ -102,7 +102,7 @@ impl web::Control for Control {
 
     fn switch_off(&self, by: &Requester) -> Result<(), ChangeError> {
         self.switch.off(&by.to_string());
-        // Acting is off already, whatever the audit log does. A line without room is counted.
+        // Acting is already off, even if the audit log fails. A line that has no room is counted.
         self.audit.write(Some(by), &Change::PolicyOff { result: Outcome::Accepted });
         Ok(())
     }

@@ -1,11 +1,10 @@
-//! Plans of moves at launches, for programs with the helper in them whose directive names a policy of
-//! plans.
+//! Plans of moves at launches, for programs with the helper in them whose directive names a plan policy.
 //!
-//! Each such process whose calls are recorded has a thread, [`follow`], which follows them: so the
-//! quotas of recordings hold for plans, too. [`planning`] has plans made by a process of their own, and
-//! what all of it takes is limited per user. The loop that acts reads the resulting state,
-//! and has the helper in the process carry out a plan or none. It also beats: if it hangs, programs run
-//! without their plans.
+//! Each such process whose calls are recorded has a thread, [`follow`], which follows them: the quotas of
+//! recordings therefore apply to plans, too. [`planning`] makes plans in separate processes. Memory and
+//! processor time for both are limited per user. The loop that acts reads the resulting state, and publishes
+//! a plan to the helper in the process, or none. It also sends the helper's heartbeat: if the loop hangs,
+//! programs run without their plans.
 
 mod backoff;
 mod capacity;
@@ -44,12 +43,11 @@ use sys::{
 
 use crate::recording::Recorder;
 
-/// Most interval of the loop: a helper misses the beat after 5 s, and blocks of a trial last 4 s.
+/// Maximum interval of the loop: a helper needs a beat each 5 s, and blocks of a trial last 4 s.
 const INTERVAL_MAX: Duration = Duration::from_millis(500);
-/// How often probing of a process starts, while it is followed: a program may change its iterations
-/// without end.
+/// Maximum starts of probing while a process is followed: a program may change its iterations without end.
 const PROBE_STARTS_MAX: u32 = 4;
-/// Age up to which the last iteration counts as the present one: five intervals of reading calls.
+/// Age up to which the last iteration counts as the current one: five intervals of reading calls.
 const FRESHNESS: Duration = Duration::from_millis(250);
 /// Age of the last pass of a follower beyond which its state is reported as unavailable.
 const AGE_MAX: Duration = Duration::from_secs(10);
@@ -58,10 +56,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Processor time of followers for a user, planners excluded.
 const FOLLOWING_ALLOWANCE: Allowance =
     Allowance { part: 50, burst: Duration::from_millis(500), credit_part: Some(FOLLOWING_CREDIT_PART) };
-/// Share of the time that a process uses itself, which its user's followers may use, too: 1 / this.
+/// Share of a process's own processor time that its user's followers may use in addition: 1 / this.
 const FOLLOWING_CREDIT_PART: u32 = 40;
-/// Share of the time that a process uses itself, which all work for its calls may use together, at most:
-/// 1 / this.
+/// Maximum share of a process's own processor time for all work on its calls together: 1 / this.
 const CREDITS_PART: u32 = 10;
 const _: () = {
     let parts = [READING_CREDIT_PART, SEARCHES_CREDIT_PART, FOLLOWING_CREDIT_PART, PLANNERS_CREDIT_PART];
@@ -70,17 +67,17 @@ const _: () = {
     assert!(all / reading + all / searches + all / following + all / planners <= all / CREDITS_PART);
 };
 
-/// Followers of all processes, of the loop that acts.
+/// Followers of all processes, used by the loop that acts.
 pub(crate) struct Followers {
     sources: Sources,
     /// Reason why no plan may be carried out.
     disabled: Option<&'static str>,
-    /// Memory of the node; that of any node if it is not known.
+    /// Memory of the node; if unknown, the maximum.
     node_bytes: u64,
     followed: BTreeMap<ProcessId, Followed>,
 }
 
-/// What followers take calls from, and make plans with.
+/// Sources of calls and plans for all followers, and their limits.
 #[derive(Clone)]
 struct Sources {
     recorder: Recorder,
@@ -92,12 +89,12 @@ struct Sources {
     probes: Probes,
 }
 
-/// Which probes of launches may be made.
+/// Permitted probes of launches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Probes {
-    /// Whether there are any.
+    /// Whether probes are permitted.
     pub(crate) are_enabled: bool,
-    /// Most bytes that they move in an iteration; a quarter of the GPU's memory by default.
+    /// Maximum bytes that they move in an iteration; a quarter of the GPU's memory by default.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -108,7 +105,7 @@ impl Probes {
     }
 }
 
-/// What a process is followed for.
+/// Policy and GPU for which a process is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Target {
     policy: &'static str,
@@ -116,7 +113,7 @@ struct Target {
     gpu_bytes: u64,
 }
 
-/// Process that is followed. Its thread ends some time after this value.
+/// Followed process. Its thread ends some time after this value is dropped.
 #[derive(Debug)]
 struct Followed {
     target: Target,
@@ -127,13 +124,13 @@ struct Followed {
     death: Option<String>,
     /// Whether the thread before this one has died.
     is_replacement: bool,
-    /// What the GPU holds of it.
+    /// Bytes of the process that the GPU holds.
     capacity: Capacity,
     /// Error of the last command.
     error: Option<String>,
 }
 
-/// What thread and loop share.
+/// State shared by the thread and the loop.
 #[derive(Debug)]
 struct Shared {
     ends: AtomicBool,
@@ -144,16 +141,16 @@ struct Shared {
     helper_plan: Mutex<Option<HelperPlan>>,
 }
 
-/// Counts of uvmd's probes that a plan is made with.
+/// Counts of uvmd's probes, as input of a plan.
 #[derive(Debug)]
 struct Delivery {
-    /// GPU faults of the process by VA block; none if nobody counts them.
+    /// GPU faults of the process by VA block; `None` if they are not counted.
     faults: Option<FaultCounts>,
-    /// Limits of what its calls claim of its memory.
+    /// Limits of the memory that its calls may claim.
     claim_limits: ClaimLimits,
-    /// Managed bytes of it that the GPU holds, if that is known.
+    /// Managed bytes of the process that the GPU holds, if known.
     capacity_bytes: Option<u64>,
-    /// What probes of launches are judged by; none if they may not be made.
+    /// Observation by which probes of launches are judged; `None` if probes are not permitted.
     observed: Option<Observation>,
 }
 
@@ -161,11 +158,11 @@ struct Delivery {
 struct Latest {
     state: FollowingState,
     iteration: Option<IterationBegin>,
-    /// Time at which the calls were read that this is made of.
+    /// Time at which the calls for this state were read.
     read_at: Option<Instant>,
     /// Time of the thread's last turn.
     beat_at: Instant,
-    /// Begin of the pause of the thread, if it pauses.
+    /// Begin of the thread's current pause.
     paused_at: Option<Instant>,
     /// Plan or table of a probe, with its version.
     table: Option<(u64, Table)>,
@@ -221,7 +218,7 @@ impl Followers {
         Self { sources, disabled, node_bytes, followed: BTreeMap::new() }
     }
 
-    /// Follows the processes whose directive names plans, and no others.
+    /// Follows the processes whose directive names a plan policy, and no others.
     pub(crate) fn follow(
         &mut self,
         snapshot: &Snapshot,
@@ -236,7 +233,7 @@ impl Followers {
             let Some(policy) = directives.get(&process.id).and_then(|directive| of_plans(&directive.policy)) else {
                 continue;
             };
-            // Without a GPU there is nothing to plan for.
+            // Without a GPU, no plan is possible.
             let Some(gpu) = gpus(process).next() else { continue };
             match self.target(process, policy.name, gpu, snapshot) {
                 Ok(target) => drop(targets.insert(process.id, (target, process))),
@@ -268,7 +265,7 @@ impl Followers {
         all
     }
 
-    /// Follows nobody.
+    /// Stops following all processes.
     pub(crate) fn clear(&mut self) {
         self.followed.clear();
     }
@@ -290,7 +287,7 @@ impl Followers {
         Ok(Target { policy, gpu, gpu_bytes: gpu_bytes.ok_or("the GPU's memory size is unknown")? })
     }
 
-    /// Carries commands out, which wait for nobody: stores in memory that the processes share.
+    /// Carries out commands. Does not wait: they are stores to memory that the processes share.
     pub(crate) fn carry_out(&mut self, commands: Vec<PlanCommand>) {
         for PlanCommand { process, publish } in commands {
             if let Some(followed) = self.followed.get_mut(&process) {
@@ -306,7 +303,7 @@ impl Followed {
         Self { target, shared, thread, death: None, is_replacement: false, capacity, error: None }
     }
 
-    /// Measures what the GPU holds of the process.
+    /// Measures the bytes of the process that the GPU holds.
     fn observe(&mut self, process: &Process) {
         let key = GpuKey::Known(self.target.gpu);
         if let Some(counters) = process.gpus.get(&key) {
@@ -314,7 +311,7 @@ impl Followed {
         }
     }
 
-    /// Joins the thread if it has died, and replaces it once: what has killed two followers kills the third.
+    /// Joins the thread if it has died, and replaces it once: what killed two followers would kill a third.
     fn replace_dead(&mut self, process: ProcessId, start: impl FnOnce() -> Option<Self>) {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             let reason = thread.join().map_or_else(|panic| message(panic.as_ref()), |()| "it has ended".to_owned());
@@ -330,8 +327,8 @@ impl Followed {
         }
     }
 
-    /// Hands counts of the process over to the thread, which needs them until there is a plan, and not while
-    /// it pauses.
+    /// Passes counts of the process to the thread, which needs them until there is a plan, except while it
+    /// pauses.
     fn deliver(&self, process: &Process, memory: Option<&Memory>, allocation_bytes_max: u64, may_probe: bool) {
         let needs_no_counts = |state: &FollowingState| {
             matches!(state, FollowingState::Planning(_) | FollowingState::Refused(_) | FollowingState::Planned(_))
@@ -348,7 +345,7 @@ impl Followed {
             faulted.map(|block| (block.address, block.fault_entries)).collect()
         };
         let observed = memory.filter(|_| may_probe).and_then(|memory| self.observed(process, memory));
-        // Mappings as /proc has shown them, and blocks since. Where it is not read, no claim is refuted.
+        // Mappings by /proc, and blocks since. If /proc was not read, no claim is rejected.
         let known = memory.filter(|_| process.managed_bytes.is_some());
         let mapped = known.map(|memory| {
             let mapped = memory.ranges.iter().filter(|range| range.mapped);
@@ -359,7 +356,7 @@ impl Followed {
         *lock(&self.shared.delivery) = Some(Delivery { faults, claim_limits, capacity_bytes, observed });
     }
 
-    /// What probes are judged by; `None` before the plan of the helper is found.
+    /// Observation by which probes are judged; `None` until the plan of the helper is found.
     fn observed(&self, process: &Process, memory: &Memory) -> Option<Observation> {
         let helper_plan = lock(&self.shared.helper_plan);
         let helper_plan = helper_plan.as_ref()?;
@@ -380,7 +377,7 @@ impl Followed {
         })
     }
 
-    /// Reason why the state of the thread is not the present one, if that is so.
+    /// Reason why the state of the thread is stale, if it is.
     fn stale_reason(&self, latest: &Latest) -> Option<String> {
         if let Some(reason) = &self.death {
             return Some(format!("its follower has died: {reason}"));
@@ -404,7 +401,7 @@ impl Followed {
         }
         report.ended = self.error.clone().or(report.ended);
         let latest = lock(&self.shared.latest);
-        // Bytes of now do not belong to an iteration of some time ago.
+        // The current bytes do not belong to an iteration of some time ago.
         let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= FRESHNESS);
         let iteration = latest.iteration.filter(|_| is_fresh);
         let state = self.stale_reason(&latest).map_or_else(|| latest.state.clone(), FollowingState::Unavailable);
@@ -418,7 +415,7 @@ impl Followed {
         let Some(Publication { version, launches_wait }) = publish else { return helper_plan.withdraw() };
         let latest = lock(&self.shared.latest);
         let table = latest.table.as_ref().filter(|(there, _)| *there == version);
-        // Another plan by now: the loop sees that at the next interval.
+        // The plan has been replaced: the loop sees that at the next interval.
         let Some((_, table)) = table else { return };
         let published = helper_plan.publish(&table.plan(self.target.gpu.0, launches_wait));
         self.error = published.err().map(|error| error.to_string());

@@ -1,4 +1,4 @@
-//! Log of the service: to standard error, to the journal behind it, or to a file.
+//! Log of the service: to standard error, to the journal if it reads standard error, or to a file.
 //!
 //! Logging never fails and never waits: a line that cannot be written is dropped and counted.
 //!
@@ -73,7 +73,7 @@ impl Logging {
                 let (file, error) = LogFile::open(&path.0)?;
                 if let Some(error) = error {
                     let reason = sys::reason(&error);
-                    // Nothing else can have it: the log itself is what fails.
+                    // There is no other place for this message: the log itself has failed.
                     let _ = writeln!(io::stderr(), "uvmd: log.file: cannot write to {}: {reason}", path.0.display());
                 }
                 writer::write_to("uvmd-log", file, dropped.clone())?

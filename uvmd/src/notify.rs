@@ -35,7 +35,7 @@ pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// Does nothing without a service manager.
+/// Sends a notification. Does nothing without a service manager.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("cannot notify systemd: {error}");

@@ -1,4 +1,4 @@
-//! Reading of the calls that programs with the helper record, on a thread of its own.
+//! Reading of the calls that programs with the helper record, on a separate thread.
 
 use std::{
     collections::BTreeMap,
@@ -24,14 +24,14 @@ use crate::notify::Turns;
 
 /// Interval of readings: a ring holds 16,384 calls of a program's first thread.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval of looks for new processes, which the collector reads.
+/// Interval of checks for new processes, which the collector reads.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of the calls of a process.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// Traces that are made at a time: one takes up to some 100 MiB and a second.
+/// Maximum traces that are made at a time: one takes up to some 100 MiB and a second.
 const TRACES_MAX: usize = 1;
-/// Answers with calls, likewise.
+/// The same for answers with calls.
 const ANSWERS_MAX: usize = 8;
 
 /// Recordings of all processes. The thread ends with the last clone.
@@ -42,7 +42,7 @@ pub(crate) struct Recorder {
     turns: Option<Turns>,
 }
 
-/// Calls of a process since a count of them.
+/// Calls of a process after a given number of calls.
 pub(crate) enum Since {
     /// There are none, for this reason.
     Absent(String),
@@ -50,16 +50,16 @@ pub(crate) enum Since {
     Throttled(String),
     /// These calls.
     Calls {
-        /// What the program had before them, if they do not begin at the count: some have left.
+        /// State of the program before these calls, if calls after the given number were dropped.
         program: Option<Box<Program>>,
         calls: Vec<Call>,
-        /// Calls that were ever added.
+        /// Number of calls recorded so far.
         added: u64,
     },
 }
 
 impl Recorder {
-    /// Starts the thread; without it where recordings are not enabled.
+    /// Starts the thread, if recordings are enabled.
     pub(crate) fn start(config: config::Recordings, snapshots: Snapshots) -> anyhow::Result<Self> {
         let (node_max, user_max) = (config.max.0 as usize, config.max_per_user.0 as usize);
         let quotas = Quotas { window_bytes: WINDOW_BYTES, user_max, node_max };
@@ -74,13 +74,13 @@ impl Recorder {
         Ok(Self { recordings, turns })
     }
 
-    /// Recordings that only [`Self::poll`] reads any further.
+    /// Recorder without a thread: only [`Self::poll`] reads calls.
     #[cfg(test)]
     pub(crate) fn of(recordings: Recordings) -> Self {
         Self { recordings: Arc::new(recordings), turns: Some(Turns::of("the recorder")) }
     }
 
-    /// Reads the calls that there are.
+    /// Reads all available calls.
     #[cfg(test)]
     pub(crate) fn poll(&self) {
         self.recordings.poll();
@@ -91,7 +91,7 @@ impl Recorder {
         self.turns.is_some()
     }
 
-    /// Turns of the thread; `None` where there is none.
+    /// Turns of the thread; `None` without one.
     pub(crate) fn turns(&self) -> Option<Turns> {
         self.turns.clone()
     }
@@ -108,12 +108,12 @@ impl Recorder {
         self.recordings.memories(process).ok_or_else(|| "its recording has ended".to_owned())
     }
 
-    /// Bytes of the calls of a process that are retained, with what it had before them; 0 without any.
+    /// Bytes of the retained calls of a process, and of the program's state before them; 0 without any.
     pub(crate) fn bytes(&self, process: ProcessId) -> usize {
         recorded(&self.recordings, process).map_or(0, |recording| recording.window().bytes())
     }
 
-    /// Calls of a process since this count of them; all that are retained without a count.
+    /// Calls of a process after this number of calls; all retained ones without a number.
     pub(crate) fn since(&self, process: ProcessId, added: Option<u64>) -> Since {
         let recording = match recorded(&self.recordings, process) {
             Ok(recording) => recording,
@@ -121,7 +121,7 @@ impl Recorder {
             Err(Unread { reason, .. }) => return Since::Absent(reason),
         };
         let window = recording.window();
-        // Fewer calls than before are those of another recording.
+        // A recording with fewer calls than that is another one.
         let added = added.filter(|added| *added <= window.added());
         let (program, calls) = match added.and_then(|added| window.since(added)) {
             Some(calls) => (None, calls),
@@ -143,7 +143,7 @@ impl Recorder {
         })
     }
 
-    /// Source of answers, which are made in these places.
+    /// Source of answers, limited by these places.
     fn source<A: Send + 'static>(
         &self,
         places: Places,
@@ -167,7 +167,7 @@ impl Recorder {
     }
 }
 
-/// Places of answers that are made at a time.
+/// Limit of answers that are made at a time.
 #[derive(Clone)]
 struct Places {
     free: Arc<Semaphore>,
@@ -181,8 +181,8 @@ impl Places {
         Self { free: Arc::new(Semaphore::new(max)), max, noun }
     }
 
-    /// Makes an answer on a thread that may block, or refuses it at once if all places are taken: while
-    /// it waited, it would hold one of the few places in which all responses are built.
+    /// Makes an answer on a thread that may block, or refuses it at once if all places are taken. A
+    /// request that waited would hold one of the few places in which all responses are built.
     async fn make<A: Send + 'static>(
         &self,
         make: impl FnOnce() -> Result<A, Unrecorded> + Send + 'static,
@@ -204,7 +204,7 @@ fn run(recordings: &Weak<Recordings>, snapshots: &Snapshots, turns: &Turns) {
     while let Some(recordings) = recordings.upgrade() {
         turns.turn();
         let now = Instant::now();
-        // Before the look: a process that has exited since has written its last calls.
+        // Before the check for processes: a process that has exited since has written its last calls.
         recordings.poll();
         if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_INTERVAL) {
             looked = Some(now);

@@ -82,7 +82,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let Start { audit, denials, rules, switch, actuation, warnings, lock: _lock } = start;
     let ready = match Ready::new(&config, log, hangup, (&audit, denials), &warnings).await {
         Ok(Some(ready)) => ready,
-        // Advice of a former run is withdrawn all the same, as nothing else would.
+        // Advice of a former run is withdrawn all the same: nothing else would withdraw it.
         not_ready => return end_unready(actuation, not_ready.map(drop)),
     };
     let Ready { mut signals, tokens, protected, own_names, reloads, node, listeners, collector } = ready;

@@ -120,7 +120,7 @@ impl Switch {
         }
         let was_refused = self.0.is_persist_failing.swap(written.is_err(), Ordering::Relaxed);
         match written {
-            // The next run finds it off then, though not by whom.
+            // The next run then finds acting off, but does not know by whom.
             Err(error) if self.0.state_file.mark().is_ok() => {
                 if !was_refused {
                     tracing::warn!(
@@ -329,7 +329,7 @@ mod tests {
         }
         assert_eq!(open().disabled_by()[0].actor, "me");
         switch.on("me", switch.times_off()).unwrap();
-        // And only as long as it is off.
+        // The state is stored only while acting is off.
         while is_persistent() {
             time::sleep(Duration::from_millis(1)).await;
         }

@@ -93,8 +93,8 @@ pub(crate) fn read(auth: &Auth) -> anyhow::Result<Found> {
     Ok(Found(found))
 }
 
-/// Read and write permission by token, beside those of the socket; from the files, which are
-/// followed.
+/// Read and write permission by token, in addition to the permissions of the socket. The tokens are
+/// in files, which are followed.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     access: Access,

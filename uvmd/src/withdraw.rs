@@ -1,5 +1,5 @@
-//! `uvmd --withdraw`: withdraws advice that a former uvmd left in force, if no other uvmd does:
-//! before its removal, or if it does not start.
+//! `uvmd --withdraw`: withdraws advice that a former uvmd left in force, unless another uvmd does so.
+//! Used before uvmd is removed, or if it does not start.
 //!
 //! It needs the journal and the driver, and neither probes nor a valid configuration.
 
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Whether nothing is left, the report, and the orders.
+    /// Withdraws. Returns whether no advice is left, the report, and the orders.
     fn withdrawn(journal: &Journal, answer: &CallResult) -> (bool, String, Vec<Vec<&'static str>>) {
         let (asked, is_asked) = mpsc::channel();
         let (mut out, answer) = (Vec::new(), answer.clone());

@@ -4,18 +4,18 @@ use std::{thread, time::Duration};
 
 use model::{Action, Call};
 
-/// Total duration of calls after which there is a pause of the same length, so that they hold the
+/// Total duration of calls after which a pause of the same length follows, so that they hold the
 /// target's locks at most half of the time. The locks are not fair: a woken waiter has to run
-/// first, and until then a new reader, as the next call would be, gets the lock before it
+/// first. Until then, a new reader, such as the next call, gets the lock before it
 /// (`rwsem_down_read_slowpath` in the kernel).
 const TURN: Duration = Duration::from_micros(100);
-/// Duration of a call beyond which it has waited for others.
+/// Maximum pause for a call: a longer call has waited for others.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Pause after a renewal of a block, or a quarter of its duration: a renewal of a resident block
-/// moves nothing, that suffices for a woken waiter, and late renewals lose blocks.
+/// Pause after a renewal of a block, or a quarter of its duration if that is longer. It suffices
+/// for a woken waiter: a renewal of a resident block moves nothing, and late renewals lose blocks.
 const PAUSE_RENEWAL: Duration = Duration::from_millis(1);
 
-/// Duration of the calls since the last pause, each at most that of the pause it requires.
+/// Sum of the pauses required by the calls since the last pause.
 #[derive(Debug, Default)]
 pub(super) struct Pace(Duration);
 
@@ -32,7 +32,7 @@ impl Pace {
     }
 }
 
-/// Pause in which others run after a call.
+/// Pause required by a call, in which others can run.
 fn pause_wanted(call: &Call) -> Duration {
     let took = Duration::from_nanos(call.duration_ns);
     let wanted = match call.step.action {

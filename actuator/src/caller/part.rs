@@ -26,11 +26,11 @@ pub(super) fn next_part(step: &Step, mapped: &[Range<u64>], move_bytes: u64) -> 
             let unit = match step.action {
                 Action::Migrate(_) => move_bytes,
                 Action::Touch(_) => BLOCK_BYTES,
-                // Each end of a call splits the driver's range for good, so these are as large as a
+                // Each end of a call splits the driver's range for good, so parts are as large as a
                 // call may be.
                 Action::Advise(_) | Action::Withdraw(_) => CALL_MAX_BYTES,
             };
-            // Up to a boundary of these, so that the parts after the first are whole blocks.
+            // Up to a multiple of the unit, so that the parts after the first are whole units.
             let whole = (step.begin / unit + 1).saturating_mul(unit);
             let part = until(step.end.min(range.end).min(whole));
             let named = match step.action {

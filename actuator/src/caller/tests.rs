@@ -70,7 +70,7 @@ fn answers_of(machine: &Machine, pid: u32) -> Vec<CallResult> {
     outcome.calls.into_iter().map(|call| call.result).collect()
 }
 
-/// Advice with this result stays in the journal.
+/// Whether all calls failed. Advice stays in the journal then.
 fn are_refused(answers: &[CallResult]) -> bool {
     answers.iter().all(|answer| matches!(answer, CallResult::Failed(_)))
 }
@@ -251,13 +251,13 @@ fn withdrawal_that_the_helper_fails_is_tried_by_ioctl() {
         outcome.calls.into_iter().filter_map(reason).collect::<Vec<_>>()
     };
     // The program has no descriptor of the driver.
-    // One that is off is not asked.
+    // A helper that is off gets no command.
     for (part, by_helper) in [(HelperPart::Rests, "not started its thread"), (HelperPart::IsOff, "")] {
         let reasons = reasons(part);
         let are_both = |reason: &String| reason.contains(by_helper) && reason.ends_with(NO_DESCRIPTOR);
         assert!(!reasons.is_empty() && reasons.iter().all(are_both), "{reasons:?}");
     }
-    // Other parts may succeed.
+    // Other parts of the order may succeed.
     let program = Program::start_acting(HelperPart::Answers(Answer::Failed(600)));
     let outcome = outcome_by(&program, BY_HELPER, Action::Withdraw(Advice::ReadDuplication));
     assert_eq!(program.next_reports(2).len(), 2);

@@ -24,7 +24,7 @@ pub(crate) enum RingError {
     /// Its memory is no ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
     Invalid(#[from] Invalid),
-    /// The helper knows no commands.
+    /// The helper is of a version without commands.
     #[error("its helper is an older one, which carries out no commands")]
     Older,
     /// The helper may not act.
@@ -40,7 +40,8 @@ pub(crate) enum RingError {
 pub(crate) struct Ring(SharedMemory);
 
 impl Ring {
-    /// Ring in this memory of a process, whose helper acts from now on. Counts the threads that it looks at.
+    /// Ring in this memory of a process, whose helper acts from now on. Adds the number of inspected threads
+    /// to `threads`.
     pub(crate) fn open(
         roots: &Roots,
         process: &PidFd,

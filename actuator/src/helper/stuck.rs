@@ -1,5 +1,5 @@
-//! Commands that a helper still carries out when nobody waits for them any more. Each process has one
-//! place for a command, so no other is possible meanwhile.
+//! Commands that a helper still carries out although their caller has given up. Each process has one
+//! place for a command, so no other command is possible until then.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use sys::Roots;
 
 use crate::process::is_alive;
 
-/// Those of all workers, whoever makes them.
+/// Stuck commands, for the workers of all GPUs.
 static STUCK: Mutex<BTreeMap<ProcessId, Stuck>> = Mutex::new(BTreeMap::new());
 
-/// A command that was left behind.
+/// Command in progress whose caller has given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stuck {
     /// The command; `None` if a former uvmd submitted it.
@@ -25,17 +25,17 @@ pub(super) struct Stuck {
     pub(super) waited: Duration,
 }
 
-/// Look at the place of the command.
+/// State of the place of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Nothing is carried out. A command left behind has made this many advice calls since.
+    /// No command is in progress. `late_advice_calls`: those of a stuck command that has ended.
     Clear { late_advice_calls: u64 },
-    /// A command is carried out; what is known of it if somebody has waited for it.
+    /// A command is in progress. [`Stuck`] if a caller has given up on it.
     Taken(Option<Stuck>),
 }
 
-/// Takes a pending command back, and looks for one that is carried out. For the worker whose turn it
-/// is.
+/// Revokes a command that the helper has not taken, and returns whether another is in progress.
+/// Called by the worker whose turn it is.
 pub(super) fn look(process: ProcessId, commands: &Commands<'_>) -> Look {
     let is_taken = commands.revoke_pending();
     let mut all = all();
@@ -46,9 +46,10 @@ pub(super) fn look(process: ProcessId, commands: &Commands<'_>) -> Look {
     Look::Clear { late_advice_calls: response.map_or(0, |response| response.advice_calls) }
 }
 
-/// Leaves a command behind, for which a withdrawal has waited this long.
+/// Records that a caller has given up on a command, for which a withdrawal has waited this long.
 pub(super) fn leave(roots: &Roots, process: ProcessId, ticket: Option<Ticket>, waited: Duration) {
-    // Without the lock: the look may wait for the process. An unreadable one may live.
+    // Without the lock: the check may wait for the process. A process that cannot be read counts as
+    // alive.
     let known: Vec<ProcessId> = all().keys().copied().collect();
     let exited: Vec<ProcessId> = known.into_iter().filter(|other| !is_alive(roots, *other).unwrap_or(true)).collect();
     let mut all = all();

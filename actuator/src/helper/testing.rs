@@ -27,16 +27,16 @@ use crate::inspections::Inspections;
 
 /// Environment variable with the part that this process plays.
 const PART: &str = "UVMD_TEST_HELPER";
-/// Longer than anything that happens.
+/// Longer than any operation.
 pub(crate) const LONG: Duration = Duration::from_mins(2);
 
-/// Advice calls that the helper makes for each command, as about so many blocks.
+/// Advice calls of the helper per command, as for that number of blocks.
 pub(crate) const ADVICE_CALLS: u64 = 8;
 
-/// What the helper does.
+/// Behaviour of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Answers every command so, and first reports it.
+    /// Reports each command, and then gives it this answer.
     Answers(Answer),
     /// Reports the command, and answers `Done` once it is released.
     Hangs,
@@ -117,7 +117,8 @@ impl Program {
         program
     }
 
-    /// Starts it, and the helper's thread, as a call of the program does once uvmd has asked for it.
+    /// Starts the process and the helper's thread, as a call of the program does after uvmd has set
+    /// the mode.
     pub(crate) fn start_acting(part: Part) -> Self {
         let program = Self::start(part);
         let ring = open(&program.process).unwrap();
@@ -142,12 +143,12 @@ impl Program {
         (0..count).map(|_| self.next_report()).collect()
     }
 
-    /// Whether there is another report by now, which is taken.
+    /// Takes the next report, and returns whether there was one.
     pub(crate) fn has_reported(&self) -> bool {
         self.reports.try_recv().is_ok()
     }
 
-    /// Lets a helper that hangs go on.
+    /// Lets a helper that hangs continue.
     pub(crate) fn release(&mut self) {
         self.input.write_all(b"\n").unwrap();
     }
@@ -175,7 +176,7 @@ pub(crate) fn open(process: &PidFd) -> Result<Ring, RingError> {
 }
 
 fn report(line: &str) {
-    // Behind what the test harness has written.
+    // On a new line: the test harness may have written part of one.
     writeln!(io::stdout(), "\nhelper: {line}").unwrap();
 }
 

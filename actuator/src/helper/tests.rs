@@ -124,7 +124,7 @@ fn command_is_carried_out_as_it_was_submitted() {
     let program = Program::start_acting(Part::Answers(Answer::Done));
     assert_eq!(call_within(&program, ADVISE, LONG), (Ok(CallResult::Done), true));
     assert_eq!(program.next_report(), "AccessByGpu 0x200000 0x202000 1");
-    // Without a GPU of its own, it is the order's.
+    // An action that names no GPU is about the order's.
     assert_eq!(call_within(&program, Action::Migrate(Place::Host), LONG), (Ok(CallResult::Done), true));
     assert_eq!(program.next_report(), "PrefetchToHost 0x200000 0x202000 1");
 }
@@ -216,11 +216,11 @@ fn ioctls_of_a_withdrawal_follow_the_command_of_the_helper() {
     program.next_report();
     let short = Duration::from_millis(20);
     assert_eq!(clear_within(&program, short), Err(CallResult::Failed(STILL_BUSY.to_owned())));
-    // It has waited for the time of an order.
+    // Withdrawals have waited for the time of an order.
     assert_eq!(clear_within(&program, short), Ok(0));
     program.release();
     assert_eq!(clear_within(&program, LONG), Ok(0));
-    // One of this uvmd, whose calls count.
+    // Command of this uvmd, whose calls count.
     let interrupt = OnceTaken(&program, AtomicBool::new(false));
     assert!(call(&program, ADVISE, &mut TimeBudget::new(LONG, &interrupt)).0.is_err());
     program.release();

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// Processes about which a worker has its turn. One for all workers, whoever makes them.
+/// Processes with a worker whose turn it is, for the workers of all GPUs.
 static TURNS: Turns = Turns { taken: Mutex::new(BTreeSet::new()), ended: Condvar::new() };
 
 struct Turns {

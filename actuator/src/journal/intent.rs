@@ -54,7 +54,7 @@ impl Intent {
         self.journal.cancel(self.number, &self.before);
     }
 
-    /// Marks that the disk did not take it in time.
+    /// Error if the disk did not accept it in time.
     pub(crate) fn late(&self) -> JournalError {
         self.journal.stuck(self.since.elapsed())
     }

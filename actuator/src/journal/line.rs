@@ -177,8 +177,8 @@ pub(super) fn parse(text: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// Whether there are no braces inside, as in any line ever written. The rest of damaged text around
-/// a line may be an object with another in it, and would count as advice the next time.
+/// Whether there are no further braces, as in any line ever written. Otherwise an object within
+/// damaged text around a line would count as advice at the next read.
 fn is_flat(text: &[u8]) -> bool {
     text.iter().filter(|byte| matches!(byte, b'{' | b'}')).count() == 2
 }

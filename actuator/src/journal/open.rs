@@ -22,8 +22,8 @@ use super::{
 impl Journal {
     /// Opens the journal in this file, which is created if missing. Its lines about live processes
     /// are retained: [`Journal::leftovers`]. Unrecognised lines stay in the file:
-    /// [`Journal::health`], which also reports whether it can be written, as that is not waited
-    /// for.
+    /// [`Journal::health`], which also reports whether the file can be written; the opening does
+    /// not wait for that.
     ///
     /// # Errors
     /// If it cannot be read, or another uvmd has it.
@@ -42,7 +42,7 @@ impl Journal {
             move |source| JournalError::Failed { path, what, source }
         };
         let boot = kernel::boot_id(&roots).map_err(failed("kept without the boot's id"))?;
-        // In a file beside it, as the journal itself is replaced.
+        // In a separate file, as the journal itself is replaced.
         let lock = private::lock(&private::beside(path, "lock")).map_err(failed("locked"))?;
         let lock = lock.ok_or_else(|| JournalError::InUse(path.to_owned()))?;
         let (Contents { mut in_force, mut unrecognised, boot: written_in }, is_whole) =

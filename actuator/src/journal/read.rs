@@ -14,8 +14,8 @@ use super::{
     unrecognised::Unrecognised,
 };
 
-/// Maximum size of a file: the lines of the maximum of advice in force, twice, fit into it, with
-/// the unrecognised ones.
+/// Maximum size of a file: room for twice the maximum of advice in force, and for the unrecognised
+/// lines.
 pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum length of a line, of any version. Longer ones are cut to this.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -222,7 +222,7 @@ mod tests {
     fn joined_lines_are_read() {
         let joined = format!("{}{}", line(1).trim_end(), line(3));
         assert_eq!(found(&joined), (vec![1, 3], vec![]));
-        // The first was incomplete.
+        // The first line was incomplete.
         let (half, whole) = (&line(1)[..60], line(3));
         assert_eq!(found(format!("{half}{whole}")), (vec![3], vec![half.to_owned()]));
     }

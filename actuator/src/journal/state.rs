@@ -19,7 +19,7 @@ use super::{
 
 /// Maximum of ranges with advice in force.
 const RANGES_MAX: usize = 1 << 16;
-/// Intents of waiting or executing orders: withdrawals of other advice leave theirs in force.
+/// Intent of a waiting or executing order. A withdrawal of other advice leaves its advice in force.
 struct Intended {
     process: ProcessId,
     gpu: GpuUuid,
@@ -112,8 +112,8 @@ impl State {
         Ok((number, before, slot))
     }
 
-    /// Records the outcome of an order's calls, in their order; `intent` is its own, if it gave
-    /// advice, with the advice in force before.
+    /// Records the results of an order's calls, in their order. `intent`: that of the order if it
+    /// gave advice, with the advice in force before.
     pub(super) fn carried_out(
         &mut self,
         (process, gpu): (ProcessId, GpuUuid),
@@ -132,8 +132,7 @@ impl State {
                 // Advice ends with the mapping.
                 (CallResult::Done | CallResult::NotMapped | CallResult::Replaced, Action::Withdraw(advice))
                 | (CallResult::NotMapped, Action::Advise(advice)) => self.remove(process, gpu, range, advice),
-                // For these the driver was never called; and there may be advice of an earlier
-                // order.
+                // The driver was not called for these; advice of an earlier order may be in force.
                 (
                     CallResult::Cancelled | CallResult::Denied(_) | CallResult::Shadow | CallResult::HostMemory,
                     Action::Advise(advice),
@@ -171,7 +170,7 @@ impl State {
             return;
         }
         self.write(process, gpu, range, advice, true);
-        // Another intent of this kind may be given only now.
+        // Advice of another intent of this kind may be given only after this withdrawal.
         let others = self.intended.values().filter(|intended| intended.process == process);
         let again: Vec<_> = others
             .flat_map(|intended| intended.steps.iter().map(|step| (intended.gpu, *step)))

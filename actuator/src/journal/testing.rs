@@ -14,13 +14,13 @@ use super::{
     *,
 };
 
-/// Folder in which readers of the fake machine find it.
+/// Live process of the fake machine.
 pub(crate) const LIVING: ProcessId = ProcessId { pid: 42, start_ticks: 7 };
 
 /// Longer than any operation that does not wait.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Functions that are not needed.
+/// Waits that never expire, without retries.
 pub(crate) const LONG: Waits = Waits { intent: SOON, closing: SOON, retry: Duration::MAX };
 pub(crate) const NONE: Waits = Waits { intent: Duration::ZERO, closing: Duration::ZERO, retry: Duration::MAX };
 

@@ -116,8 +116,8 @@ impl Hand {
     }
 }
 
-/// Time for which a withdrawal that gave way this often keeps its worker: it doubles each time.
-/// Otherwise slow ones would give way to each other for ever.
+/// Time for which a withdrawal does not give way, after having given way this often: it doubles
+/// each time. Otherwise slow withdrawals would give way to each other for ever.
 fn undisturbed(times_given_way: u32) -> Duration {
     const DOUBLED_MAX: u32 = 5;
     if times_given_way == 0 { Duration::ZERO } else { Duration::from_secs(1 << (times_given_way - 1).min(DOUBLED_MAX)) }

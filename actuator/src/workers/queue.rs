@@ -8,7 +8,7 @@ use std::{
 
 use model::{Action, DecisionId, Order};
 
-/// Maximum orders that wait for one GPU, beside rollbacks.
+/// Maximum orders that wait for one GPU, without rollbacks.
 pub(super) const WAITING_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -17,8 +17,8 @@ pub(super) struct Queue {
     changed: Condvar,
 }
 
-/// Maximum of processes whose withdrawals' give-ways are counted. Further ones give way as for the
-/// first time.
+/// Maximum number of processes for which give-ways of withdrawals are counted. Further ones give
+/// way as for the first time.
 const GIVEN_WAY_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ struct Waiting {
     is_closed: bool,
     /// Decision of the executing order, if it can be rolled back, and whether it is a rollback.
     at_work: Option<(DecisionId, bool)>,
-    /// Times that a process's withdrawal gave way to others, by process id, until one does not.
+    /// Consecutive times that the withdrawal about a process gave way to others, by process id.
     given_way: BTreeMap<u32, u32>,
 }
 
@@ -61,7 +61,7 @@ impl Waiting {
 }
 
 impl Queue {
-    /// Adds an order; returns those that do not wait, or no longer.
+    /// Adds an order. Returns the orders that are not queued, or no longer.
     pub(super) fn push(&self, order: Order) -> Vec<(Order, Rejection)> {
         let mut waiting = self.lock();
         let mut rejected = Vec::new();
@@ -103,8 +103,8 @@ impl Queue {
         }
     }
 
-    /// Next withdrawal while the executing order waits: until its wait is over, it is cancelled, or
-    /// it is too late.
+    /// Next withdrawal to be executed while the executing order waits. `None` once its wait is
+    /// over, it is cancelled, or the deadline has passed.
     pub(super) fn next_withdrawal(&self, is_ready: impl Fn() -> bool, deadline: Instant) -> Option<Order> {
         let mut waiting = self.lock();
         loop {
@@ -124,7 +124,8 @@ impl Queue {
         }
     }
 
-    /// Whether a withdrawal about another process waits. An order that only cancels has no steps.
+    /// Whether a withdrawal about another process waits. An order without steps only cancels, and
+    /// does not count.
     pub(super) fn has_withdrawal_beside(&self, pid: u32) -> bool {
         self.lock().withdrawals.iter().any(|order| order.process.pid != pid && !order.steps.is_empty())
     }
@@ -134,7 +135,7 @@ impl Queue {
         self.lock().given_way.get(&pid).copied().unwrap_or_default()
     }
 
-    /// Records whether it did now.
+    /// Records whether the withdrawal about this process gave way now.
     pub(super) fn note_given_way(&self, pid: u32, gave_way: bool) {
         let mut waiting = self.lock();
         if !gave_way {

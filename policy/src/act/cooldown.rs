@@ -94,7 +94,7 @@ impl Cooldown {
     }
 
     /// Starts a cool-down of twice the last duration. `failed_in`: circumstances at the start of
-    /// the plan, and the current ones, which the plan may have caused.
+    /// the proposal, and the current ones, which it may have caused.
     pub(crate) fn begin(
         &mut self,
         policy: &'static str,

@@ -181,7 +181,7 @@ impl Acting {
             let why = why_unseen(process, scene);
             if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.taken) {
                 if has_ended {
-                    // Its memory was freed, and its advice with it.
+                    // The memory was freed, and its advice with it.
                     (closed.ledger, closed.is_pending) = (Ledger::default(), false);
                 }
                 self.events.push(event);

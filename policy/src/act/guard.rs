@@ -40,7 +40,7 @@ use super::{
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Admission of a plan.
+/// Admission of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// May be executed.
@@ -58,9 +58,9 @@ pub(crate) struct Guard {
     processes: BTreeMap<ProcessId, Account>,
 }
 
-/// Bounds of a plan's steps, and sums of the steps that passed. Computed once per plan: with tens
-/// of gigabytes of GPU memory, a plan has thousands of steps, and the GPU tens of thousands of
-/// blocks.
+/// Bounds of the steps of an order, and sums of the steps that passed. Computed once per order: with
+/// tens of gigabytes of GPU memory, an order has thousands of steps, and the GPU tens of thousands
+/// of blocks.
 struct Bounds {
     moves: Moves,
     /// GPU memory that the process may fill or retain; `None` if the total is unknown.
@@ -72,7 +72,7 @@ struct Bounds {
 /// Restrictions that apply to all migrations of the process's memory.
 #[derive(Clone, Copy)]
 struct Moves {
-    /// Whether filling GPU memory evicts other processes that fit, and is denied therefore.
+    /// Whether filling GPU memory evicts other processes that fit, and is denied for that reason.
     evicts_others: bool,
     /// Reason why the memory may be read-duplicated, and must not be migrated.
     may_be_duplicated: Option<&'static str>,
@@ -90,7 +90,7 @@ impl Guard {
         });
     }
 
-    /// Admission of a plan of this policy with these steps.
+    /// Admission of a proposal of this policy with these steps.
     pub(crate) fn admits(&self, policy: &str, steps: &[Step], sight: &Sight<'_>) -> Admission {
         if let Some(denied) = steps.iter().find_map(|step| not_permitted(policy, step.action)) {
             return Admission::Denied(denied);
@@ -105,8 +105,8 @@ impl Guard {
         Admission::Act
     }
 
-    /// Splits the steps of a policy's plan into those that may be ordered now, which are charged,
-    /// and denied ones with the reason.
+    /// Splits the steps of a policy into those that may be ordered now, which are charged, and
+    /// denied ones with the reason.
     pub(crate) fn pass(
         &mut self,
         policy: &str,

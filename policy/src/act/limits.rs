@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Limits of the loop, for all policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Length of the measurements before and after a plan. Equal to the window of verdicts: a
+    /// Length of the measurements before and after a proposal. Equal to the window of verdicts: a
     /// window that shows a verdict also shows its end.
     pub window: Duration,
     /// Maximum bytes migrated per second on the node, for all processes together. A quarter of the
@@ -43,33 +43,33 @@ impl Default for Limits {
 }
 
 /// Time between the first orders and the evaluated window, as a share of the window: the initial
-/// migrations of a plan are not held against it.
+/// migrations of a proposal are not held against it.
 pub(crate) const SETTLING: f64 = 0.25;
 /// Maximum of that time for a policy that takes longer to settle, in windows.
 pub(crate) const SETTLING_MAX: f64 = 4.0;
-/// Windows between two checks of a confirmed plan.
+/// Windows between two checks of a confirmed proposal.
 pub(crate) const VERIFY_AGAIN_WINDOWS: u32 = 4;
 /// Lower bound of noise, even if all previous windows were equal...
 pub(crate) const NOISE_MIN: f64 = 0.05;
 /// ...and its upper bound: otherwise any difference would count as noise.
 pub(crate) const NOISE_MAX: f64 = 0.25;
-/// Cool-down of a policy that ended its own plan before a benefit was known, in windows. Otherwise
-/// it would detect the same phase again at once.
+/// Cool-down of a policy that ended its own proposal or plan before a benefit was known, in
+/// windows. Otherwise it would detect the same phase again at once.
 pub(crate) const PAUSE_WINDOWS: u32 = 2;
-/// Share of its promise that a plan has to achieve. Promises are derived from a single window.
+/// Share of its promise that a proposal has to achieve. Promises are derived from a single window.
 pub(crate) const KEPT_PROMISE: f64 = 0.5;
 /// Share of its recent work below which a process counts as paused in a window. Windows vary.
 pub(crate) const AT_WORK: f64 = 0.5;
-/// Share of its work before the plan below which a process is idle.
+/// Share of its work before the proposal below which a process is idle.
 pub(crate) const IDLE: f64 = 0.05;
-/// Consecutive idle windows before an unconfirmed plan is rolled back. A program that runs from
+/// Consecutive idle windows before an unconfirmed proposal is rolled back. A program that runs from
 /// resident memory has no faults and looks idle, and an idle one costs nothing.
 pub(crate) const IDLE_WINDOWS: u32 = 4;
-/// Exception: a program is not idle if the GPU accesses the affected memory remotely, at least a
-/// tenth of its pages once, at 32 bytes each.
+/// Affected bytes per remotely accessed byte up to which a program is not idle: the GPU accesses at
+/// least a tenth of the affected pages once, at 32 bytes each.
 pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
-/// Minimum arrivals in memory outside a plan for a measurement of the program's pace, in bytes: two
-/// blocks.
+/// Minimum arrivals outside the affected memory for a measurement of the program's pace, in bytes:
+/// two blocks.
 pub(crate) const PACE_BYTES: u64 = 4 << 20;
 /// Failed attempts at a withdrawal after which the failure is reported to an operator.
 pub(crate) const WITHDRAWALS_REPORTED: u32 = 5;

@@ -18,7 +18,7 @@ pub(crate) const WINDOW_MS: u64 = 2000;
 /// Counts per second.
 pub(crate) type Load = Inputs;
 
-/// Evicts all that it fetches, and has had all of it before.
+/// Evicts as much as it fetches, and fetches only what was evicted before.
 pub(crate) fn thrashes() -> Load {
     refetches(1000)
 }
@@ -28,7 +28,7 @@ pub(crate) fn streams() -> Load {
     refetches(0)
 }
 
-/// Evicts as much as it fetches, and has had so many thousandths of it before.
+/// Evicts as much as it fetches. `per_mille` thousandths of that were evicted before.
 pub(crate) fn refetches(per_mille: u64) -> Load {
     let moved = 64 * MIB;
     Load {
@@ -43,7 +43,7 @@ pub(crate) fn refetches(per_mille: u64) -> Load {
     }
 }
 
-/// CPU and GPU take memory from each other; so many thousandths of the arrivals at the GPU were
+/// CPU and GPU take memory from each other. `per_mille` thousandths of the arrivals at the GPU were
 /// there before.
 pub(crate) fn returns(per_mille: u64) -> Load {
     let moved = 16 * MIB;

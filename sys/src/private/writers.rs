@@ -14,7 +14,7 @@ use super::own_uid;
 const GROUP_WRITE: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Users who may change a file, beside root and this process's user.
+/// Users who may change a file, in addition to root and this process's user.
 #[derive(Clone, Copy, Debug)]
 pub struct Writers {
     owner: u32,

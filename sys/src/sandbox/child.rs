@@ -39,7 +39,7 @@ pub fn run_if_sandboxed(argument: &str, name: &CStr, limits: Limits, compute: Co
         let _ = write!(io::stderr(), "cannot {step}: {}", crate::reason(&error));
         exit(NOT_CONFINED);
     }
-    // Unwinding takes system calls, and nothing is to be kept.
+    // Unwinding takes system calls, and there is no state to save.
     panic::set_hook(Box::new(|panic| {
         let _ = write!(io::stderr(), "{panic}");
         exit(PANICKED)
@@ -47,7 +47,7 @@ pub fn run_if_sandboxed(argument: &str, name: &CStr, limits: Limits, compute: Co
     let compute = || -> io::Result<()> {
         let mut bytes = Vec::new();
         let read = input.lock().read_to_end(&mut bytes);
-        // As a failure of any other allocation.
+        // As for a failure of any other allocation.
         if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::OutOfMemory) {
             std::alloc::handle_alloc_error(std::alloc::Layout::for_value(bytes.as_slice()));
         }

@@ -1,4 +1,4 @@
-//! What the process gives up before it reads its input.
+//! Confinement of the process before it reads its input.
 
 use std::{ffi::CStr, process::id};
 

@@ -19,7 +19,7 @@ use thiserror::Error;
 use super::child::{NOT_CONFINED, PANICKED};
 use crate::{Roots, executable::Program, pidfd::PidFd, processes};
 
-/// Interval of looks at the deadline and the request to stop.
+/// Interval of checks of the deadline and the request to stop.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Last lines of the output that are the message of a panic or an abort, and bytes of each that are
 /// reported.
@@ -42,7 +42,7 @@ pub struct Deadline {
 pub struct Ended {
     /// Its output.
     pub output: Result<Vec<u8>, Failure>,
-    /// What it has written by its end, without an [`output`](Self::output).
+    /// Output until its end, if there is no complete [`output`](Self::output).
     pub written: Vec<u8>,
     /// Processor time that it has used.
     pub cpu: Duration,
@@ -51,13 +51,13 @@ pub struct Ended {
 /// Reason why a computation has no output.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// It is not to go on.
+    /// The caller has stopped it.
     #[error("it was stopped")]
     Stopped,
-    /// Its processor time is over.
+    /// It has reached the limit of processor time.
     #[error("it used more than {0:?} of processor time")]
     CpuTime(Duration),
-    /// Its time is over.
+    /// It has reached the limit of elapsed time.
     #[error("it took more than {0:?}")]
     WallTime(Duration),
     /// It needs more memory than it may have.
@@ -66,13 +66,13 @@ pub enum Failure {
     /// Its output has more bytes than this.
     #[error("its output has more than {0} bytes")]
     OutputTooLarge(usize),
-    /// It has died: the reason.
+    /// It has crashed, for this reason.
     #[error("it {0}")]
     Crashed(String),
     /// It could not confine itself.
     #[error("it could not confine itself: {0}")]
     NotConfined(String),
-    /// The kernel does not answer about it.
+    /// Its state cannot be read from the kernel.
     #[error("it cannot be watched: {0}")]
     Unwatched(#[source] io::Error),
 }
@@ -215,7 +215,7 @@ fn write_some(pipe: &mut ChildStdin, input: &mut &[u8]) -> bool {
 /// Whether the output is complete, or the reason why not, of a process that has exited by itself.
 fn ended(status: ExitStatus, output: &[u8], deadline: Deadline) -> Result<(), Failure> {
     let message = || {
-        // Before it are lines of output.
+        // There may be lines of output before the message.
         let lines = output.rsplit(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(MESSAGE_LINES);
         let text = |line: &[u8]| String::from_utf8_lossy(line.get(..MESSAGE_BYTES_MAX).unwrap_or(line)).into_owned();
         let mut lines: Vec<String> = lines.map(text).collect();

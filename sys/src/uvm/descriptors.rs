@@ -61,8 +61,8 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    /// Files among these that no ancestor has open: after a fork the child shares its parent's open
-    /// files, and the driver has the parent's memory behind them.
+    /// Files among these that no ancestor has open: after a fork, the child shares its parent's
+    /// open files, whose VA spaces have the parent's memory.
     pub(super) fn not_inherited(&mut self, files: &[Descriptor]) -> Result<Vec<Descriptor>, UvmError> {
         let mut above = Vec::new();
         for pid in processes::ancestors(self.roots, self.pid) {
@@ -70,7 +70,7 @@ impl<'a> Search<'a> {
             match self.candidates(&folder(self.roots, pid, thread)) {
                 Ok(theirs) => above.extend(theirs.into_iter().map(|fd| (thread, fd))),
                 Err(error @ UvmError::TooMany { .. }) => return Err(error),
-                // Of another user, or exited.
+                // It belongs to another user, or has exited.
                 Err(_) => {}
             }
         }

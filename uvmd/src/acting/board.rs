@@ -16,7 +16,7 @@ const RESTRICTIONS_INTERVAL: Duration = Duration::from_secs(1);
 /// Board: published decisions and restrictions of the loop.
 pub(crate) struct Board {
     decisions: watch::Sender<Arc<[Decision]>>,
-    /// Whether decisions have changed since.
+    /// Whether decisions have changed since their last publication.
     is_stale: bool,
     restrictions: watch::Sender<Arc<[Restriction]>>,
     following: watch::Sender<Arc<BTreeMap<ProcessId, Following>>>,

@@ -19,7 +19,7 @@ pub(super) struct Executables(BTreeMap<ProcessId, Reading>);
 
 #[derive(Debug)]
 enum Reading {
-    /// Path; `None` of a process that has none, as one whose first thread has ended.
+    /// Path; `None` of a process without one, such as one whose first thread has exited.
     Read(Option<PathBuf>),
     Failed {
         retry_at: Duration,

@@ -1,4 +1,4 @@
-//! Changes in the audit log: JSON objects beside those of decisions.
+//! Changes in the audit log: JSON objects, in addition to those of decisions.
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use crate::log::{file::LogFile, writer::Destination};
 pub(crate) struct Rotation {
     /// Size from which a file is full.
     pub(crate) file_bytes_max: u64,
-    /// Full files retained, beside the current one.
+    /// Maximum number of full files, in addition to the current one.
     pub(crate) files_max: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Retries of what failed for reasons that may pass: plannings, for time, memory, or a planner process that
-//! died; followers, for memory.
+//! Retries after failures for temporary reasons: of a planning, for time, memory, or a planner process that
+//! died; of a follower, for memory.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ const DELAY_MAX: Duration = Duration::from_mins(10);
 /// Delay of the next attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backoff {
-    /// Delay after the last failure; none before the first.
+    /// Delay after the last failure; `None` before the first.
     last: Option<Duration>,
-    /// Time of the next attempt, if there is to be one.
+    /// Time of the next attempt; `None` without one.
     due_at: Option<Duration>,
 }
 
 impl Backoff {
-    /// Adds a failure, which is final or may pass.
+    /// Records a failure, which is temporary or final.
     pub(super) fn refuse(&mut self, is_passing: bool, now: Duration) {
         let delay = self.last.map_or(DELAY_MIN, |last| last.saturating_mul(2).min(DELAY_MAX));
         *self = if is_passing {
@@ -27,12 +27,12 @@ impl Backoff {
         };
     }
 
-    /// Time from the last failure to the next attempt, if there is to be one.
+    /// Time from the last failure to the next attempt; `None` without one.
     pub(super) fn delay(self) -> Option<Duration> {
         self.last.filter(|_| self.due_at.is_some())
     }
 
-    /// Whether that time has passed.
+    /// Whether the time of the next attempt has come.
     pub(super) fn is_due(self, now: Duration) -> bool {
         self.due_at.is_some_and(|at| at <= now)
     }

@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 
 use model::{Counters, Residency};
 
-/// Most that the bounds of the resident bytes may differ by, as a share of them, for the bytes to be known.
+/// Maximum difference of the bounds of the resident bytes, as a share of these, at which they count as
+/// known.
 const UNCERTAINTY_MAX: f64 = 0.02;
-/// Measurements that count: other programs come to the GPU and go.
+/// Number of latest measurements that count: other programs come to the GPU and go.
 const MEASUREMENTS: usize = 16;
 
-/// Most managed bytes of a process on a GPU while the driver evicts memory of the process for itself.
+/// Maximum managed bytes of a process on a GPU, measured while the driver evicts the process's memory for
+/// the process itself.
 ///
-/// The GPU is full then. Its size says less: page tables, contexts, and memory that nobody records take
-/// some of it.
+/// The GPU is full then. Its total memory would be too large a capacity: page tables, contexts and
+/// unrecorded memory take some of it.
 #[derive(Debug, Default)]
 pub(super) struct Capacity {
     /// Counters of the process at the last observation.
@@ -63,7 +65,7 @@ mod tests {
     #[test]
     fn capacity_is_what_is_resident_at_most_while_the_process_evicts_its_own() {
         let exactly = Residency::exactly;
-        // What was evicted before is of another time.
+        // Earlier evictions belong to another time.
         assert_eq!(observed(&[(7, 7, exactly(90))]), None);
         let thrashing = [(7, 7, exactly(90)), (8, 8, exactly(60)), (9, 9, exactly(62)), (9, 9, exactly(80))];
         assert_eq!(observed(&thrashing), Some(62));
@@ -84,7 +86,7 @@ mod tests {
         let mut capacity = Capacity::default();
         capacity.observe(&counters(0, 0), None);
         capacity.observe(&counters(1, 1), None);
-        // The evictions are of before its residency was known.
+        // The evictions came before the residency was known.
         capacity.observe(&counters(1, 1), Some(Residency::exactly(7)));
         assert_eq!(capacity.bytes(), None);
     }

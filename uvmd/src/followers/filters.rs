@@ -1,16 +1,16 @@
 //! Checks of the filters of system calls of a followed process, which take time for each of its threads.
 //!
-//! They are made by its follower, at the expense of its user, before there is a first table and again while
-//! there is one. The loop that acts publishes by the last result.
+//! The follower of the process makes them, at the expense of its user, before the first table and
+//! repeatedly while there is a table. The loop that acts publishes by the result of the last check.
 
 use std::{sync::Arc, time::Duration};
 
 use actuator::FilterCheck;
 use sys::{clock, cpu_time};
 
-/// Least interval of checks.
+/// Minimum interval of checks.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Share of the time that checks take, at most: 1 / this.
+/// Maximum share of the time for checks: 1 / this.
 const PART: u32 = 200;
 
 /// Checks of the filters of a process.
@@ -71,7 +71,7 @@ mod tests {
     }
 
     proptest! {
-        /// However many tables a program causes, and however many threads it has.
+        /// For any number of tables that a program causes, and any number of its threads.
         #[test]
         fn checks_after_the_first_one_take_a_share_of_the_time(
             turns in prop::collection::vec((1_u32..200, 0_u32..100), 1..500),

@@ -1,4 +1,4 @@
-//! Following of the calls of one process, on a thread of its own.
+//! Following of the calls of one process, on a separate thread.
 
 use std::{
     sync::atomic::Ordering,
@@ -16,32 +16,32 @@ use sys::{Roots, clock, cpu_time};
 use super::{Delivery, Shared, Sources, Target, filters::Filters, lock, meter::Meter, shares::Share};
 use crate::recording::{Recorder, Since};
 
-/// Interval of looks for new calls.
+/// Polling interval of new calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval of looks for the plan of the helper.
+/// Polling interval of the plan of the helper.
 const HELPER_INTERVAL: Duration = Duration::from_secs(1);
-/// Calls after which the memory of a follower is counted anew.
+/// Calls after which the memory of a follower is counted again.
 const COUNTED_CALLS: usize = 64;
 /// Processor time of a pass after which it ends, and is charged.
 const PASS_MAX: Duration = Duration::from_millis(100);
-/// Most ranges that a plan is described by.
+/// Maximum ranges in the description of a plan.
 const RANGES_MAX: usize = 256;
 
-/// What is known of a process.
+/// State of a follower.
 struct Known {
     /// `None` while it is not recorded.
     calls: Option<Calls>,
     tables: Tables,
     /// Memory of its follower.
     share: Share,
-    /// What is left of the quota of probes, of which calls that were lost give nothing back.
+    /// Remaining quota of probes. It is not renewed when calls are lost.
     probes: Option<ProbeQuota>,
 }
 
 /// Tables of a process that may be published.
 #[derive(Default)]
 struct Tables {
-    /// How many there were.
+    /// Number of tables so far.
     versions: u64,
     filters: Filters,
 }
@@ -58,11 +58,11 @@ impl Tables {
 /// Calls of a process, as far as they were followed.
 struct Calls {
     follower: Follower,
-    /// Calls that were ever recorded before the next one.
+    /// Number of calls recorded before the next one.
     added: u64,
 }
 
-/// Follows a process until nobody wants it any more.
+/// Follows a process until its [`Followed`](super::Followed) is dropped.
 pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared) {
     let recorder = &sources.recorder;
     let share = sources.shares.start(user);
@@ -100,7 +100,7 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
             }
         }
         let has_helper_plan = lock(&shared.helper_plan).is_some();
-        // Calls wait for the first counts, without which no plan is made of them.
+        // Calls wait for the first counts: without these, no plan can be made.
         let has_counts = known.calls.is_some() || lock(&shared.delivery).is_some();
         if has_helper_plan && has_counts {
             follow(sources, process, user, target, shared, &mut known);
@@ -111,12 +111,12 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
         }
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
         lock(&sources.accounts).charge(user, spent, now());
-        // It takes no more than half of a processor.
+        // The thread takes at most half of a processor.
         thread::sleep(POLL_INTERVAL.max(spent));
     }
 }
 
-/// Shows that the thread is there, and whether it pauses.
+/// Records that the thread is alive, and whether it pauses.
 fn beat(shared: &Shared, pauses: bool) {
     let mut latest = lock(&shared.latest);
     latest.beat_at = Instant::now();
@@ -131,7 +131,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         if !share.is_due(now()) {
             return;
         }
-        // The share is taken before the calls are copied. What the program has counts twice: as it was before the
+        // The share is taken before the calls are copied. The program's state counts twice: as it was before the
         // retained calls, and as it is now.
         first_bytes = 2 * sources.recorder.bytes(process);
         if let Err(reason) = share.resize(first_bytes, now()) {
@@ -145,7 +145,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
             share.end();
             return unavailable(shared, reason);
         }
-        // What is known of its calls holds until calls are lost, which are followed anew then.
+        // The followed calls stay valid until calls are lost; then the process is followed anew.
         Since::Throttled(reason) => {
             let Some(Calls { follower, .. }) = calls else { return unavailable(shared, reason) };
             if follower.poll().is_some() {
@@ -155,7 +155,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         }
         Since::Calls { program, calls, added } => (program, calls, added),
     };
-    // Calls have left before they were read: those after them are followed anew.
+    // Calls were lost before they were read: those after them are followed anew.
     if let Some(program) = program {
         let settings = Settings {
             user,
@@ -196,7 +196,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         }
         spent = cpu_time::of_this_thread().saturating_sub(begun_at);
     }
-    // The others are read again.
+    // The remaining calls are read again.
     *before = added.saturating_sub(left.len() as u64);
     let has_followed_all = left.len() == 0;
     if *follower.state() != State::Watching {
@@ -220,7 +220,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     }
 }
 
-/// Number of the next calls of a pass that has taken this long.
+/// Number of calls to follow next, in a pass that has taken this long.
 fn next_calls(left: usize, spent: Duration) -> usize {
     if spent < PASS_MAX { left.min(COUNTED_CALLS) } else { 0 }
 }
@@ -276,7 +276,7 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, table
     }
 }
 
-/// Publishes what a follower without a plan waits for. `unread`: the reason why its calls are not read, if so.
+/// Publishes what a follower without a plan waits for. `unread`: the reason why its calls are not read, if any.
 fn publish_wait(shared: &Shared, follower: &Follower, unread: Option<String>) {
     let state = match (follower.state(), unread) {
         (State::Planning, _) => FollowingState::Planning(follower.planning_status()),
@@ -348,7 +348,7 @@ const fn found(figures: Figures) -> ProbeFigures {
     ProbeFigures { launches, probed, iterations, named_bytes, touched_bytes }
 }
 
-/// Memory of the moves. Where it lies in many places, gaps between them are included.
+/// Ranges of the moved memory. If there are too many, gaps between them are included.
 fn ranges(planned: &Planned) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> =
         planned.moves.iter().map(|step| (step.begin, step.begin.saturating_add(step.bytes))).collect();

@@ -1,4 +1,4 @@
-//! Processor time that processes use themselves, which pays for what uvmd spends on their plans.
+//! Processor time that processes use themselves, a share of which uvmd may spend on their plans.
 
 use std::time::{Duration, Instant};
 

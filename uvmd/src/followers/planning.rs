@@ -1,9 +1,10 @@
-//! Planners of a process's plans: in a process of their own for each planning, as the workload is
-//! what a program says of itself. They may take any time and memory there, or abort, and then there
-//! is no plan.
+//! Planners of a process's plans. Each planning runs in a separate process, because the workload is what a
+//! program reports about itself. A planner may take any time and memory there, or abort; then there is no
+//! plan.
 //!
-//! A thread waits for each planner process, checks its answer, and kills it: after its processor time, and
-//! when the follower does not want its answer any more. [`quota`]: how many there are, and for whom.
+//! A thread waits for each planner process, checks its answer, and kills it at its limit of processor
+//! time, or when the follower no longer wants its answer. [`quota`]: number of planner processes, and
+//! their order.
 
 mod quota;
 
@@ -33,15 +34,17 @@ use super::{backoff::Backoff, lock, meter::cpu_of};
 
 /// Argument that starts a planner process, the only word of its command line.
 const ARGUMENT: &str = "--planner";
-/// Most processor time of a planning.
+/// Maximum processor time of a planning.
 const CPU_MAX: Duration = Duration::from_secs(30);
-/// Processor time that a planning may take in any case.
+/// Lower bound of the limit of processor time of a planning.
 const CPU_MIN: Duration = Duration::from_secs(2);
 /// Limits of a planner process.
 const LIMITS: Limits = Limits { memory_bytes: 128 << 20, cpu: CPU_MAX };
-/// Share of the time that a process has used so far, which a planning may take: 1 / this.
+/// Limit of processor time of a planning, as a share of the time that the process has used so far:
+/// 1 / this.
 const LIMIT_PART: u32 = 10;
-/// Limit of the elapsed time of a planning, per processor time: the process has the lowest priority.
+/// Limit of the elapsed time of a planning, as a multiple of its processor time: the process has the
+/// lowest priority.
 const WALL_PER_CPU: u32 = 20;
 /// The same while other users wait.
 const SHARED_WALL_PER_CPU: u32 = 4;
@@ -53,19 +56,19 @@ pub(crate) fn run_if_planner() -> Option<ExitCode> {
     sandbox::run_if_sandboxed(ARGUMENT, c"uvmd-planner", LIMITS, wire::answer)
 }
 
-/// Makes planners of processes.
+/// Source of planners for processes.
 #[derive(Clone)]
 pub(crate) struct Planners {
     quota: Arc<Mutex<Quota>>,
     kind: Kind,
 }
 
-/// Where planners compute.
+/// Place in which planners compute.
 #[derive(Clone)]
 enum Kind {
     /// In executions of this program.
     Processes(Program),
-    /// In this process, by what a test makes of the methods.
+    /// In this process, made from the methods by a test.
     #[cfg(test)]
     Made(Arc<Make>),
 }
@@ -80,7 +83,7 @@ impl Planners {
         Self { quota: Arc::default(), kind: Kind::Processes(program) }
     }
 
-    /// Planners that this makes.
+    /// Planners that this function makes.
     #[cfg(test)]
     pub(super) fn of(make: impl Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync + 'static) -> Self {
         Self { quota: Arc::default(), kind: Kind::Made(Arc::new(make)) }
@@ -124,7 +127,7 @@ fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {
     }
 }
 
-/// Planners of one process, in a process of their own.
+/// Planners of one process, in a separate process.
 struct PlannerProcess {
     program: Program,
     process: ProcessId,
@@ -199,7 +202,7 @@ impl Drop for PlannerProcess {
 }
 
 impl PlannerProcess {
-    /// The answer, if there is one by now.
+    /// Answer, if it has come.
     fn next_answer(&mut self) -> Option<Answer> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => None,
@@ -224,7 +227,7 @@ impl PlannerProcess {
         }
     }
 
-    /// Starts a planner process, which has its turn.
+    /// Starts a planner process, whose turn it is.
     fn start(&mut self, workload: Workload) -> Result<(), Refusal> {
         let turn = Turn { user: self.user, quota: Arc::clone(&self.quota), spent: Duration::ZERO };
         let question = wire::question(&self.methods, &workload)?;
@@ -242,7 +245,7 @@ impl PlannerProcess {
             let stops = || stopped.load(Ordering::Relaxed) || (is_long() && is_shared());
             let ended = compute(&program, &question, methods.len(), deadline, stops);
             turn.spent = ended.cpu + START_CPU;
-            // The check takes time and memory, too, and is a part of the turn.
+            // The check is a part of the turn, as it takes time and memory, too.
             let is_wanted = !stopped.load(Ordering::Relaxed);
             let answer = is_wanted.then(|| checked(&ended, &methods, &workload, limit, pid));
             turn.spent += cpu_time::of_this_thread();
@@ -279,7 +282,7 @@ fn compute(program: &Program, question: &[u8], methods: usize, deadline: Deadlin
     }
 }
 
-/// Checked answer of a planner process: of one that was ended, the best so far.
+/// Checked answer of a planner process; its best one so far if it was ended.
 fn checked(ended: &Ended, methods: &[&'static str], workload: &Workload, limit: Duration, pid: u32) -> Answer {
     let failure = match &ended.output {
         Ok(answers) => return wire::check(answers, methods, workload),
@@ -300,14 +303,14 @@ fn refusal(failure: &Failure, limit: Duration) -> Refusal {
     match failure {
         Failure::CpuTime(_) => Refusal::PlanningTime { limit_ms: ms(limit) },
         Failure::WallTime(wall) => Refusal::PlanningDelayed { limit_ms: ms(*wall) },
-        // While others waited: an answer that is not wanted any more is not read.
+        // Other users waited. An unwanted answer is not read, so there is no other reason.
         Failure::Stopped => Refusal::PlanningDelayed { limit_ms: ms(limit * SHARED_WALL_PER_CPU) },
         Failure::Memory => Refusal::PlanningMemory { limit_bytes: LIMITS.memory_bytes },
         failure => failed(failure.to_string()),
     }
 }
 
-/// Whether another planning of the same iteration may have another end.
+/// Whether another planning of the same iteration may have another result.
 const fn is_passing(refusal: &Refusal) -> bool {
     matches!(
         refusal,

@@ -1,7 +1,8 @@
-//! Shares of the memory of all followers: each user has a quota, and a part is a reserve for users with
-//! little. A follower without a share is dropped, and its process is followed anew after a while. Where the
-//! node's limit is reached, the largest shares of the user with most give way to one of a user with less, if
-//! the user with most keeps at least as much. What they free is promised to that user until it asks again.
+//! Shares of the memory of all followers. Each user has a quota, and a part is a reserve for users with
+//! little. A follower without a share is dropped, and its process is followed anew after a while. At the
+//! node's limit, the largest shares of the user with the most memory give way to a share of a user with less,
+//! if the former still keeps at least as much as the latter. The freed memory is promised to the latter until
+//! it asks again.
 
 use std::{
     cmp::Reverse,
@@ -12,7 +13,7 @@ use std::{
 
 use super::{backoff::Backoff, lock};
 
-/// Limits of what followers hold between calls.
+/// Limits of the memory that followers hold between calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Bytes of all followers. A quarter of them is a reserve for users with little.
@@ -42,7 +43,7 @@ struct Held {
     promise: Option<Promise>,
 }
 
-/// Bytes that others do not get.
+/// Bytes promised to a user, which others do not get.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     user: u32,
@@ -50,14 +51,14 @@ struct Promise {
     until: Duration,
 }
 
-/// Age up to which a promise holds: longer than the delay of the first attempt after a refusal.
+/// Duration of a promise: longer than the delay of the first attempt after a refusal.
 const PROMISED: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     user: u32,
     bytes: usize,
-    /// User with less to whom it gives way.
+    /// User with less, to whom this share gives way.
     gives_way_to: Option<u32>,
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Share {
 }
 
 impl Shares {
-    /// Nobody holds anything yet.
+    /// Memory without shares.
     #[cfg(test)]
     pub(super) fn new(limits: Limits) -> Self {
         Self(Arc::new(Mutex::new(Held { limits, ..Held::default() })))
@@ -92,15 +93,15 @@ impl Shares {
 }
 
 impl Share {
-    /// Whether enough time has passed since it was refused, if it was.
+    /// Whether the share was not refused, or enough time has passed since.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         self.backoff.delay().is_none() || self.backoff.is_due(now)
     }
 
-    /// Retains it. To be called at least each few seconds.
+    /// Retains the share. Called at least every few seconds.
     ///
     /// # Errors
-    /// If it gives way to another user's: the share is empty then.
+    /// If the share gives way to another user's: it is empty then.
     pub(super) fn retain(&mut self, now: Duration) -> Result<(), String> {
         let gives_way_to = lock(&self.shares.0).shares.get(&self.number).and_then(|holding| holding.gives_way_to);
         gives_way_to.map_or(Ok(()), |user| {
@@ -108,11 +109,11 @@ impl Share {
         })
     }
 
-    /// Changes it to this size. It shrinks only if less than half of it is needed, as the memory of a follower
-    /// goes up and down.
+    /// Changes the size of the share. It shrinks only if less than half of it is needed, as the memory of a
+    /// follower goes up and down.
     ///
     /// # Errors
-    /// If a limit is reached, with who has the most of it: the share is empty then.
+    /// If a limit is reached: the reason, with the user who has the most. The share is empty then.
     pub(super) fn resize(&mut self, bytes: usize, now: Duration) -> Result<(), String> {
         let (resized, is_promised) = {
             let mut held = lock(&self.shares.0);
@@ -124,7 +125,7 @@ impl Share {
         resized.map_err(|reason| self.refuse(&reason, now))
     }
 
-    /// Makes it empty until it is due again; the reason with when that is.
+    /// Empties the share until it is due again. Returns the reason, with the time until then.
     fn refuse(&mut self, reason: &str, now: Duration) -> String {
         self.end();
         self.backoff.refuse(true, now);
@@ -132,18 +133,18 @@ impl Share {
         format!("{reason}; the process is followed anew after {} s", delay.as_secs())
     }
 
-    /// Forgets refusals: the follower has come as far as to a plan or a reason for none.
+    /// Forgets refusals: the follower has reached a plan, or the reason why there is none.
     pub(super) fn settle(&mut self) {
         self.backoff = Backoff::default();
     }
 
-    /// Bytes of it.
+    /// Size in bytes.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         lock(&self.shares.0).shares.get(&self.number).map_or(0, |holding| holding.bytes)
     }
 
-    /// Makes it empty.
+    /// Empties the share.
     pub(super) fn end(&mut self) {
         lock(&self.shares.0).shares.remove(&self.number);
     }
@@ -181,7 +182,7 @@ impl Held {
         self.promise.filter(|promise| promise.user == user && now < promise.until).map_or(0, |promise| promise.bytes)
     }
 
-    /// Checks the limits for this much more of a user.
+    /// Checks the limits for these additional bytes of a user.
     fn check(&mut self, user: u32, more: usize, now: Duration) -> Result<(), String> {
         let Limits { node_bytes, user_bytes } = self.limits;
         let by_user = self.by_user();
@@ -191,7 +192,7 @@ impl Held {
         }
         self.promise = self.promise.filter(|promise| now < promise.until);
         let promised = self.promise.filter(|promise| promise.user != user).map_or(0, |promise| promise.bytes);
-        // What others do not get; the reserve is for users with little.
+        // Bytes that this user does not get; the reserve is for users with little.
         let kept = if own <= user_bytes / 4 { 0 } else { node_bytes / 4 + promised };
         let all = by_user.values().sum::<usize>().saturating_add(kept).saturating_add(more);
         let lacking = all.saturating_sub(node_bytes);
@@ -207,8 +208,8 @@ impl Held {
         Err(reason("the limit of the node", most, held, node_bytes))
     }
 
-    /// Makes the largest shares of a user give way to another one, as many as free this much, but no more than
-    /// the other limit. Returns whether they do.
+    /// Makes the largest shares of a user give way to user `to`, as many as free `lacking` bytes, if that
+    /// frees at most `freed_max`. Returns whether they give way.
     fn give_way(&mut self, user: u32, lacking: usize, freed_max: usize, to: u32) -> bool {
         let mut shares: Vec<&mut Holding> = self.shares.values_mut().filter(|holding| holding.user == user).collect();
         shares.sort_by_key(|holding| Reverse(holding.bytes));

@@ -25,7 +25,7 @@ const LAYERS: u64 = 8;
 const GPU_UNITS: u64 = 19;
 /// Interval of the loop that acts.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Time within which something has to come about.
+/// Time limit of expected events.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Writer of the ring, as the helper is.
@@ -137,7 +137,7 @@ fn directive(policy: &str) -> Directive {
     }
 }
 
-/// What came of following the process for a policy; `None` while iterations are not confirmed.
+/// Result of following the process for a policy; `None` while iterations are not confirmed.
 fn followed(
     followers: &mut Followers,
     snapshot: &Snapshot,
@@ -160,12 +160,12 @@ fn at_once() -> Planners {
     Planners::of(|methods| Box::new(methods))
 }
 
-/// Followers of what a recorder has, with these planners and the helper.
+/// Followers of a recorder's processes, with these planners and the helper.
 fn with_planners(recorder: &Recorder, planners: Planners) -> Followers {
     Followers::new(recorder.clone(), ActuatorChoice::Auto, planners, Probes::default(), INTERVAL)
 }
 
-/// The process after one more iteration, followed for a plan.
+/// State of the process after one more iteration, followed for a plan.
 fn followed_on(
     followers: &mut Followers,
     snapshot: &Snapshot,
@@ -179,12 +179,12 @@ fn followed_on(
     followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)
 }
 
-/// Command to carry a table out.
+/// Command to publish a table.
 const fn publication(process: ProcessId, version: u64, launches_wait: bool) -> PlanCommand {
     PlanCommand { process, publish: Some(Publication { version, launches_wait }) }
 }
 
-/// Time for which launches of the plan that is published wait for moves to be handed over.
+/// Time for which launches of the published plan wait for moves to be handed over.
 fn handover_wait_ns(plan: PlanMemory<'_>) -> u64 {
     let words: Vec<AtomicU64> = std::iter::repeat_with(AtomicU64::default).take(TABLE_WORDS).collect();
     let copy = call_ring::plan::Table::new(&words);
@@ -195,13 +195,13 @@ fn handover_wait_ns(plan: PlanMemory<'_>) -> u64 {
 /// Units that no launch names.
 const ELSEWHERE: std::ops::Range<u64> = 100..100 + LAYERS;
 
-/// Memory with so many GPU faults on each of these units.
+/// Memory with this number of GPU faults on each of these units.
 fn faults(units: std::ops::Range<u64>, count: u64) -> model::Memory {
     let block = |unit| Block { fault_entries: count, ..Block::new(address(unit), SystemTime::UNIX_EPOCH) };
     model::Memory { blocks: units.map(block).collect(), ..model::Memory::default() }
 }
 
-/// The same process, which evicts its own memory all the while, with so much of it on the GPU.
+/// Snapshot in which each process evicts its own memory, and has this many bytes of it on the GPU.
 fn thrashing(mut snapshot: Snapshot, evictions: u64, resident_bytes: u64) -> Snapshot {
     let counters = Counters { evictions, induced_evictions: evictions, ..Counters::default() };
     for process in &mut snapshot.processes {
@@ -278,7 +278,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     let reason = "0 % of what is accessed is in the footprints, which is too little";
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason.to_owned()));
 
-    // The same program, of whose memory nothing is mapped.
+    // The same program, without any of its memory mapped.
     followers.clear();
     let mut unmapped = snapshot.clone();
     unmapped.processes.iter_mut().for_each(|process| process.managed_bytes = Some(0));
@@ -296,7 +296,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     follower_that_dies_is_replaced_once_and_then_refused(&snapshot, id, &mut ring, &recorder);
     plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(&snapshot, id, &mut ring, &recorder);
 
-    // The same program, while the GPU is full with it.
+    // The same program, whose memory fills the GPU.
     followers.clear();
     let planned = wait_for("plan for what the GPU holds", || {
         count += 1;
@@ -312,7 +312,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     probes_come_before_the_plan_in_mode_act_alone(&mut probing, &snapshot, id, &mut ring, &recorder, &plan);
 }
 
-/// Its follower looks at the filters, and not the loop that acts.
+/// The follower checks the filters, and not the loop that acts.
 fn plan_ends_once_the_program_has_another_filter(
     followers: &mut Followers,
     snapshot: &Snapshot,
@@ -454,7 +454,7 @@ impl Outliner for Panics {
     fn stop(&mut self) {}
 }
 
-/// A follower whose planners never answer goes on following, and takes them with it.
+/// A follower whose planners never answer continues to follow. They end with it.
 fn plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(
     snapshot: &Snapshot,
     id: ProcessId,
@@ -486,7 +486,7 @@ fn plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(
     wait_for("the end of its planners", || has_ended.load(Ordering::Relaxed).then_some(()));
 }
 
-/// Probes are to be followed before there is a plan, which is made where nobody follows them.
+/// In mode act, probes come before the plan; in mode shadow, the plan is made without them.
 fn probes_come_before_the_plan_in_mode_act_alone(
     followers: &mut Followers,
     snapshot: &Snapshot,
@@ -516,7 +516,7 @@ fn probes_come_before_the_plan_in_mode_act_alone(
     let published = plan.generation();
     followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
     assert_ne!(plan.generation(), published, "it is withdrawn");
-    // This test follows no tables: without permission, probing ends at once, or does not begin.
+    // This test follows no tables. Without permission, probing ends at once, or does not begin.
     for is_anew in [false, true] {
         if is_anew {
             followers.clear();

@@ -170,7 +170,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("uvmd.log"), folder.path().join("other"));
         let text = || fs::read_to_string(&path).unwrap();
-        // Of a former run, to whose disk it was too much.
+        // Line that a former run could not complete, on a full disk.
         fs::write(&path, "whole\ncut").unwrap();
         let (mut log, _) = LogFile::open(&path).unwrap();
         log.append(b"one\n").unwrap();

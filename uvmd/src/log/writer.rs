@@ -13,7 +13,7 @@ use sys::reason;
 
 use super::{Dropped, print};
 
-/// Capacity in lines. A destination slower than this for long counts as full.
+/// Capacity in lines. A destination that is slower for a long time counts as full.
 const QUEUE_LINES: usize = 1024;
 /// Time for the last lines when the service ends.
 pub(crate) const LAST_LINES: Duration = Duration::from_secs(1);

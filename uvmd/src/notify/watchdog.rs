@@ -1,9 +1,8 @@
 //! Watchdog of systemd (`WatchdogSec=`): a keep-alive for as long as the parts of uvmd make progress.
 //!
-//! The keep-alive itself shows that the event loop turns. Before each, the collector must take a
-//! reading, and the loops of other threads must have turned within a period. A part that hangs leaves
-//! the keep-alive out; systemd then kills uvmd and starts it again. The kernel removes the probes, and
-//! the next uvmd withdraws the advice.
+//! The keep-alive itself shows that the event loop turns. Before each, the collector must take a reading, and the
+//! loops of other threads must have turned within a period. If a part hangs, there is no keep-alive; systemd then
+//! kills uvmd and starts it again. The kernel removes the probes, and the next uvmd withdraws the advice.
 
 use std::{
     pin::pin,
@@ -27,18 +26,18 @@ const PER_PERIOD: u32 = 3;
 /// Turns of a thread's loop: a count that grows while it works.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
-    /// What the thread is called in messages.
+    /// Name of the thread in messages.
     thread: &'static str,
     count: Arc<AtomicU64>,
 }
 
 impl Turns {
-    /// None yet.
+    /// Count of 0 for a thread of this name.
     pub(crate) fn of(thread: &'static str) -> Self {
         Self { thread, count: Arc::default() }
     }
 
-    /// Adds one.
+    /// Counts a turn.
     pub(crate) fn turn(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
@@ -49,7 +48,7 @@ impl Turns {
 struct Watched<F> {
     thread: &'static str,
     turns: F,
-    /// Count of turns when it was seen to have turned, and the time.
+    /// Count at the last change, and the time at which the change was observed.
     last: (u64, Instant),
     is_stalled: bool,
 }
@@ -75,7 +74,8 @@ impl<F: Fn() -> u64> Watched<F> {
     }
 }
 
-/// Keeps systemd informed for as long as uvmd works: status at each change, keep-alive while there is progress. Ends with the collector.
+/// Keeps systemd informed while uvmd works: status at each change, keep-alive while there is progress. Ends with
+/// the collector.
 pub(crate) async fn while_working(snapshots: Snapshots, loops: Vec<Turns>, warnings: Warnings) {
     let statuses = report_statuses(snapshots.clone(), warnings);
     let Some(period) = sd_notify::watchdog_enabled() else { return statuses.await };
@@ -114,7 +114,7 @@ pub(crate) async fn while_stopping() {
     }
 }
 
-/// Calls `ping` [`PER_PERIOD`] times a period, as long as `reading` completes and all loops turn within a period.
+/// Calls `ping` [`PER_PERIOD`] times a period, while `reading` completes and all loops turn within a period.
 async fn keep_alive<R: Future<Output = bool>, F: Fn() -> u64>(
     period: Duration,
     reading: impl Fn() -> R,
@@ -136,7 +136,7 @@ async fn keep_alive<R: Future<Output = bool>, F: Fn() -> u64>(
             // The end of the collector ends uvmd.
             return;
         }
-        // Each is asked: all that stall are reported.
+        // All are checked, so that each loop that stalls is reported.
         let mut all_make_progress = true;
         for each in &mut *loops {
             all_make_progress &= each.makes_progress(period);

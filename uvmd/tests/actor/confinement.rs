@@ -88,7 +88,7 @@ fn spawner_has_its_socket_and_the_privileges_to_start_actors() {
     let permitted = 1 << 1 | 1 << 5 | 1 << 6 | 1 << 7;
     assert_eq!((bits("CapPrm") & !permitted, bits("CapAmb"), bits("SigBlk")), (0, 0, 0));
     assert_eq!((status(pid, "Threads"), status(pid, "NoNewPrivs")), ("1".to_owned(), "1".to_owned()));
-    // It is compared with this process, which is another.
+    // The values are those of another process than this one.
     assert_ne!(pid, id());
 }
 
@@ -111,7 +111,7 @@ fn termination_signals_end_an_actor_and_no_spawner() {
 
 #[test]
 fn an_actor_starts_without_this_processs_signal_mask_and_threads() {
-    // From a thread that is not the first, beside others.
+    // The target is started from a thread that is not the first, with others running.
     let target = Target::start();
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -53,7 +53,8 @@ fn change_is_audited_before_its_response_even_without_acting_and_after_a_kill() 
     assert_eq!((&delete["etag_before"], &delete["etag_after"]), (&put["etag_after"], &Value::Null));
 
     assert_eq!(node.ask("POST", "/api/v1/policy/off", "").0, 200);
-    // Switching off waits for no disk: its line is there with that of the next change that does.
+    // Switching off does not wait for the disk: its line is on the disk with that of the next
+    // change that waits.
     assert_eq!(node.ask("POST", "/api/v1/policy/on", "").0, 200);
     assert_eq!(lines(&node, "policy_off").len(), 1);
     daemon.signal("KILL");

@@ -126,7 +126,7 @@ fn read_only_disk_prevents_neither_the_start_nor_the_counts() {
     assert_eq!(status["warnings"][0]["name"], "audit_unavailable");
     assert!(daemon.metrics().contains("\nuvmd_advice_journal_writable 0\n"));
     assert!(disk.mount(&["-o", "remount,rw"]));
-    // uvmd has mounts of its own, of which this one was read-only as it started.
+    // uvmd has its own mounts. In these, the file system was read-only when uvmd started.
     let mut remount = Command::new("nsenter");
     remount.args(["--mount", "--target", &daemon.pid().to_string(), "mount", "-o", "remount,rw"]).arg(disk.state());
     assert!(remount.status().unwrap().success());

@@ -70,7 +70,7 @@ fn two_capabilities_are_enough_to_serve() {
     let copy = PublicCopy::new();
     let daemon = Daemon::spawn(copy.as_nobody("-all,+bpf,+perfmon"));
     let reasons = daemon.json("/api/v1/status")["reasons"].to_string();
-    // It cannot look whose /proc it has, and says so.
+    // It reports that it cannot check whose /proc it has.
     assert!(!reasons.contains("CAP_BPF") && !reasons.contains("CAP_PERFMON"), "{reasons}");
 }
 

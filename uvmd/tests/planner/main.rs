@@ -1,4 +1,4 @@
-//! Planner processes of the real program: what they answer, may do, and may take.
+//! Planner processes of the real program: their answers, permissions and limits.
 #![cfg(test)]
 
 use std::{
@@ -17,9 +17,9 @@ use sys::{
 };
 
 const ARGUMENT: &str = "--planner";
-/// Deadline that none of these workloads should reach, on a machine however busy.
+/// Deadline that none of these workloads should reach, even on a busy machine.
 const LONG: Deadline = Deadline { cpu: Duration::from_secs(30), wall: Duration::from_mins(10) };
-/// Time within which a planner process has its filter, on a machine however busy.
+/// Time within which a planner process has its filter, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 const UNIT: u64 = 2 << 20;
 
@@ -27,7 +27,7 @@ fn start() -> Process {
     Process::start(&Program::at(env!("CARGO_BIN_EXE_uvmd")), ARGUMENT).unwrap()
 }
 
-/// Whether this is root, of which a planner process gives up more; prints a message if not.
+/// Whether this process is root: a planner process then drops more. Prints a message if not.
 fn is_root() -> bool {
     let is_root = geteuid().is_root();
     if !is_root {
@@ -99,7 +99,7 @@ fn planner_process_has_its_pipes_and_nothing_else() {
         assert_eq!(line(name), value, "{name}");
     }
     if is_root() {
-        // Another one than that of actors, whom it may not signal either.
+        // The user is not that of actors, so that it cannot signal these either.
         let own = ["4000000020"; 4].join(" ");
         assert_eq!([line("Uid"), line("Gid"), line("Groups")], [own.clone(), own, String::new()]);
         let mut files: Vec<_> = fs::read_dir(format!("{folder}/fd")).unwrap().map(|entry| entry.unwrap()).collect();
@@ -143,7 +143,7 @@ fn planning_that_is_not_wanted_any_more_is_killed() {
 
 #[test]
 fn question_that_takes_too_much_memory_ends_the_planner_process_alone() {
-    // As uvmd asks none; a number takes a byte or two here, and eight there.
+    // uvmd asks no such question: a number takes a byte or two here, and eight there.
     let question = format!(r#"{{"methods":[],"workload":{{"durations_ns":[{}0]}}}}"#, "1,".repeat(30 << 20));
     let ended = start().run(question.as_bytes(), wire::answer_bytes_max(1), LONG, || false);
     assert!(matches!(ended.output, Err(Failure::Memory)), "{ended:?}");

@@ -22,7 +22,7 @@ fn begin(journal: &Journal, gpu: GpuUuid, steps: &[Step]) -> (Intent, mpsc::Rece
     )
 }
 
-/// Journal with advice on two pages, on a disk that is full since.
+/// Journal with advice on two pages, on a disk that has become full since.
 fn filled(waits: Waits) -> (Machine, Disk, Journal) {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, waits);
@@ -52,7 +52,7 @@ fn withdrawal_does_not_wait_for_a_stuck_disk() {
     let tries = disk.state().tries;
     let (intent, has_result) = begin(&journal, OTHER_GPU, &[advise(9)]);
     disk.wait_for_tries(tries + 1);
-    // If it waited for the disk, it would wait for ever.
+    // A withdrawal that waited for the disk would wait for ever.
     withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
     assert_eq!(in_force(&journal), [9]);
     assert!(intent.result().is_none());

@@ -31,7 +31,7 @@ impl Actuator for Inspects {
     }
 }
 
-/// Waits until its order has started.
+/// Workers with such actuators, and the processes whose orders have started.
 fn workers(hang: &[u32]) -> (Workers, Receiver<u32>) {
     let hang = hang.to_vec();
     let (begun, is_begun) = mpsc::channel();

@@ -59,7 +59,7 @@ impl Bench {
         Self { workers, disk, journal, off, machine }
     }
 
-    /// Submits orders, and returns the available results.
+    /// Results of this number of orders, by decision and whether it is a rollback.
     fn results(&self, count: usize) -> BTreeMap<(u64, bool), CallResult> {
         results(&self.workers, count)
             .into_iter()

@@ -1,8 +1,8 @@
-//! `auto-live`: selects the admissible plan with the lowest expected cost. A rolled-back policy
-//! cools down under its own name, so the next best is tried. A confirmed plan is replaced by a
-//! policy with a higher expected benefit. If the measured benefit of that policy is lower, it is
-//! rolled back or replaced in turn. Of two policies with similar times, the one with fewer bytes
-//! over the link is better, because the link is shared.
+//! `auto-live`: selects the admissible proposal with the lowest expected cost. A rolled-back policy
+//! cools down under its own name, so the next best is tried. A confirmed proposal is replaced by
+//! that of a policy with a higher expected benefit. If the measured benefit of that policy is
+//! lower, it is rolled back or replaced in turn. Of two policies with similar times, the one with
+//! fewer bytes over the link is better, because the link is shared.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::act::{
     limits::{BETTER, BETTER_UNTRIED, FEWER_UNTRIED},
 };
 
-/// Measurements of the window before a plan, and the cost in it relative to the driver alone.
+/// Measurements of the window before a proposal, and the cost in it relative to the driver alone.
 pub(crate) type Baseline<'a> = (&'a Measured, RelativeCost);
 
 /// Measured relative cost of each policy that was tried.
@@ -37,7 +37,7 @@ impl MeasuredCosts {
         self.0.get(policy).copied()
     }
 
-    /// Relative cost of a plan: measured, or else as the plan promises for the work of `before`.
+    /// Relative cost of a proposal: measured, or else as it promises for the work of `before`.
     fn cost(&self, plan: &Plan, (before, cost_before): Baseline<'_>, saved: fn(Share) -> f64) -> RelativeCost {
         self.of(plan.policy).unwrap_or_else(|| {
             let copied = before.inputs.bytes_htod.saturating_add(before.inputs.bytes_dtoh);
@@ -61,8 +61,8 @@ impl MeasuredCosts {
         proposals.min_by(|one, other| rank(one).cmp(&rank(other)).then(cost(one).total_cmp(&cost(other))))
     }
 
-    /// Policy worth trying instead of a plan with this cost. Because that plan can be resumed, the
-    /// midpoint of a promise counts, and policies with similar times are considered.
+    /// Policy worth trying instead of a proposal with this cost. Because that proposal can be
+    /// resumed, the midpoint of a promise counts, and policies with similar times are considered.
     pub(crate) fn better(
         &self,
         proposals: impl Iterator<Item = Proposal>,

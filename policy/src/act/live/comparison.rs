@@ -1,11 +1,11 @@
-//! Verification of a plan: counts before the plan compared with counts after it.
+//! Verification of a proposal: counts before it compared with counts after it.
 //!
 //! A program that benefits does more work per second, and so faults and migrates more; a paused one
 //! does less. Rates are therefore compared per unit of the program's work. The unit is the first of
 //! these measures that is known both before and after:
 //!
-//! 1. bytes passed, as measured by the policy; before the plan, bytes that arrived
-//! 2. bytes that arrived in memory outside the plan
+//! 1. bytes passed, as measured by the policy; before the proposal, bytes that arrived
+//! 2. bytes that arrived outside the affected memory
 //! 3. time, which is exact only for a program with a constant pace
 
 use model::Expected;
@@ -37,7 +37,7 @@ pub(crate) fn is_at_work(window: &Span, lately: &Span) -> bool {
     now >= mostly * AT_WORK
 }
 
-/// Compares the costs of the same work. `noise`: relative spread of the cost before the plan;
+/// Compares the costs of the same work. `noise`: relative spread of the cost before the proposal;
 /// `slower`: relative additional time that is accepted for fewer bytes over the link.
 pub(crate) fn compare(
     before: &Span,
@@ -52,8 +52,8 @@ pub(crate) fn compare(
     // Remote accesses of the GPU show that the program works.
     let reaches = after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
     if is.activity() < was.activity() * IDLE && !reaches {
-        // Inactivity is the promised benefit while memory arrives for others, and otherwise a
-        // pause.
+        // While memory arrives for other processes, inactivity is the promised benefit; otherwise
+        // it is a pause.
         let others_before = rate(before.others_arrived_bytes, before.measured.window);
         let others_now = rate(after.others_arrived_bytes, after.measured.window);
         let is_pressed = others_before > was.arrived * IDLE && others_now > others_before / 2.0;
@@ -95,7 +95,7 @@ pub(crate) fn compare(
     ))
 }
 
-/// Cost of the same work with the plan, relative to the cost before it.
+/// Cost of the same work with the proposal in force, relative to the cost before it.
 pub(crate) fn relative_cost(before: &Span, after: &Span, pace: Pace) -> RelativeCost {
     let takes: fn(&Span) -> f64 = |span| seconds(span.measured.own_link_bytes, span.measured.replays);
     let ratio = |of: fn(&Span) -> f64| {
@@ -106,18 +106,18 @@ pub(crate) fn relative_cost(before: &Span, after: &Span, pace: Pace) -> Relative
     RelativeCost { time: ratio(takes), link_bytes: ratio(|span| span.measured.own_link_bytes as f64) }
 }
 
-/// Pace of a program during a plan.
+/// Pace of a program while a proposal is in force.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Pace relative to that before the plan.
+    /// Pace relative to that before the proposal.
     pub(crate) factor: f64,
     /// Unit of work from which the factor was derived, for messages.
     by: &'static str,
 }
 
 impl Pace {
-    /// Pace from the counts before and during the plan. `touched`: memory that the plan has
-    /// affected.
+    /// Pace from the counts before the proposal and those while it is in force. `touched`: memory
+    /// that it has affected.
     pub(crate) fn of(before: &Span, after: &Span, touched: &Intervals) -> Self {
         let was = Rates::of(before);
         if let Some(passed) = after.passed_bytes.filter(|_| was.arrived > 0.0) {

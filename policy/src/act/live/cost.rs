@@ -1,4 +1,4 @@
-//! Cost of the same work with and without a plan: bytes over the link, and the modelled time of
+//! Cost of the same work with and without a proposal: bytes over the link, and the modelled time of
 //! these bytes and of fault batches.
 
 use crate::act::limits::{AS_FAST, BATCH_SECONDS, LINK_BYTES_PER_SECOND};

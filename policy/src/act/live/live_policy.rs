@@ -1,5 +1,5 @@
-//! Interface of a live policy: it inspects the memory of a process at one GPU, proposes a plan when
-//! it detects its phase, and controls the plan until the phase ends.
+//! Interface of a live policy: it inspects the memory of a process at one GPU, makes a proposal
+//! when it detects its phase, and controls the proposal until the phase ends.
 
 use std::{
     collections::BTreeMap,
@@ -126,12 +126,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// Live policy, without state: the state of a plan in force is in [`Running`]. Its row is in
+/// Live policy, without state: the state of a proposal in force is in [`Running`]. Its row is in
 /// [`model::policy`].
 pub trait LivePolicy: Named + Send + Sync {
-    /// Proposes a plan; `None` if the policy's phase is not detected. The plan has the first steps,
-    /// and [`Running`] returns the next ones. Both are created at each call, and dropped if the
-    /// guard denies them.
+    /// Makes a proposal; `None` if the policy's phase is not detected. The [`Plan`] has the first
+    /// steps, and [`Running`] returns the next ones. Both are created at each call, and dropped if
+    /// the guard denies them.
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)>;
 }
 
@@ -141,7 +141,7 @@ pub trait Named {
     fn name(&self) -> &'static str;
 }
 
-/// Plan in force. Dropped at its end; the owner withdraws its advice.
+/// Proposal in force. Dropped at its end; the owner withdraws its advice.
 pub trait Running: Send + fmt::Debug {
     /// Observes the view. Called at each interval before any other method, even while steps are
     /// being executed.
@@ -151,32 +151,32 @@ pub trait Running: Send + fmt::Debug {
     /// steps are being executed.
     fn go_on(&mut self, view: &View<'_>) -> Next;
 
-    /// Processes the outcomes of all steps of the plan, including the first ones. Steps that the
-    /// guard denied are reported at once, as [`model::CallResult::Denied`].
+    /// Processes the outcomes of all steps of the proposal, including the first ones. Steps that
+    /// the guard denied are reported at once, as [`model::CallResult::Denied`].
     fn carried_out(&mut self, _outcome: &Outcome) {}
 
-    /// Whether the effect of the plan is complete. Memory that was resident before may have to
-    /// leave the GPU once, as without the plan. Until then, and for at most four windows, the plan
-    /// is not judged.
+    /// Whether the effect of the proposal is complete. Memory that was resident before may have to
+    /// leave the GPU once, as without the proposal. Until then, and for at most four windows, the
+    /// proposal is not judged.
     fn has_settled(&self) -> bool {
         true
     }
 
-    /// Bytes of its memory that the program has passed since the plan began, if the policy can
+    /// Bytes of its memory that the program has passed since the proposal began, if the policy can
     /// measure them, for example by faults on tripwires. They are compared with the arrivals at the
-    /// GPU before the plan. A policy that prefetches is judged per passed byte, because a faster
-    /// program migrates more.
+    /// GPU before it. A policy that prefetches is judged per passed byte, because a faster program
+    /// migrates more.
     fn passed_bytes(&self) -> Option<u64> {
         None
     }
 }
 
-/// Next action of a running plan.
+/// Next action of a proposal in force.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// Steps to order; empty if none are due.
     Steps(Vec<Step>),
-    /// End of the plan because its phase is over, for this reason.
+    /// End of the proposal because its phase is over, for this reason.
     Over(String),
 }
 

@@ -1,5 +1,5 @@
 //! Counts of a process and of the other processes at a GPU, over spans of time before and after a
-//! plan.
+//! proposal.
 
 use std::{
     collections::{BTreeMap, VecDeque},

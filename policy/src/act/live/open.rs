@@ -1,4 +1,4 @@
-//! Open decision: its plan, control and effects.
+//! Open decision: its proposal, control and effects.
 
 use std::time::SystemTime;
 
@@ -32,7 +32,7 @@ pub(crate) struct OpenDecision {
     /// Verification; `None` in shadow.
     pub(crate) verification: Option<Verification>,
     pub(crate) ledger: Ledger,
-    /// Withheld steps that were not taken yet.
+    /// Withheld steps that [`Self::take_withheld`] has not returned yet.
     withheld: Vec<Outcome>,
     /// All memory that it has affected.
     pub(crate) touched: Intervals,
@@ -108,7 +108,7 @@ impl OpenDecision {
     /// Orders the next steps, if any.
     ///
     /// # Errors
-    /// If the plan has ended: the reason.
+    /// If the proposal has ended: the reason.
     pub(crate) fn next_order(
         &mut self,
         view: &View<'_>,
@@ -157,7 +157,7 @@ impl OpenDecision {
         })
     }
 
-    /// Reports steps without a call to the policy.
+    /// Passes the results of withheld steps to the policy.
     fn withhold(&mut self, calls: Vec<Call>) {
         let outcome = self.outcome(calls);
         self.running.carried_out(&outcome);

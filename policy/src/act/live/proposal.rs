@@ -1,11 +1,11 @@
-//! Plans that policies propose.
+//! Proposals of live policies.
 
 use model::Plan;
 
 use super::live_policy::Running;
 use crate::act::guard::Admission;
 
-/// Plan to be tried.
+/// Proposal to be tried, with its admission by the guard.
 pub(crate) struct Proposal {
     pub(crate) plan: Plan,
     pub(crate) running: Box<dyn Running>,

@@ -111,7 +111,7 @@ impl Track {
         if let Some(open) = &mut self.open {
             open.running.see(&View::of(sight, self.meter.accessed(limits.window), limits));
         }
-        // At the same moment as the counts: half of a burst would show a wrong pace.
+        // Read at the same moment as the counts: half of a burst would show a wrong pace.
         let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
         self.meter.read(sight, limits.window, passed);
         guard.release_reservations(sight, limits);
@@ -196,7 +196,7 @@ impl Track {
         }
     }
 
-    /// Last stage of a confirmed plan, if another policy is worth trying instead.
+    /// Last stage of a confirmed proposal, if another policy is worth trying instead.
     fn superseded(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self
             .open
@@ -253,7 +253,7 @@ impl Track {
         let admits = |plan: &Plan| {
             sight.permits_acting().map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
         };
-        // In later windows, the driver acts alone.
+        // After that window, the cost before a proposal is that of the driver alone again.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
         let successor =
             self.successor.take().filter(|(.., at)| sight.directive.policy == model::policy::CHOOSER && is_fresh(*at));

@@ -1,4 +1,4 @@
-//! Schedule and results of the verification of a plan in force.
+//! Schedule and results of the verification of a proposal in force.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,8 +24,8 @@ pub(crate) struct Verification {
     noise: f64,
     window: Duration,
     created_at: SystemTime,
-    /// Cost in the window before the plan, relative to the driver alone: another plan may have been
-    /// in force.
+    /// Cost in the window before the proposal, relative to the driver alone: another proposal may
+    /// have been in force.
     cost_before: RelativeCost,
     phase: Phase,
     is_confirmed: bool,
@@ -57,19 +57,19 @@ enum Doubt {
 pub(crate) enum Conclusion {
     /// No result yet.
     Open,
-    /// The plan has a benefit and stays.
+    /// The proposal has a benefit and stays.
     Keeps {
-        /// Whether the plan was confirmed before.
+        /// Whether the proposal was confirmed before.
         again: bool,
         after: VerifiedWindow,
         /// Cost relative to the driver alone.
         cost: RelativeCost,
     },
-    /// The plan is rolled back. `unless_changed`: not to be retried in the same circumstances.
+    /// The proposal is rolled back. `unless_changed`: not to be retried in the same circumstances.
     Fails { why: String, after: VerifiedWindow, unless_changed: bool },
 }
 
-/// Verified window, and the pace of the program relative to that before the plan.
+/// Verified window, and the pace of the program relative to that before the proposal.
 pub(crate) type VerifiedWindow = (Measured, f64);
 
 impl Verification {
@@ -83,7 +83,7 @@ impl Verification {
         Self { before, noise, window, created_at, cost_before, phase: Phase::Beginning, is_confirmed: false }
     }
 
-    /// Window before the plan, and the relative cost in it.
+    /// Window before the proposal, and the relative cost in it.
     pub(crate) const fn before(&self) -> (Measured, RelativeCost) {
         (self.before.measured, self.cost_before)
     }
@@ -99,7 +99,7 @@ impl Verification {
         }
     }
 
-    /// Verifies the counts. The plan is judged within two windows after its start, even if its
+    /// Verifies the counts. The proposal is judged within two windows after its start, even if its
     /// first steps take longer, or within five windows if its policy has not settled.
     pub(crate) fn verify(
         &mut self,
@@ -138,7 +138,8 @@ impl Verification {
             return Conclusion::Open;
         }
         let pace = Pace::of(&self.before, &after, touched);
-        // A plan may be slower than the plan before it, but never slower than the driver alone.
+        // A proposal may be slower than the proposal before it, but never slower than the driver
+        // alone.
         let slower = (1.0 / self.cost_before.time - 1.0).clamp(0.0, AS_FAST);
         let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
         self.conclude(finding, doubt, (after.measured, pace.factor), relative_cost(&self.before, &after, pace), now)
@@ -168,7 +169,7 @@ impl Verification {
                 self.measure(now, doubt);
                 Conclusion::Open
             }
-            // Pause of a program with a confirmed plan.
+            // Pause of a program with a confirmed proposal.
             (Finding::Idle, _) if self.is_confirmed => {
                 self.rest(now);
                 Conclusion::Open

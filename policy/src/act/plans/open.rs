@@ -24,7 +24,7 @@ const EXPIRY_ITERATIONS_MIN: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CooldownKind {
     None,
-    /// A short one, whatever the history.
+    /// Short, whatever the history.
     Pause,
     /// Twice as long each time.
     Later,

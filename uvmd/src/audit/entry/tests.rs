@@ -1,4 +1,4 @@
-//! Lines of the audit log about changes, held by a golden file.
+//! Lines of the audit log about changes, compared with a golden file.
 
 use std::fmt::Write;
 

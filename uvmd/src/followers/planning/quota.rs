@@ -10,19 +10,19 @@ use sys::cpu_budget::{Accounts, Allowance};
 const RUNNING_MAX: usize = 2;
 /// Processor time of planner processes for a user.
 const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: Some(CREDIT_PART) };
-/// Share of the time that a process uses itself, which its user's planners may use, too: 1 / this.
+/// Share of a process's own processor time that its user's planners may use in addition: 1 / this.
 pub(in crate::followers) const CREDIT_PART: u32 = 80;
 /// Age of a user's last planning up to which it leaves one place to others.
 const RECENT_MAX: Duration = Duration::from_mins(1);
-/// Age of the last request from which on a process does not wait any more.
+/// Age of the last request from which on a process no longer waits.
 const REQUEST_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Reason why a planner process does not start yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Another one of the user computes.
+    /// Another process of the user computes.
     User,
-    /// Others compute, or are before it.
+    /// Processes of other users compute, or come first.
     Node,
     /// The user's processor time is used up.
     Budget,
@@ -65,8 +65,8 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// Starts a planner process for a process, if it is its turn. To be repeated until it is; who
-    /// does not repeat it for a while waits no more.
+    /// Starts a planner process for a process, if it is its turn. Repeat this until it is: a
+    /// process without a request for a while no longer waits.
     pub(super) fn start(&mut self, process: ProcessId, user: u32, now: Duration) -> Result<(), Wait> {
         self.number += 1;
         let number = self.number;
@@ -124,7 +124,7 @@ impl Quota {
         self.accounts.charge(user, spent, now);
         self.ended.insert(user, now);
         let Self { running, waiting, started, .. } = self;
-        // Who had a turn is not forgotten while others wait.
+        // Users that had a turn are remembered while others wait.
         if waiting.is_empty() {
             started.retain(|user, _| running.contains(user));
         }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(quota.start(process(3), 2, NOW), Ok(()));
         assert_eq!(quota.start(process(4), 3, NOW), Err(Wait::Node));
         quota.end(1, Duration::ZERO, NOW);
-        // The first that waits is of the user that had a turn.
+        // The first process that waits belongs to the user that had a turn.
         assert_eq!(quota.start(process(2), 1, NOW), Err(Wait::Node));
         assert_eq!(quota.start(process(4), 3, NOW), Ok(()));
         quota.end(2, Duration::ZERO, NOW);
@@ -171,7 +171,7 @@ mod tests {
         }
         assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
         assert_eq!(quota.start(process(2), 2, NOW), Err(Wait::Node));
-        // It is not before a user that had none, however long it has waited.
+        // This process does not come before a user without a turn, however long it has waited.
         assert_eq!(quota.start(process(3), 3, NOW), Ok(()));
         quota.end(1, Duration::ZERO, NOW);
         quota.end(3, Duration::ZERO, NOW);
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn users_take_turns_however_many_processes_they_have() {
         let mut quota = Quota::default();
-        // A hundred of the first user were there before.
+        // A hundred processes of the first user came before.
         for pid in 1..=100 {
             let _ = quota.start(process(pid), 1, NOW);
         }
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
         quota.end(1, 2 * SECOND, NOW);
         assert_eq!(quota.start(process(1), 1, NOW), Err(Wait::Budget));
-        // Others do not wait for it.
+        // Other users do not wait for it.
         assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
         assert_eq!(quota.start(process(1), 1, NOW + 49 * SECOND), Err(Wait::Budget));
         quota.end(2, Duration::ZERO, NOW);

@@ -6,10 +6,10 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Time within which something has to come about.
+/// Time limit of expected events.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Planners in processes of this script, whatever that does.
+/// Planners in processes that run this script.
 struct Scripted {
     planners: Planners,
     folder: TempDir,
@@ -76,13 +76,13 @@ fn planner_process_that_fails_is_a_refusal_with_its_reason() {
     assert_eq!(answer("echo memory allocation of 8 bytes failed; kill -ABRT $$"), Err(memory.to_string()));
     let malformed = Refusal::InvalidAnswer(InvalidAnswer::Malformed).to_string();
     assert_eq!(answer("echo moves"), Err(malformed.clone()));
-    // Without a look at the question.
+    // The script does not read the question.
     assert_eq!(answer("exec <&-; echo"), Err(malformed));
     let planners = Planners::in_processes(Program::at("/nonexistent"));
     let mut outliner = planners.start(ProcessId { pid: 1, start_ticks: 1 }, 1, "autoswap");
     let answer = outliner.begin(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
     assert!(matches!(answer, Err(Refusal::PlannerFailed { reason }) if reason.contains("No such file")));
-    // That may pass.
+    // The reason is temporary.
     assert_eq!((outliner.retry_delay(), outliner.is_retry_due()), (Some(Duration::from_secs(10)), false));
 }
 

@@ -24,11 +24,11 @@ pub(crate) struct PrefetchAll;
 #[derive(Debug)]
 pub(crate) struct Harmful;
 
-/// Permits a thousand times the former cost, so that verification never ends the plan.
+/// Permits a thousand times the former cost, so that verification never ends the proposal.
 const ANYTHING: Share = Share { at_least: -1000.0, at_most: 1.0 };
 const HALF: Share = Share { at_least: 0.5, at_most: 1.0 };
 
-/// Running plan that repeats its steps at each interval.
+/// Proposal in force that repeats its steps at each interval.
 #[derive(Debug)]
 struct Repeating {
     steps: fn(&View<'_>) -> Vec<Step>,
@@ -40,7 +40,7 @@ impl Running for Repeating {
     }
 }
 
-/// Running plan that gives advice once per range.
+/// Proposal in force that gives advice once per range.
 #[derive(Debug)]
 struct Pinning {
     pinned: BTreeSet<(u64, u64)>,

@@ -171,13 +171,13 @@ fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Ste
 struct Protecting {
     retained: RetainedSet,
     rest: Rest,
-    /// Cumulative arrived bytes of the GPU at the start of the plan.
+    /// Cumulative arrived bytes of the GPU at the start of the proposal.
     begun_at: u64,
     /// Whether as many bytes have arrived since as were resident.
     has_settled: bool,
     /// Time of the last arrival, and the cumulative arrived bytes then.
     last: (SystemTime, u64),
-    /// Arrivals of each block before the plan, and their sum.
+    /// Arrivals of each block before the proposal, and their sum.
     arrived: HashMap<u64, u64>,
     arrived_bytes_before: u64,
     /// Cumulative arrived bytes of the process at the last interval.
