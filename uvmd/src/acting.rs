@@ -4,13 +4,14 @@
 //! It runs on a separate thread, which reads files and waits for the actuator's workers; neither
 //! the collector nor a request waits for it. While every process is in observe mode, it only checks
 //! whether that has changed. `actuation`: execution of orders. `board`: published decisions.
-//! `executables`: programs of processes. `headrooms`: headroom of their cgroups. `state`: persistent
-//! state. `withdrawal`: its end.
+//! `executables`: programs of processes. `headrooms`: headroom of their cgroups. `memories`: their
+//! blocks and ranges. `state`: persistent state. `withdrawal`: its end.
 
 mod actuation;
 mod board;
 mod executables;
 mod headrooms;
+mod memories;
 mod state;
 
 use std::{
@@ -32,9 +33,10 @@ pub(crate) use board::{Board, BoardReader};
 use collector::Snapshots;
 use executables::Executables;
 use headrooms::Headrooms;
+use memories::Memories;
 use model::{
-    Call, CallResult, Decision, Directive, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process,
-    ProcessId, Snapshot, Verdicts, api, decision::Event,
+    Call, CallResult, Decision, Directive, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process, ProcessId,
+    Restriction, RestrictionScope, Snapshot, Verdicts, api, decision::Event,
 };
 use policy::act::Scene;
 pub(crate) use state::JOURNAL_FILE;
@@ -44,6 +46,11 @@ use web::Events;
 
 use crate::{audit::Audit, followers::Followers, notify::Turns, rules::Rules, switch::Switch};
 
+/// Processes of a user in a mode other than observe. The time of an interval grows with them, also where nothing is
+/// done for them.
+const USER_PROCESSES_MAX: usize = 128;
+/// The same of all users.
+const PROCESSES_MAX: usize = 512;
 /// Interval of checks for directives, while there are none.
 const IDLE: Duration = Duration::from_millis(500);
 /// Extra delay of the next interval if all orders are in progress: nothing new can be decided until
@@ -147,6 +154,24 @@ impl ActingHandle {
     }
 }
 
+/// Restriction of a process beyond [`PROCESSES_MAX`] or [`USER_PROCESSES_MAX`].
+fn omission(process: ProcessId) -> Restriction {
+    let limits = format!("uvmd acts on at most {USER_PROCESSES_MAX} processes of a user, and {PROCESSES_MAX} of all");
+    everything(process, format!("it is only observed: {limits}"))
+}
+
+/// Restriction of a process whose blocks are unknown.
+fn unread_memory(process: ProcessId) -> Restriction {
+    everything(
+        process,
+        "its blocks are not read: those of its user's processes are too many, or take too long".to_owned(),
+    )
+}
+
+const fn everything(process: ProcessId, reason: String) -> Restriction {
+    Restriction { process, gpu: None, scope: RestrictionScope::Everything, reason }
+}
+
 struct Loop {
     parts: Parts,
     runtime: Handle,
@@ -155,6 +180,9 @@ struct Loop {
     roots: Roots,
     executables: Executables,
     headrooms: Headrooms,
+    memories: Memories,
+    /// Processes beyond the limits of [`PROCESSES_MAX`].
+    omitted: Vec<ProcessId>,
     board: Board,
     was_on: bool,
     /// Begin of the interval, by the calendar and by the monotonic clock.
@@ -174,6 +202,8 @@ impl Loop {
             roots,
             executables: Executables::default(),
             headrooms: Headrooms::default(),
+            memories: Memories::new(),
+            omitted: Vec::new(),
             board,
             was_on,
             began: (SystemTime::now(), Instant::now()),
@@ -238,20 +268,17 @@ impl Loop {
         let links = self.links(&snapshot);
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
         let directives = self.directives(&snapshot);
-        let mut memory: BTreeMap<ProcessId, Memory> = BTreeMap::new();
-        for process in self.actuation.acting.wants_memory(&verdicts, &directives) {
-            if let Some(of_process) = self.runtime.block_on(self.parts.snapshots.memory(process))? {
-                memory.insert(process, of_process);
-            }
-        }
-        let following = self.parts.followers.follow(&snapshot, &directives, &memory);
+        let wanted = self.actuation.acting.wants_memory(&verdicts, &directives);
+        self.read_memory(&wanted, &snapshot)?;
         let node_headroom_bytes = headroom::of_node(&self.roots);
         let headroom_bytes = self.headroom(&snapshot, &directives, node_headroom_bytes);
+        let memory = self.memories.all();
+        let following = self.parts.followers.follow(&snapshot, &directives, memory);
         let scene = Scene {
             now,
             snapshot: &snapshot,
             verdicts: &verdicts,
-            memory: &memory,
+            memory,
             links: &links,
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: node_headroom_bytes.unwrap_or(0),
@@ -259,13 +286,17 @@ impl Loop {
             directives: &directives,
             on,
         };
-        let orders = self.actuation.acting.observe(&scene);
-        self.submit(orders);
+        for order in self.actuation.acting.observe(&scene) {
+            self.actuation.workers.submit(order);
+        }
         self.parts.followers.carry_out(self.actuation.acting.take_plan_commands());
         if self.actuation.acting.take_figures_changed() {
             self.board.mark_stale();
         }
-        self.board.publish_restrictions(Instant::now(), || self.actuation.acting.restrictions(&scene));
+        let limited = self.omitted.iter().map(|process| omission(*process));
+        let limited = limited.chain(self.memories.refused().iter().map(|process| unread_memory(*process)));
+        let restrictions = || self.actuation.acting.restrictions(&scene).into_iter().chain(limited).collect();
+        self.board.publish_restrictions(Instant::now(), restrictions);
         self.publish_events();
         self.board.publish_decisions(self.actuation.acting.decisions());
         self.board.publish_following(following);
@@ -278,13 +309,23 @@ impl Loop {
         }
     }
 
-    /// Directives of the living processes that have one.
+    /// Reads the memory of these processes. `None` if the collector has ended.
+    fn read_memory(&mut self, wanted: &[ProcessId], snapshot: &Snapshot) -> Option<()> {
+        let present = snapshot.processes.iter().filter(|process| wanted.binary_search(&process.id).is_ok());
+        let wanted: Vec<(ProcessId, u32)> = present.map(|process| (process.id, process.uid)).collect();
+        let read = |process| self.runtime.block_on(self.parts.snapshots.memory(process));
+        self.memories.update(&wanted, clock::monotonic(), read)
+    }
+
+    /// Directives of the living processes that have one, up to the limits. The others are observed.
     fn directives(&mut self, snapshot: &Snapshot) -> BTreeMap<ProcessId, Directive> {
         let living: Vec<&Process> = snapshot.processes.iter().filter(|process| process.exited_at.is_none()).collect();
         let mut ids: Vec<ProcessId> = living.iter().map(|process| process.id).collect();
         ids.sort_unstable();
         self.executables.retain(&ids);
         let mut directives = BTreeMap::new();
+        let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
+        self.omitted.clear();
         for process in living {
             let read = || processes::executable(&self.roots, process.id.pid);
             // An override for its cgroup, pod or job, or for its program, could keep uvmd from acting on it.
@@ -293,8 +334,15 @@ impl Loop {
             }
             let Ok(executable) = self.executables.get(process.id, clock::monotonic(), read) else { continue };
             let directive = self.parts.rules.directive(process, executable);
-            if directive.mode != Mode::Observe {
+            if directive.mode == Mode::Observe {
+                continue;
+            }
+            let of_user = of_users.entry(process.uid).or_default();
+            if *of_user < USER_PROCESSES_MAX && directives.len() < PROCESSES_MAX {
+                *of_user += 1;
                 directives.insert(process.id, directive);
+            } else {
+                self.omitted.push(process.id);
             }
         }
         directives

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -21,7 +22,8 @@ const SHARE: f64 = 0.1;
 pub(crate) struct Circumstances {
     verdicts: BTreeSet<VerdictKind>,
     ranges: BTreeSet<(u64, u64)>,
-    processes: BTreeSet<ProcessId>,
+    /// Processes at the GPU.
+    processes: Arc<BTreeSet<ProcessId>>,
     /// Other processes that uvmd acts on, which may be the cause of the failure.
     acted_on: BTreeSet<ProcessId>,
     parameters: BTreeMap<String, String>,
@@ -34,8 +36,8 @@ impl Circumstances {
         Self {
             verdicts: sight.verdicts.iter().map(|verdict| verdict.kind).collect(),
             ranges: involved.map(|range| (range.begin, range.end)).collect(),
-            processes: sight.others.iter().map(|(other, _)| other.id).collect(),
-            acted_on: sight.acted_on.clone(),
+            processes: Arc::clone(&sight.at_gpu.ids),
+            acted_on: sight.others_acted_on().collect(),
             parameters: sight.directive.parameters.clone(),
         }
     }
@@ -145,7 +147,7 @@ mod tests {
         let circumstances = Circumstances {
             verdicts: BTreeSet::new(),
             ranges: BTreeSet::new(),
-            processes: BTreeSet::new(),
+            processes: Arc::default(),
             acted_on: BTreeSet::new(),
             parameters: BTreeMap::new(),
         };

@@ -23,7 +23,7 @@ use super::{
         track::{Closed, Track, Turn},
     },
     plans::track::PlanTrack,
-    scene::{Scene, Sight},
+    scene::{AtGpu, Scene, Sight},
 };
 
 /// Engine for all processes. Without side effects: the caller executes the orders and reports their
@@ -113,13 +113,17 @@ impl Acting {
         orders.extend(self.drop_unseen(scene, &seen));
         self.drop_unseen_plans(scene, &seen);
         self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
+        let at_gpus = AtGpu::all(scene, seen.iter().map(|(_, gpu, _)| *gpu));
+        let mut acted_on = self.acted_on();
         for (process, gpu, directive) in seen {
-            let sight = Sight::of(scene, process, gpu, directive, self.others_acted_on(process.id, gpu));
+            let Some(at_gpu) = at_gpus.get(&gpu) else { continue };
+            let sight = Sight::of(scene, process, gpu, directive, at_gpu, acted_on.at(gpu));
             let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
             let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, is_withdrawing);
             self.take(turn, &mut orders);
             self.follow(&sight, is_withdrawing);
+            acted_on.set(process.id, gpu, self.acts_on(process.id, gpu));
         }
         for order in orders.iter().filter(|order| order.is_rollback) {
             self.guard.count_withdrawal(order.process);
@@ -127,13 +131,24 @@ impl Acting {
         orders
     }
 
-    /// Other processes at a GPU that uvmd acts on.
-    fn others_acted_on(&self, process: ProcessId, gpu: GpuUuid) -> BTreeSet<ProcessId> {
-        let is_other = |(other, at): &(ProcessId, GpuUuid)| *other != process && *at == gpu;
-        let acts = self.tracks.iter().filter(|(key, track)| is_other(key) && track.acts());
+    /// Processes that uvmd acts on.
+    fn acted_on(&self) -> ActedOn {
+        let mut acted_on = ActedOn::default();
+        for ((process, gpu), _) in self.tracks.iter().filter(|(_, track)| track.acts()) {
+            acted_on.set(*process, *gpu, true);
+        }
+        for (process, plan) in self.plans.iter().filter(|(_, plan)| plan.acts()) {
+            if let Some(decision) = plan.decision() {
+                acted_on.set(*process, decision.gpu, true);
+            }
+        }
+        acted_on
+    }
+
+    /// Whether uvmd acts on a process at a GPU.
+    fn acts_on(&self, process: ProcessId, gpu: GpuUuid) -> bool {
         let is_here = |plan: &PlanTrack| plan.acts() && plan.decision().is_some_and(|decision| decision.gpu == gpu);
-        let planned = self.plans.iter().filter(|(other, plan)| **other != process && is_here(plan));
-        acts.map(|((other, _), _)| *other).chain(planned.map(|(other, _)| *other)).collect()
+        self.tracks.get(&(process, gpu)).is_some_and(Track::acts) || self.plans.get(&process).is_some_and(is_here)
     }
 
     fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {
@@ -297,6 +312,28 @@ impl Acting {
             self.guard.count_withdrawal(order.process);
         }
         orders
+    }
+}
+
+/// Processes that uvmd acts on, at each GPU.
+#[derive(Debug, Default)]
+struct ActedOn {
+    at_gpus: BTreeMap<GpuUuid, BTreeSet<ProcessId>>,
+    none: BTreeSet<ProcessId>,
+}
+
+impl ActedOn {
+    fn at(&self, gpu: GpuUuid) -> &BTreeSet<ProcessId> {
+        self.at_gpus.get(&gpu).unwrap_or(&self.none)
+    }
+
+    fn set(&mut self, process: ProcessId, gpu: GpuUuid, is_acted_on: bool) {
+        let here = self.at_gpus.entry(gpu).or_default();
+        if is_acted_on {
+            here.insert(process);
+        } else {
+            here.remove(&process);
+        }
     }
 }
 

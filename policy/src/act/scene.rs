@@ -4,12 +4,13 @@ use std::{
     borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::SystemTime,
 };
 
 use model::{
-    Block, Directive, Following, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Process, ProcessId, Range, Snapshot,
-    Verdict, Verdicts, verdict::Victim,
+    Block, Counters, Directive, Following, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Party, Process, ProcessId, Range,
+    Snapshot, Verdict, Verdicts, verdict::Victim,
 };
 
 use super::limits::RANGES_MAX;
@@ -63,6 +64,63 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// What the views of all processes at a GPU share. Computed once for a scene, as each process would look at all
+/// others otherwise.
+#[derive(Debug, Default)]
+pub(crate) struct AtGpu<'a> {
+    /// Live processes with counts at the GPU, and their known blocks.
+    pub(crate) processes: Vec<(&'a Process, &'a [Block])>,
+    pub(crate) ids: Arc<BTreeSet<ProcessId>>,
+    verdicts: BTreeMap<ProcessId, Vec<&'a Verdict>>,
+    pub(crate) victims: Vec<Victim>,
+    /// Bytes that arrived for all of the processes.
+    arrived_bytes: u64,
+    /// Bytes of other processes evicted for each process.
+    evicted_for: BTreeMap<ProcessId, u64>,
+}
+
+impl<'a> AtGpu<'a> {
+    /// Shared parts of the views at these GPUs.
+    pub(crate) fn all(scene: &Scene<'a>, gpus: impl Iterator<Item = GpuUuid>) -> BTreeMap<GpuUuid, Self> {
+        let mut all: BTreeMap<GpuUuid, Self> = gpus.map(|gpu| (gpu, Self::default())).collect();
+        for process in scene.snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
+            for (key, counters) in &process.gpus {
+                let Some(at_gpu) = key.uuid().and_then(|gpu| all.get_mut(&gpu)) else { continue };
+                at_gpu.processes.push((process, scene.blocks_of(process.id)));
+                Arc::make_mut(&mut at_gpu.ids).insert(process.id);
+                at_gpu.arrived_bytes = at_gpu.arrived_bytes.saturating_add(arrived_bytes(counters));
+            }
+        }
+        for verdict in &scene.verdicts.active {
+            if let Some(at_gpu) = verdict.gpu.uuid().and_then(|gpu| all.get_mut(&gpu)) {
+                at_gpu.verdicts.entry(verdict.process).or_default().push(verdict);
+            }
+        }
+        for victim in &scene.verdicts.victims {
+            if let Some(at_gpu) = victim.gpu.uuid().and_then(|gpu| all.get_mut(&gpu)) {
+                at_gpu.victims.push(*victim);
+            }
+        }
+        for pair in &scene.snapshot.evictions {
+            let (Some(at_gpu), Party::Process(evictor)) =
+                (pair.gpu.uuid().and_then(|gpu| all.get_mut(&gpu)), pair.evictor)
+            else {
+                continue;
+            };
+            if pair.victim != pair.evictor {
+                let evicted = at_gpu.evicted_for.entry(evictor).or_default();
+                *evicted = evicted.saturating_add(pair.bytes);
+            }
+        }
+        all
+    }
+}
+
+/// Bytes that arrived at a GPU for a process, by its counts.
+fn arrived_bytes(counters: &Counters) -> u64 {
+    counters.bytes_htod.total().saturating_add(counters.populated_bytes)
+}
+
 /// View of one process at one GPU.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
@@ -70,14 +128,13 @@ pub(crate) struct Sight<'a> {
     pub(crate) gpu: GpuUuid,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) verdicts: Vec<&'a Verdict>,
-    pub(crate) victims: Vec<Victim>,
     pub(crate) ranges: Vec<&'a Range>,
     /// Number of omitted ranges, which policies do not know.
     pub(crate) unseen_ranges: u64,
     pub(crate) blocks: Cow<'a, [Block]>,
-    pub(crate) others: Vec<(&'a Process, &'a [Block])>,
-    /// Other processes at this GPU that uvmd acts on.
-    pub(crate) acted_on: BTreeSet<ProcessId>,
+    pub(crate) at_gpu: &'a AtGpu<'a>,
+    /// Processes at this GPU that uvmd acts on.
+    acted_on: &'a BTreeSet<ProcessId>,
     pub(crate) directive: &'a Directive,
     pub(crate) scene: &'a Scene<'a>,
 }
@@ -102,15 +159,10 @@ impl<'a> Sight<'a> {
         process: &'a Process,
         gpu: GpuUuid,
         directive: &'a Directive,
-        acted_on: BTreeSet<ProcessId>,
+        at_gpu: &'a AtGpu<'a>,
+        acted_on: &'a BTreeSet<ProcessId>,
     ) -> Self {
         let key = GpuKey::Known(gpu);
-        let at_gpu = |verdict: &&Verdict| verdict.gpu == key && verdict.process == process.id;
-        let others = scene
-            .snapshot
-            .processes
-            .iter()
-            .filter(|other| other.id != process.id && other.exited_at.is_none() && other.gpus.contains_key(&key));
         let (mut ranges, unseen_ranges) = scene.ranges_of(process);
         ranges.retain(|range| range.mapped && is_covered(directive, range.begin, range.end));
         let blocks = scene.blocks_of(process.id);
@@ -128,12 +180,11 @@ impl<'a> Sight<'a> {
             process,
             gpu,
             memory_bytes: scene.snapshot.gpus.get(&key).and_then(|gpu| gpu.memory_bytes),
-            verdicts: scene.verdicts.active.iter().filter(at_gpu).collect(),
-            victims: scene.verdicts.victims.iter().filter(|victim| victim.gpu == key).copied().collect(),
+            verdicts: at_gpu.verdicts.get(&process.id).cloned().unwrap_or_default(),
             ranges,
             unseen_ranges,
             blocks,
-            others: others.map(|other| (other, scene.blocks_of(other.id))).collect(),
+            at_gpu,
             acted_on,
             directive,
             scene,
@@ -142,6 +193,27 @@ impl<'a> Sight<'a> {
 
     pub(crate) const fn key(&self) -> GpuKey {
         GpuKey::Known(self.gpu)
+    }
+
+    /// Other live processes with counts at the GPU, and their known blocks.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &(&'a Process, &'a [Block])> {
+        self.at_gpu.processes.iter().filter(|(other, _)| other.id != self.process.id)
+    }
+
+    /// Other processes at the GPU that uvmd acts on.
+    pub(crate) fn others_acted_on(&self) -> impl Iterator<Item = ProcessId> {
+        self.acted_on.iter().copied().filter(|other| *other != self.process.id)
+    }
+
+    /// Bytes that arrived at the GPU for the others.
+    pub(crate) fn others_arrived_bytes(&self) -> u64 {
+        let own = self.process.gpus.get(&self.key()).map_or(0, arrived_bytes);
+        self.at_gpu.arrived_bytes.saturating_sub(own)
+    }
+
+    /// Bytes of the others evicted for the process.
+    pub(crate) fn others_evicted_bytes(&self) -> u64 {
+        self.at_gpu.evicted_for.get(&self.process.id).copied().unwrap_or_default()
     }
 }
 

@@ -3,7 +3,7 @@
 use model::{Process, Restriction, RestrictionScope};
 
 use super::{
-    super::scene::{Scene, Sight},
+    super::scene::{AtGpu, Scene, Sight},
     Acting, directed, gpus, is_counting, seen,
 };
 
@@ -14,9 +14,14 @@ impl Acting {
     #[must_use]
     pub fn restrictions(&self, scene: &Scene<'_>) -> Vec<Restriction> {
         let mut all = nowhere(scene);
-        for (process, gpu, directive) in seen(scene) {
-            let Some(track) = self.tracks.get(&(process.id, gpu)) else { continue };
-            let sight = Sight::of(scene, process, gpu, directive, self.others_acted_on(process.id, gpu));
+        let seen = seen(scene);
+        let at_gpus = AtGpu::all(scene, seen.iter().map(|(_, gpu, _)| *gpu));
+        let acted_on = self.acted_on();
+        for (process, gpu, directive) in seen {
+            let (Some(track), Some(at_gpu)) = (self.tracks.get(&(process.id, gpu)), at_gpus.get(&gpu)) else {
+                continue;
+            };
+            let sight = Sight::of(scene, process, gpu, directive, at_gpu, acted_on.at(gpu));
             let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
             let mut restrictions = track.restrictions(&sight, &self.guard, &self.limits, is_withdrawing);
             restrictions.extend(self.plan_restrictions(&sight));

@@ -24,7 +24,7 @@ pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
     let unmanaged = used.map_or(0, |used| used.saturating_sub(managed));
     let reserve = all / limits.gpu_reserve_part.max(1);
     let free_for_managed = all.saturating_sub(reserve).saturating_sub(unmanaged);
-    let hot: Vec<u64> = sight.others.iter().map(|(other, blocks)| hot_bytes(other, blocks, sight)).collect();
+    let hot: Vec<u64> = sight.others().map(|(other, blocks)| hot_bytes(other, blocks, sight)).collect();
     let unused = free_for_managed.saturating_sub(hot.iter().copied().fold(0, u64::saturating_add));
     let tenants = hot.iter().filter(|bytes| **bytes > 0).count() as u64 + 1;
     Some(unused.max(free_for_managed / tenants))
@@ -57,7 +57,7 @@ pub(crate) fn exceeds_gpu(sight: &Sight<'_>) -> bool {
 /// Other processes at the GPU whose memory would fit.
 pub(crate) fn fitting_others(sight: &Sight<'_>) -> impl Iterator<Item = ProcessId> {
     let fits = |blocks: &[Block]| sight.memory_bytes.is_some_and(|all| used_bytes(blocks, sight) <= all);
-    sight.others.iter().filter(move |(_, blocks)| fits(blocks)).map(|(other, _)| other.id)
+    sight.others().filter(move |(_, blocks)| fits(blocks)).map(|(other, _)| other.id)
 }
 
 /// Whether another process has lost at least two blocks to this one, in the last window, or ever if
@@ -66,7 +66,7 @@ pub(crate) fn fitting_others(sight: &Sight<'_>) -> impl Iterator<Item = ProcessI
 pub(crate) fn takes_from(sight: &Sight<'_>, other: ProcessId) -> bool {
     let me = sight.process.id;
     let is_taken = |victim: &Victim| victim.evictor == me && victim.victim == other && victim.bytes >= 2 * BLOCK_BYTES;
-    sight.victims.iter().any(is_taken)
+    sight.at_gpu.victims.iter().any(is_taken)
         || taken_in_total(sight, other) >= 2 * BLOCK_BYTES && was_recently_active(sight, other)
 }
 
@@ -82,7 +82,7 @@ fn taken_in_total(sight: &Sight<'_>, other: ProcessId) -> u64 {
 /// they are read only for processes with a directive.
 fn was_recently_active(sight: &Sight<'_>, other: ProcessId) -> bool {
     let (now, key) = (sight.scene.snapshot.taken, sight.key());
-    let blocks = sight.others.iter().find(|(process, _)| process.id == other).map(|(_, blocks)| *blocks);
+    let blocks = sight.others().find(|(process, _)| process.id == other).map(|(_, blocks)| *blocks);
     let is_recent = |block: &Block| now.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= LATELY);
     let here = |blocks: &[Block]| blocks.iter().any(|block| block.gpu == Some(key) && is_recent(block));
     blocks.is_some_and(here)

@@ -40,8 +40,8 @@ pub struct View<'a> {
     pub ranges: &'a [&'a Range],
     /// Blocks of the process in memory that may be acted on, by address.
     pub blocks: &'a [Block],
-    /// Other processes at this GPU, each with its blocks by address.
-    pub others: &'a [(&'a Process, &'a [Block])],
+    /// Live processes with counts at this GPU, this one included, each with its blocks by address.
+    pub at_gpu: &'a [(&'a Process, &'a [Block])],
     /// Counts of all processes at the GPU, including exited ones; monotonic.
     pub gpu_totals: Option<&'a Counters>,
     /// Maximum renewals per second within the budgets.
@@ -68,15 +68,20 @@ impl<'a> View<'a> {
             gpu: sight.gpu,
             gpu_memory_bytes: sight.memory_bytes,
             verdicts: &sight.verdicts,
-            victims: &sight.victims,
+            victims: &sight.at_gpu.victims,
             accessed,
             ranges: &sight.ranges,
             blocks: &sight.blocks,
-            others: &sight.others,
+            at_gpu: &sight.at_gpu.processes,
             gpu_totals: sight.scene.snapshot.gpu_totals.get(&sight.key()),
             renewals_per_second: bytes_per_second / RENEWAL_BYTES / RENEWALS_PART,
             parameters: &sight.directive.parameters,
         }
+    }
+
+    /// Other processes at this GPU, each with its blocks by address.
+    pub fn others(&self) -> impl Iterator<Item = &'a (&'a Process, &'a [Block])> {
+        self.at_gpu.iter().filter(|(other, _)| other.id != self.process.id)
     }
 
     /// Whether faults have shown atomics of the GPU on the process's memory.

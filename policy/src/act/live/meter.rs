@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::{Access, Counters, LinkBytes, Party, decision::Measured, verdict::Inputs};
+use model::{Access, Counters, LinkBytes, decision::Measured, verdict::Inputs};
 
 use super::live_policy::Accessed;
 use crate::{
@@ -219,11 +219,6 @@ impl Sample {
 fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
     let (snapshot, key) = (sight.scene.snapshot, sight.key());
     let copied = |counters: &Counters| counters.bytes_htod.total().saturating_add(counters.bytes_dtoh.total());
-    let arrived = |counters: &Counters| counters.bytes_htod.total().saturating_add(counters.populated_bytes);
-    let others = snapshot.evictions.iter().filter(|pair| {
-        let me = Party::Process(sight.process.id);
-        pair.gpu == key && pair.evictor == me && pair.victim != me
-    });
     let atomic_faults = faults_at_gpu(sight, &[Access::AtomicWeak, Access::AtomicStrong]);
     Sample {
         at: sight.scene.now,
@@ -231,13 +226,8 @@ fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
         replays: sight.process.gpus.get(&key).map_or(0, |counters| counters.replays),
         link: sight.scene.links.get(&sight.gpu).copied(),
         copied_bytes: snapshot.gpu_totals.get(&key).map_or(0, copied),
-        others_evicted_bytes: others.map(|pair| pair.bytes).fold(0, u64::saturating_add),
-        others_arrived_bytes: sight
-            .others
-            .iter()
-            .filter_map(|(other, _)| other.gpus.get(&key))
-            .map(arrived)
-            .fold(0, u64::saturating_add),
+        others_evicted_bytes: sight.others_evicted_bytes(),
+        others_arrived_bytes: sight.others_arrived_bytes(),
         passed_bytes,
         atomic_faults,
     }

@@ -152,7 +152,7 @@ mod tests {
             accessed: None,
             ranges: &[],
             blocks: &[],
-            others: &[],
+            at_gpu: &[],
             gpu_totals: None,
             renewals_per_second,
             parameters: &BTreeMap::new(),

@@ -54,7 +54,7 @@ fn arrived(counters: &Counters) -> u64 {
 /// GPU memory of other processes, in bytes.
 pub(crate) fn others_bytes(view: &View<'_>) -> u64 {
     let resident = |other: &Process| other.residency.get(&view.key()).map_or(0, |resident| resident.bytes);
-    view.others.iter().map(|(other, _)| resident(other)).fold(0, u64::saturating_add)
+    view.others().map(|(other, _)| resident(other)).fold(0, u64::saturating_add)
 }
 
 /// Blocks of the process at this GPU that the driver manages as a whole. Only these are in its

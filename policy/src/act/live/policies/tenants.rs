@@ -38,7 +38,7 @@ impl LivePolicy for Tenants {
         // An evictor that would fit, too, may need the memory that it would lose. uvmd does not
         // rank such processes.
         let evictor = view.victims.iter().filter(lost).max_by_key(|victim| victim.bytes)?.evictor;
-        let (evictor, its) = view.others.iter().find(|(other, _)| other.id == evictor)?;
+        let (evictor, its) = view.others().find(|(other, _)| other.id == evictor)?;
         if walked_bytes(view, its) <= pressure.held_bytes {
             return None;
         }
@@ -115,5 +115,5 @@ fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
 
 fn others_arrived(view: &View<'_>) -> u64 {
     let arrived = |other: &Process| arrived_bytes(other, view);
-    view.others.iter().map(|(other, _)| arrived(other)).fold(0, u64::saturating_add)
+    view.others().map(|(other, _)| arrived(other)).fold(0, u64::saturating_add)
 }
