@@ -386,8 +386,12 @@ class Test:
             waiting = counted("publish-waiting", 50)
             return waiting if waiting["moves"] == 50 else None
 
-        ahead = counted("publish", 500)
-        assert ahead["moves"] < 250 < ahead["expired"] + ahead["late"], ahead
+        def comes_late():
+            ahead = counted("publish", 500)
+            return ahead if ahead["expired"] + ahead["late"] > 0 else None
+
+        # How many depends on what else the machine has to do.
+        ahead = within("moves are late where no launch waits", comes_late, 30)
         # Beside other processes the thread may come to no move within 10 ms. Then no launch waits for a second.
         waiting = within("launches wait for all moves", all_made, 30)
         assert (waiting["late"], waiting["expired"]) == (0, 0), waiting
