@@ -269,7 +269,7 @@ impl Loop {
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
         let directives = self.directives(&snapshot);
         let wanted = self.actuation.acting.wants_memory(&verdicts, &directives);
-        self.read_memory(&wanted, &snapshot)?;
+        self.read_memory(&wanted, &snapshot, &directives)?;
         let node_headroom_bytes = headroom::of_node(&self.roots);
         let headroom_bytes = self.headroom(&snapshot, &directives, node_headroom_bytes);
         let memory = self.memories.all();
@@ -294,7 +294,8 @@ impl Loop {
             self.board.mark_stale();
         }
         let limited = self.omitted.iter().map(|process| omission(*process));
-        let limited = limited.chain(self.memories.refused().iter().map(|process| unread_memory(*process)));
+        let refused = self.memories.refused().iter().filter(|process| directives.contains_key(process));
+        let limited = limited.chain(refused.map(|process| unread_memory(*process)));
         let restrictions = || self.actuation.acting.restrictions(&scene).into_iter().chain(limited).collect();
         self.board.publish_restrictions(Instant::now(), restrictions);
         self.publish_events();
@@ -310,9 +311,15 @@ impl Loop {
     }
 
     /// Reads the memory of these processes. `None` if the collector has ended.
-    fn read_memory(&mut self, wanted: &[ProcessId], snapshot: &Snapshot) -> Option<()> {
+    fn read_memory(
+        &mut self,
+        wanted: &[ProcessId],
+        snapshot: &Snapshot,
+        directives: &BTreeMap<ProcessId, Directive>,
+    ) -> Option<()> {
         let present = snapshot.processes.iter().filter(|process| wanted.binary_search(&process.id).is_ok());
-        let wanted: Vec<(ProcessId, u32)> = present.map(|process| (process.id, process.uid)).collect();
+        let mut wanted: Vec<(ProcessId, u32)> = present.map(|process| (process.id, process.uid)).collect();
+        wanted.sort_by_key(|(process, _)| !directives.contains_key(process));
         let read = |process| self.runtime.block_on(self.parts.snapshots.memory(process));
         self.memories.update(&wanted, clock::monotonic(), read)
     }

@@ -30,7 +30,7 @@ use model::{
 };
 use permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice};
 use room::{
-    exceeds_gpu, fitting_others, is_covered, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
+    exceeds_gpu, is_covered, is_fitting_other, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
 };
 
 use super::{
@@ -260,9 +260,10 @@ impl Guard {
     /// Whether the process exceeds the GPU, and evicts another process that fits or is protected
     /// from eviction by reserved blocks.
     fn evicts_others(&self, sight: &Sight<'_>) -> bool {
-        let has_reserved =
-            |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
-        exceeds_gpu(sight) && fitting_others(sight).any(|other| has_reserved(other) || takes_from(sight, other))
+        let with_reserved =
+            self.processes.iter().filter(|(_, account)| account.reserved_blocks.contains_key(&sight.gpu));
+        let mut affected = with_reserved.map(|(other, _)| *other).chain(takes_from(sight));
+        exceeds_gpu(sight) && affected.any(|other| is_fitting_other(sight, other))
     }
 
     /// Reason why the process may neither get nor keep advice.

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::OnceCell,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -10,7 +11,7 @@ use std::{
 
 use model::{
     Block, Counters, Directive, Following, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Party, Process, ProcessId, Range,
-    Snapshot, Verdict, Verdicts, verdict::Victim,
+    Snapshot, Verdict, VerdictKind, Verdicts, block::BLOCK_BYTES, verdict::Victim,
 };
 
 use super::limits::RANGES_MAX;
@@ -73,17 +74,90 @@ pub(crate) struct AtGpu<'a> {
     pub(crate) ids: Arc<BTreeSet<ProcessId>>,
     verdicts: BTreeMap<ProcessId, Vec<&'a Verdict>>,
     pub(crate) victims: Vec<Victim>,
+    /// Bytes of each victim evicted for each evictor, in the last window and in total.
+    evicted: BTreeMap<ProcessId, BTreeMap<ProcessId, Evicted>>,
+    /// Managed memory at the GPU, of all processes.
+    pub(crate) resident_bytes: u64,
+    demand: OnceCell<Demand>,
     /// Bytes that arrived for all of the processes.
     arrived_bytes: u64,
     /// Bytes of other processes evicted for each process.
     evicted_for: BTreeMap<ProcessId, u64>,
 }
 
+/// Bytes of one process evicted for another one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Evicted {
+    pub(crate) in_window_bytes: u64,
+    pub(crate) total_bytes: u64,
+}
+
+/// GPU memory in bytes that each process needs, as far as its blocks are known.
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    /// Of the blocks in which anything has arrived.
+    used: BTreeMap<ProcessId, u64>,
+    /// Of what it reuses: what it has refetched if it streams, otherwise all of its memory.
+    hot: BTreeMap<ProcessId, u64>,
+    hot_bytes: u64,
+}
+
+impl Demand {
+    fn of(at_gpu: &AtGpu<'_>, key: GpuKey) -> Self {
+        let mut demand = Self::default();
+        for (process, blocks) in &at_gpu.processes {
+            demand.used.insert(process.id, used_bytes(blocks, key));
+            let hot = hot_bytes(process, blocks, key, at_gpu.streams(process.id));
+            if hot > 0 {
+                demand.hot.insert(process.id, hot);
+                demand.hot_bytes = demand.hot_bytes.saturating_add(hot);
+            }
+        }
+        demand
+    }
+
+    /// Memory that the others reuse, and their number.
+    pub(crate) fn hot_of_others(&self, process: ProcessId) -> (u64, u64) {
+        let own = self.hot.get(&process);
+        let others = self.hot.len().saturating_sub(usize::from(own.is_some()));
+        (self.hot_bytes.saturating_sub(own.copied().unwrap_or_default()), others as u64)
+    }
+
+    /// Used memory of a process.
+    pub(crate) fn used_bytes(&self, process: ProcessId) -> u64 {
+        self.used.get(&process).copied().unwrap_or_default()
+    }
+}
+
+/// GPU memory in bytes of the blocks in which anything has arrived.
+pub(crate) fn used_bytes(blocks: &[Block], key: GpuKey) -> u64 {
+    let has_arrived = |block: &&Block| block.bytes_htod.saturating_add(block.populated_bytes) > 0;
+    let here = blocks.iter().filter(|block| block.gpu == Some(key)).filter(has_arrived);
+    (here.count() as u64).saturating_mul(BLOCK_BYTES)
+}
+
+fn hot_bytes(process: &Process, blocks: &[Block], key: GpuKey, streams: bool) -> u64 {
+    let resident = process.residency.get(&key).map_or(0, |resident| resident.bytes);
+    if !streams || blocks.is_empty() {
+        return resident;
+    }
+    let again = blocks.iter().filter(|block| block.gpu == Some(key) && block.refetched_bytes > 0);
+    again.map(|block| block.resident.bytes).fold(0, u64::saturating_add).min(resident)
+}
+
 impl<'a> AtGpu<'a> {
     /// Shared parts of the views at these GPUs.
     pub(crate) fn all(scene: &Scene<'a>, gpus: impl Iterator<Item = GpuUuid>) -> BTreeMap<GpuUuid, Self> {
         let mut all: BTreeMap<GpuUuid, Self> = gpus.map(|gpu| (gpu, Self::default())).collect();
-        for process in scene.snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
+        for process in &scene.snapshot.processes {
+            for (key, resident) in &process.residency {
+                if let Some(at_gpu) = key.uuid().and_then(|gpu| all.get_mut(&gpu)) {
+                    at_gpu.resident_bytes = at_gpu.resident_bytes.saturating_add(resident.bytes);
+                }
+            }
+            if process.exited_at.is_some() {
+                continue;
+            }
             for (key, counters) in &process.gpus {
                 let Some(at_gpu) = key.uuid().and_then(|gpu| all.get_mut(&gpu)) else { continue };
                 at_gpu.processes.push((process, scene.blocks_of(process.id)));
@@ -99,6 +173,8 @@ impl<'a> AtGpu<'a> {
         for victim in &scene.verdicts.victims {
             if let Some(at_gpu) = victim.gpu.uuid().and_then(|gpu| all.get_mut(&gpu)) {
                 at_gpu.victims.push(*victim);
+                let evicted = at_gpu.evicted.entry(victim.evictor).or_default().entry(victim.victim).or_default();
+                evicted.in_window_bytes = evicted.in_window_bytes.max(victim.bytes);
             }
         }
         for pair in &scene.snapshot.evictions {
@@ -111,8 +187,24 @@ impl<'a> AtGpu<'a> {
                 let evicted = at_gpu.evicted_for.entry(evictor).or_default();
                 *evicted = evicted.saturating_add(pair.bytes);
             }
+            if let Party::Process(victim) = pair.victim {
+                let evicted = at_gpu.evicted.entry(evictor).or_default().entry(victim).or_default();
+                evicted.total_bytes = evicted.total_bytes.saturating_add(pair.bytes);
+            }
         }
         all
+    }
+
+    /// Whether a process streams, by the active verdicts.
+    pub(crate) fn streams(&self, process: ProcessId) -> bool {
+        let verdicts = self.verdicts.get(&process).map(Vec::as_slice).unwrap_or_default();
+        verdicts.iter().any(|verdict| verdict.kind == VerdictKind::Streaming)
+    }
+
+    /// Victims of a process, and what they have lost to it.
+    pub(crate) fn evicted_by(&self, evictor: ProcessId) -> impl Iterator<Item = (ProcessId, Evicted)> {
+        let victims = self.evicted.get(&evictor).into_iter().flatten();
+        victims.map(|(victim, evicted)| (*victim, *evicted))
     }
 }
 
@@ -195,9 +287,9 @@ impl<'a> Sight<'a> {
         GpuKey::Known(self.gpu)
     }
 
-    /// Other live processes with counts at the GPU, and their known blocks.
-    pub(crate) fn others(&self) -> impl Iterator<Item = &(&'a Process, &'a [Block])> {
-        self.at_gpu.processes.iter().filter(|(other, _)| other.id != self.process.id)
+    /// Memory that the processes at the GPU need. Computed once for a scene.
+    pub(crate) fn demand(&self) -> &Demand {
+        self.at_gpu.demand.get_or_init(|| Demand::of(self.at_gpu, self.key()))
     }
 
     /// Other processes at the GPU that uvmd acts on.
