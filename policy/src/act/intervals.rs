@@ -1,6 +1,6 @@
 //! Sets of addresses.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 /// Set of disjoint address intervals that do not adjoin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +56,20 @@ impl Intervals {
         self.ends.iter().map(|(begin, end)| (*begin, *end))
     }
 
+    /// The largest intervals, up to this number.
+    pub(crate) fn largest(&self, count: usize) -> Self {
+        let mut all: Vec<(u64, u64)> = self.iter().collect();
+        if all.len() > count {
+            all.select_nth_unstable_by_key(count, |(begin, end)| Reverse(end.saturating_sub(*begin)));
+            all.truncate(count);
+        }
+        let mut largest = Self::default();
+        for (begin, end) in all {
+            largest.insert(begin, end);
+        }
+        largest
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -82,6 +96,13 @@ mod tests {
         assert_eq!(of(&[(10, 20), (30, 40), (20, 30)]).iter().collect::<Vec<_>>(), [(10, 40)]);
         assert_eq!(of(&[(10, 20), (5, 50)]).iter().collect::<Vec<_>>(), [(5, 50)]);
         assert_eq!(of(&[(10, 20), (30, 40)]).bytes(), 20);
+    }
+
+    #[test]
+    fn largest_intervals_are_selected() {
+        let all = of(&[(0, 1), (10, 30), (40, 45), (50, 80)]);
+        assert_eq!(all.largest(2).iter().collect::<Vec<_>>(), [(10, 30), (50, 80)]);
+        assert_eq!(all.largest(4), all);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! A decision in shadow ends when acting is permitted, and the next decision starts with a trial.
 //! `live` and `plans` decide when a stage ends, by different measurements.
 
-use std::time::SystemTime;
+use std::{cmp::Reverse, time::SystemTime};
 
 use model::{
     Decision, DecisionId, Expected, Stage,
@@ -16,16 +16,24 @@ use model::{
 
 use super::scene::Sight;
 
+/// Limit of a decision's ranges: decisions and their events are retained.
+const RANGES_MAX: usize = 1024;
+
 /// Decision at its first stage, without measurements and calls.
 pub(crate) fn proposed(
     id: DecisionId,
     policy: &'static str,
     reason: String,
-    ranges: Vec<(u64, u64)>,
+    mut ranges: Vec<(u64, u64)>,
     expected: Expected,
     stage: Stage,
     sight: &Sight<'_>,
 ) -> Decision {
+    if ranges.len() > RANGES_MAX {
+        ranges.select_nth_unstable_by_key(RANGES_MAX, |(begin, end)| Reverse(end.saturating_sub(*begin)));
+        ranges.truncate(RANGES_MAX);
+        ranges.sort_unstable();
+    }
     let taken = sight.scene.snapshot.taken;
     Decision {
         id,

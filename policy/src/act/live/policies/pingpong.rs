@@ -9,7 +9,7 @@ use std::{
 };
 
 use model::{
-    Action, Advice, Block, Expected, Place, Plan, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
+    Action, Advice, Block, Expected, Place, Plan, Range, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
     policy::BOUNCES, verdict::Involved,
 };
 
@@ -27,6 +27,9 @@ const SHARE: f64 = 0.1;
 const BLOCKS_PER_CONTROL: usize = 32;
 /// Time without bounces of the control blocks after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
+
+/// Limit of the separate parts of memory that are advised: an order, the journal and the guard's work grow with them.
+const INTERVALS_MAX: usize = 128;
 
 /// Policy for ping-pong.
 #[derive(Debug)]
@@ -47,7 +50,8 @@ impl LivePolicy for PingPong {
         let least = view.number(&BOUNCES).unwrap_or(BOUNCES_MIN);
         let blocks = bouncing(view, verdict, least);
         let (advised, controls) = split_controls(&blocks);
-        let memory = clipped(view, verdict, &advised);
+        let all = clipped(view, verdict, &advised);
+        let memory = all.largest(INTERVALS_MAX);
         if memory.is_empty() {
             return None;
         }
@@ -58,12 +62,12 @@ impl LivePolicy for PingPong {
         let steps = memory
             .iter()
             .flat_map(|(begin, end)| advice.map(|advice| Step { begin, end, action: Action::Advise(advice) }));
-        let share = memory.bytes() as f64 / (memory.bytes() + controls.len() as u64 * BLOCK_BYTES) as f64;
+        let share = memory.bytes() as f64 / (all.bytes() + controls.len() as u64 * BLOCK_BYTES) as f64;
         let plan = Plan {
             process: view.process.id,
             gpu: view.gpu,
             policy: self.name(),
-            reason: reason(verdict, memory.bytes()),
+            reason: reason(verdict, memory.bytes(), all.bytes()),
             steps: steps.collect(),
             expected: expected(verdict, share),
         };
@@ -120,20 +124,28 @@ fn split_controls<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) 
 
 /// Mapped parts of the blocks, within the verdict's ranges.
 fn clipped(view: &View<'_>, verdict: &Verdict, blocks: &[&Block]) -> Intervals {
+    let is_involved =
+        |range: &&&Range| involved_ranges(verdict).any(|each| each.begin < range.end && range.begin < each.end);
+    let ranges: Vec<&Range> = view.ranges.iter().filter(is_involved).copied().collect();
     let mut memory = Intervals::default();
-    for range in view.ranges.iter().filter(|range| {
-        involved_ranges(verdict).any(|involved| involved.begin < range.end && range.begin < involved.end)
-    }) {
-        for block in blocks {
-            memory.insert(block.address.max(range.begin), (block.address.saturating_add(BLOCK_BYTES)).min(range.end));
+    for block in blocks {
+        let end = block.address.saturating_add(BLOCK_BYTES);
+        let first = ranges.partition_point(|range| range.end <= block.address);
+        for range in ranges.iter().skip(first).take_while(|range| range.begin < end) {
+            memory.insert(block.address.max(range.begin), end.min(range.end));
         }
     }
     memory
 }
 
-fn reason(verdict: &Verdict, bytes: u64) -> String {
+fn reason(verdict: &Verdict, bytes: u64, all_bytes: u64) -> String {
+    let part = if bytes < all_bytes {
+        format!(", in the {INTERVALS_MAX} largest parts of {} MiB", all_bytes >> 20)
+    } else {
+        String::new()
+    };
     format!(
-        "a CPU and the GPU use {} MiB in turn: it stays on the host, mapped remotely by the GPU ({} bounces in a window)",
+        "a CPU and the GPU use {} MiB in turn{part}: it stays on the host, mapped remotely by the GPU ({} bounces in a window)",
         bytes >> 20,
         verdict.inputs.bounces
     )
