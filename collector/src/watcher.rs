@@ -4,7 +4,7 @@
 //! It blocks: a read takes tens of microseconds, some milliseconds with thousands of counts; a load
 //! of the probes about half a second. It therefore runs on a separate thread.
 //!
-//! * `attached`: probes on one loading of the driver; `sys_files`: what /sys says of it; `retry`: times of retries
+//! * `attached`: probes on one loading of the driver; `sys_files`: its files in /sys; `retry`: times of retries
 //! * `reading`: reads of the probes into the ledger; `orphans` and `verdict`: their plausibility;
 //!   `running_totals`: figures since uvmd started
 //! * `tenants`: holders of map entries; `budget`, `turn`: limits of reads of /proc for processes
@@ -93,7 +93,7 @@ pub(crate) struct Watcher {
 }
 
 enum State {
-    /// With what it waits for.
+    /// With the reasons.
     Waiting(Vec<String>),
     Refused {
         module: Module,

@@ -15,19 +15,30 @@ use std::{io, path::Path, time::Duration};
 pub use crate::readers::{HUNG_PER_USER_MAX, Refusal};
 use crate::{
     Roots,
+    cpu_budget::Allowance,
     process_users::Folder,
-    readers::{Readers, Sleeps, Target},
+    readers::{Charges, Readers, Sleeps, Target},
 };
 
-/// Processor time of a read of one file that is not charged.
-const CPU_FREE: Duration = Duration::from_millis(10);
+/// Charges for reads of one file in /proc.
+const OF_FILE: Charges = Charges {
+    sleeps: Sleeps::OfUser,
+    cpu_free: Duration::from_millis(10),
+    allowance: Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None },
+};
+/// Charges for reads of the files of cgroups. Other users may hold the locks, so the process's user does not pay for
+/// sleeps. That user chooses the number of files, and pays for all computation. An order for a process takes some
+/// fractions of a millisecond, and there may be ten a second for each.
+const OF_CGROUPS: Charges = Charges {
+    sleeps: Sleeps::OfCaller,
+    cpu_free: Duration::ZERO,
+    allowance: Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None },
+};
 
-static PROC: Readers = Readers::new(Sleeps::OfUser, CPU_FREE);
+static PROC: Readers = Readers::new(OF_FILE);
 /// Readers of the paths of cgroups. Until Linux 6.7, a read waits for changes of other users' cgroups.
-static CGROUP_PATH: Readers = Readers::new(Sleeps::OfCaller, CPU_FREE);
-/// Readers of the files of cgroups. Other users may hold the locks, so the process's user does not pay for sleeps.
-/// That user chooses the number of files, and pays for all computation.
-static CGROUPS: Readers = Readers::new(Sleeps::OfCaller, Duration::ZERO);
+static CGROUP_PATH: Readers = Readers::new(Charges { sleeps: Sleeps::OfCaller, ..OF_FILE });
+static CGROUPS: Readers = Readers::new(OF_CGROUPS);
 
 /// Result of a read of files of a process in /proc.
 ///

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! **Limits**: hung reads for a user ([`HUNG_PER_USER_MAX`]) and in all ([`HUNG_MAX`]); the time for which
-//! callers wait for a user ([`WAITS`]). Beyond them, nothing is read for that user. The time for which a caller
+//! callers wait for a user ([`Charges::allowance`]). Beyond them, nothing is read for that user. The time for which a caller
 //! waits for all users ([`WAITS_OF_CALLER`]): beyond it, the caller's patience is short.
 
 use std::{
@@ -51,9 +51,8 @@ const HUNG_MAX: usize = 256;
 /// Limit on hung reads of the processes of one user. Threads that read at the same time may exceed it by
 /// one each.
 pub const HUNG_PER_USER_MAX: usize = 8;
-/// Time for which callers wait for reads that sleep or compute, of the processes of one user.
-const WAITS: Allowance = Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None };
-/// The same for one caller, for the processes of all users: beyond it, the caller's patience is short.
+/// Time for which one caller waits for reads that sleep or compute, of the processes of all users: beyond it, the
+/// caller's patience is short.
 const WAITS_OF_CALLER: Allowance = Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None };
 /// Limit on idle threads.
 const IDLE_MAX: usize = 4;
@@ -84,6 +83,16 @@ thread_local! {
     static OWN_WAITS: Cell<Account> = const { Cell::new(Account::new()) };
 }
 
+/// Charges for reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charges {
+    pub(crate) sleeps: Sleeps,
+    /// Processor time of a read that is not charged.
+    pub(crate) cpu_free: Duration,
+    /// Time that reads may take for one user.
+    pub(crate) allowance: Allowance,
+}
+
 /// Account to which the sleep of a read is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleeps {
@@ -99,9 +108,7 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub(crate) struct Readers {
     state: Mutex<State>,
-    sleeps: Sleeps,
-    /// Processor time of a read that is not charged.
-    cpu_free: Duration,
+    charges: Charges,
 }
 
 struct State {
@@ -149,9 +156,9 @@ struct Answer<T> {
 // === impl Readers ===
 
 impl Readers {
-    pub(crate) const fn new(sleeps: Sleeps, cpu_free: Duration) -> Self {
-        let state = State { last: 0, reads: Vec::new(), idle: Vec::new(), waits: Accounts::new(WAITS) };
-        Self { state: Mutex::new(state), sleeps, cpu_free }
+    pub(crate) const fn new(charges: Charges) -> Self {
+        let state = State { last: 0, reads: Vec::new(), idle: Vec::new(), waits: Accounts::new(charges.allowance) };
+        Self { state: Mutex::new(state), charges }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -182,7 +189,8 @@ impl Readers {
                 let waited = begun.elapsed();
                 if self.state().mark_hung(number) {
                     // A read that runs is charged when it returns, with its processor time.
-                    let of_user = if is_asleep && self.sleeps == Sleeps::OfUser { waited } else { Duration::ZERO };
+                    let of_user =
+                        if is_asleep && self.charges.sleeps == Sleeps::OfUser { waited } else { Duration::ZERO };
                     self.charge(target.uid, of_user, waited);
                     return Err(Refusal::Hung.into());
                 }
@@ -191,8 +199,8 @@ impl Readers {
             }
         };
         let Some(answer) = answer else { return Err(io::Error::other("its reader has ended")) };
-        let (slept, computed) = (answer.slept(begun.elapsed()), answer.computed(self.cpu_free));
-        let of_user = if self.sleeps == Sleeps::OfUser { slept.max(computed) } else { computed };
+        let (slept, computed) = (answer.slept(begun.elapsed()), answer.computed(self.charges.cpu_free));
+        let of_user = if self.charges.sleeps == Sleeps::OfUser { slept.max(computed) } else { computed };
         self.charge(target.uid, of_user, slept.max(computed));
         cpu_time::add_to_this_thread(answer.cpu);
         answer.result
@@ -367,7 +375,7 @@ impl Returns {
         let mut state = self.readers.state();
         let hung = state.hung().find(|read| read.number == self.number).map(|read| read.target.uid);
         if let Some(uid) = hung {
-            state.waits.charge(uid, cpu.saturating_sub(self.readers.cpu_free), clock::monotonic());
+            state.waits.charge(uid, cpu.saturating_sub(self.readers.charges.cpu_free), clock::monotonic());
         }
     }
 }
@@ -385,10 +393,12 @@ mod tests {
     use super::*;
 
     const CPU_FREE: Duration = Duration::from_millis(10);
+    const WAITS: Allowance = Allowance { part: 50, burst: Duration::from_millis(500), credit_part: None };
+    const CHARGES: Charges = Charges { sleeps: Sleeps::OfUser, cpu_free: CPU_FREE, allowance: WAITS };
 
     /// Readers of a test's own.
     fn readers() -> &'static Readers {
-        Box::leak(Box::new(Readers::new(Sleeps::OfUser, CPU_FREE)))
+        Box::leak(Box::new(Readers::new(CHARGES)))
     }
 
     /// Processes whose reads return once this is dropped.
@@ -527,7 +537,8 @@ mod tests {
 
     #[test]
     fn sleep_that_others_may_have_caused_is_charged_to_the_caller_alone() {
-        let readers: &'static Readers = Box::leak(Box::new(Readers::new(Sleeps::OfCaller, CPU_FREE)));
+        let readers: &'static Readers =
+            Box::leak(Box::new(Readers::new(Charges { sleeps: Sleeps::OfCaller, ..CHARGES })));
         readers.state().waits.charge(1000, WAITS.burst / 2, clock::monotonic());
         let debt = || readers.state().waits.debt(1000, clock::monotonic());
         let before = debt();

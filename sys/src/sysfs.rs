@@ -7,11 +7,17 @@ use thiserror::Error;
 
 use crate::{
     Roots,
+    cpu_budget::Allowance,
     process_users::Folder,
-    readers::{Readers, Sleeps, Target},
+    readers::{Charges, Readers, Sleeps, Target},
 };
 
-static READERS: Readers = Readers::new(Sleeps::OfCaller, Duration::MAX);
+/// Nothing is charged to a user: uvmd reads /sys for itself.
+static READERS: Readers = Readers::new(Charges {
+    sleeps: Sleeps::OfCaller,
+    cpu_free: Duration::MAX,
+    allowance: Allowance { part: 1, burst: Duration::ZERO, credit_part: None },
+});
 
 /// Reason why /sys was not read.
 #[derive(Debug, Error)]

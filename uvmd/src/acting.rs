@@ -5,13 +5,14 @@
 //! the collector nor a request waits for it. While every process is in observe mode, it only checks
 //! whether that has changed. `actuation`: execution of orders. `board`: published decisions.
 //! `executables`: programs of processes. `headrooms`: headroom of their cgroups. `memories`: their
-//! blocks and ranges. `state`: persistent state. `withdrawal`: its end.
+//! blocks and ranges. `process_quota`: their number. `state`: persistent state. `withdrawal`: its end.
 
 mod actuation;
 mod board;
 mod executables;
 mod headrooms;
 mod memories;
+mod process_quota;
 mod state;
 
 use std::{
@@ -39,6 +40,7 @@ use model::{
     Restriction, RestrictionScope, Snapshot, Verdicts, api, decision::Event,
 };
 use policy::act::Scene;
+use process_quota::{PROCESSES_MAX, ProcessQuota, USER_PROCESSES_MAX};
 pub(crate) use state::JOURNAL_FILE;
 use sys::{Roots, clock, processes};
 use tokio::{runtime::Handle, sync::watch, time};
@@ -46,11 +48,6 @@ use web::Events;
 
 use crate::{audit::Audit, followers::Followers, notify::Turns, rules::Rules, switch::Switch};
 
-/// Processes of a user in a mode other than observe. The time of an interval grows with them, also where nothing is
-/// done for them.
-const USER_PROCESSES_MAX: usize = 128;
-/// The same of all users.
-const PROCESSES_MAX: usize = 512;
 /// Interval of checks for directives, while there are none.
 const IDLE: Duration = Duration::from_millis(500);
 /// Extra delay of the next interval if all orders are in progress: nothing new can be decided until
@@ -331,7 +328,7 @@ impl Loop {
         ids.sort_unstable();
         self.executables.retain(&ids);
         let mut directives = BTreeMap::new();
-        let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut quota = ProcessQuota::default();
         self.omitted.clear();
         for process in living {
             let read = || processes::executable(&self.roots, process.id.pid);
@@ -344,9 +341,7 @@ impl Loop {
             if directive.mode == Mode::Observe {
                 continue;
             }
-            let of_user = of_users.entry(process.uid).or_default();
-            if *of_user < USER_PROCESSES_MAX && directives.len() < PROCESSES_MAX {
-                *of_user += 1;
+            if quota.admit(process.uid) {
                 directives.insert(process.id, directive);
             } else {
                 self.omitted.push(process.id);

@@ -1,5 +1,5 @@
-//! Files of /sys that say whether and how this driver can be probed, read where a lock that a user holds
-//! keeps nobody else waiting.
+//! Files of /sys for the probes: preconditions, types, and the driver's parameters. They are read by threads with
+//! patience, as users can lock its folders.
 
 use std::{collections::BTreeMap, fs, io};
 
@@ -19,7 +19,7 @@ const READ_BY_AYA: [&str; 4] = [
     "devices/system/cpu/possible",
 ];
 
-/// What /sys says of this kernel and of one loading of the driver.
+/// Facts in /sys about this kernel and one loading of the driver.
 pub(super) struct SysFiles {
     pub(super) missing: Vec<Missing>,
     /// Only if nothing is missing.

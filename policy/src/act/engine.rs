@@ -23,7 +23,7 @@ use super::{
         track::{Closed, Track, Turn},
     },
     plans::track::PlanTrack,
-    scene::{AtGpu, Scene, Sight},
+    scene::{Scene, Sight},
 };
 
 /// Engine for all processes. Without side effects: the caller executes the orders and reports their
@@ -113,7 +113,7 @@ impl Acting {
         orders.extend(self.drop_unseen(scene, &seen));
         self.drop_unseen_plans(scene, &seen);
         self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
-        let at_gpus = AtGpu::all(scene, seen.iter().map(|(_, gpu, _)| *gpu));
+        let at_gpus = scene.at_gpus(seen.iter().map(|(_, gpu, _)| *gpu));
         let mut acted_on = self.acted_on();
         for (process, gpu, directive) in seen {
             let Some(at_gpu) = at_gpus.get(&gpu) else { continue };

@@ -10,6 +10,15 @@ pub(crate) struct Intervals {
 }
 
 impl Intervals {
+    /// Set of the addresses in these ranges.
+    pub(crate) fn of(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        let mut intervals = Self::default();
+        for (begin, end) in ranges {
+            intervals.insert(begin, end);
+        }
+        intervals
+    }
+
     pub(crate) fn insert(&mut self, mut begin: u64, mut end: u64) {
         if begin >= end {
             return;
@@ -63,11 +72,7 @@ impl Intervals {
             all.select_nth_unstable_by_key(count, |(begin, end)| Reverse(end.saturating_sub(*begin)));
             all.truncate(count);
         }
-        let mut largest = Self::default();
-        for (begin, end) in all {
-            largest.insert(begin, end);
-        }
-        largest
+        Self::of(all)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,11 +89,7 @@ mod tests {
     use super::*;
 
     fn of(pairs: &[(u64, u64)]) -> Intervals {
-        let mut intervals = Intervals::default();
-        for (begin, end) in pairs {
-            intervals.insert(*begin, *end);
-        }
-        intervals
+        Intervals::of(pairs.iter().copied())
     }
 
     #[test]

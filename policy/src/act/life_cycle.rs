@@ -7,14 +7,14 @@
 //! A decision in shadow ends when acting is permitted, and the next decision starts with a trial.
 //! `live` and `plans` decide when a stage ends, by different measurements.
 
-use std::{cmp::Reverse, time::SystemTime};
+use std::time::SystemTime;
 
 use model::{
     Decision, DecisionId, Expected, Stage,
     decision::{Done, Measured},
 };
 
-use super::scene::Sight;
+use super::{intervals::Intervals, scene::Sight};
 
 /// Limit of a decision's ranges: decisions and their events are retained.
 const RANGES_MAX: usize = 1024;
@@ -24,16 +24,11 @@ pub(crate) fn proposed(
     id: DecisionId,
     policy: &'static str,
     reason: String,
-    mut ranges: Vec<(u64, u64)>,
+    ranges: &Intervals,
     expected: Expected,
     stage: Stage,
     sight: &Sight<'_>,
 ) -> Decision {
-    if ranges.len() > RANGES_MAX {
-        ranges.select_nth_unstable_by_key(RANGES_MAX, |(begin, end)| Reverse(end.saturating_sub(*begin)));
-        ranges.truncate(RANGES_MAX);
-        ranges.sort_unstable();
-    }
     let taken = sight.scene.snapshot.taken;
     Decision {
         id,
@@ -44,7 +39,7 @@ pub(crate) fn proposed(
         override_id: sight.directive.override_id.clone(),
         verdict: sight.verdicts.first().map(|verdict| verdict.kind),
         reason,
-        ranges,
+        ranges: ranges.largest(RANGES_MAX).iter().collect(),
         advice: Vec::new(),
         expected,
         created_at: taken,

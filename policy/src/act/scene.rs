@@ -2,19 +2,17 @@
 
 use std::{
     borrow::Cow,
-    cell::OnceCell,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::SystemTime,
 };
 
 use model::{
-    Block, Counters, Directive, Following, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Party, Process, ProcessId, Range,
-    Snapshot, Verdict, VerdictKind, Verdicts, block::BLOCK_BYTES, verdict::Victim,
+    Block, Directive, Following, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Process, ProcessId, Range, Snapshot,
+    Verdict, Verdicts,
 };
 
-use super::limits::RANGES_MAX;
+use super::{at_gpu::AtGpu, limits::RANGES_MAX};
 
 /// Input of the loop at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +42,11 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
+    /// Processes at these GPUs.
+    pub(crate) fn at_gpus(&self, gpus: impl Iterator<Item = GpuUuid>) -> BTreeMap<GpuUuid, AtGpu<'a>> {
+        AtGpu::all(gpus, self.snapshot, self.verdicts, self.memory)
+    }
+
     /// Known blocks of a process, by address.
     pub(crate) fn blocks_of(&self, process: ProcessId) -> &'a [Block] {
         self.memory.get(&process).map(|memory| memory.blocks.as_slice()).unwrap_or_default()
@@ -65,161 +68,13 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What the views of all processes at a GPU share. Computed once for a scene, as each process would look at all
-/// others otherwise.
-#[derive(Debug, Default)]
-pub(crate) struct AtGpu<'a> {
-    /// Live processes with counts at the GPU, and their known blocks.
-    pub(crate) processes: Vec<(&'a Process, &'a [Block])>,
-    pub(crate) ids: Arc<BTreeSet<ProcessId>>,
-    verdicts: BTreeMap<ProcessId, Vec<&'a Verdict>>,
-    pub(crate) victims: Vec<Victim>,
-    /// Bytes of each victim evicted for each evictor, in the last window and in total.
-    evicted: BTreeMap<ProcessId, BTreeMap<ProcessId, Evicted>>,
-    /// Managed memory at the GPU, of all processes.
-    pub(crate) resident_bytes: u64,
-    demand: OnceCell<Demand>,
-    /// Bytes that arrived for all of the processes.
-    arrived_bytes: u64,
-    /// Bytes of other processes evicted for each process.
-    evicted_for: BTreeMap<ProcessId, u64>,
-}
-
-/// Bytes of one process evicted for another one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Evicted {
-    pub(crate) in_window_bytes: u64,
-    pub(crate) total_bytes: u64,
-}
-
-/// GPU memory in bytes that each process needs, as far as its blocks are known.
-#[derive(Debug, Default)]
-pub(crate) struct Demand {
-    /// Of the blocks in which anything has arrived.
-    used: BTreeMap<ProcessId, u64>,
-    /// Of what it reuses: what it has refetched if it streams, otherwise all of its memory.
-    hot: BTreeMap<ProcessId, u64>,
-    hot_bytes: u64,
-}
-
-impl Demand {
-    fn of(at_gpu: &AtGpu<'_>, key: GpuKey) -> Self {
-        let mut demand = Self::default();
-        for (process, blocks) in &at_gpu.processes {
-            demand.used.insert(process.id, used_bytes(blocks, key));
-            let hot = hot_bytes(process, blocks, key, at_gpu.streams(process.id));
-            if hot > 0 {
-                demand.hot.insert(process.id, hot);
-                demand.hot_bytes = demand.hot_bytes.saturating_add(hot);
-            }
-        }
-        demand
-    }
-
-    /// Memory that the others reuse, and their number.
-    pub(crate) fn hot_of_others(&self, process: ProcessId) -> (u64, u64) {
-        let own = self.hot.get(&process);
-        let others = self.hot.len().saturating_sub(usize::from(own.is_some()));
-        (self.hot_bytes.saturating_sub(own.copied().unwrap_or_default()), others as u64)
-    }
-
-    /// Used memory of a process.
-    pub(crate) fn used_bytes(&self, process: ProcessId) -> u64 {
-        self.used.get(&process).copied().unwrap_or_default()
-    }
-}
-
-/// GPU memory in bytes of the blocks in which anything has arrived.
-pub(crate) fn used_bytes(blocks: &[Block], key: GpuKey) -> u64 {
-    let has_arrived = |block: &&Block| block.bytes_htod.saturating_add(block.populated_bytes) > 0;
-    let here = blocks.iter().filter(|block| block.gpu == Some(key)).filter(has_arrived);
-    (here.count() as u64).saturating_mul(BLOCK_BYTES)
-}
-
-fn hot_bytes(process: &Process, blocks: &[Block], key: GpuKey, streams: bool) -> u64 {
-    let resident = process.residency.get(&key).map_or(0, |resident| resident.bytes);
-    if !streams || blocks.is_empty() {
-        return resident;
-    }
-    let again = blocks.iter().filter(|block| block.gpu == Some(key) && block.refetched_bytes > 0);
-    again.map(|block| block.resident.bytes).fold(0, u64::saturating_add).min(resident)
-}
-
-impl<'a> AtGpu<'a> {
-    /// Shared parts of the views at these GPUs.
-    pub(crate) fn all(scene: &Scene<'a>, gpus: impl Iterator<Item = GpuUuid>) -> BTreeMap<GpuUuid, Self> {
-        let mut all: BTreeMap<GpuUuid, Self> = gpus.map(|gpu| (gpu, Self::default())).collect();
-        for process in &scene.snapshot.processes {
-            for (key, resident) in &process.residency {
-                if let Some(at_gpu) = key.uuid().and_then(|gpu| all.get_mut(&gpu)) {
-                    at_gpu.resident_bytes = at_gpu.resident_bytes.saturating_add(resident.bytes);
-                }
-            }
-            if process.exited_at.is_some() {
-                continue;
-            }
-            for (key, counters) in &process.gpus {
-                let Some(at_gpu) = key.uuid().and_then(|gpu| all.get_mut(&gpu)) else { continue };
-                at_gpu.processes.push((process, scene.blocks_of(process.id)));
-                Arc::make_mut(&mut at_gpu.ids).insert(process.id);
-                at_gpu.arrived_bytes = at_gpu.arrived_bytes.saturating_add(arrived_bytes(counters));
-            }
-        }
-        for verdict in &scene.verdicts.active {
-            if let Some(at_gpu) = verdict.gpu.uuid().and_then(|gpu| all.get_mut(&gpu)) {
-                at_gpu.verdicts.entry(verdict.process).or_default().push(verdict);
-            }
-        }
-        for victim in &scene.verdicts.victims {
-            if let Some(at_gpu) = victim.gpu.uuid().and_then(|gpu| all.get_mut(&gpu)) {
-                at_gpu.victims.push(*victim);
-                let evicted = at_gpu.evicted.entry(victim.evictor).or_default().entry(victim.victim).or_default();
-                evicted.in_window_bytes = evicted.in_window_bytes.max(victim.bytes);
-            }
-        }
-        for pair in &scene.snapshot.evictions {
-            let (Some(at_gpu), Party::Process(evictor)) =
-                (pair.gpu.uuid().and_then(|gpu| all.get_mut(&gpu)), pair.evictor)
-            else {
-                continue;
-            };
-            if pair.victim != pair.evictor {
-                let evicted = at_gpu.evicted_for.entry(evictor).or_default();
-                *evicted = evicted.saturating_add(pair.bytes);
-            }
-            if let Party::Process(victim) = pair.victim {
-                let evicted = at_gpu.evicted.entry(evictor).or_default().entry(victim).or_default();
-                evicted.total_bytes = evicted.total_bytes.saturating_add(pair.bytes);
-            }
-        }
-        all
-    }
-
-    /// Whether a process streams, by the active verdicts.
-    pub(crate) fn streams(&self, process: ProcessId) -> bool {
-        let verdicts = self.verdicts.get(&process).map(Vec::as_slice).unwrap_or_default();
-        verdicts.iter().any(|verdict| verdict.kind == VerdictKind::Streaming)
-    }
-
-    /// Victims of a process, and what they have lost to it.
-    pub(crate) fn evicted_by(&self, evictor: ProcessId) -> impl Iterator<Item = (ProcessId, Evicted)> {
-        let victims = self.evicted.get(&evictor).into_iter().flatten();
-        victims.map(|(victim, evicted)| (*victim, *evicted))
-    }
-}
-
-/// Bytes that arrived at a GPU for a process, by its counts.
-fn arrived_bytes(counters: &Counters) -> u64 {
-    counters.bytes_htod.total().saturating_add(counters.populated_bytes)
-}
-
 /// View of one process at one GPU.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
     pub(crate) process: &'a Process,
     pub(crate) gpu: GpuUuid,
     pub(crate) memory_bytes: Option<u64>,
-    pub(crate) verdicts: Vec<&'a Verdict>,
+    pub(crate) verdicts: &'a [&'a Verdict],
     pub(crate) ranges: Vec<&'a Range>,
     /// Number of omitted ranges, which policies do not know.
     pub(crate) unseen_ranges: u64,
@@ -272,7 +127,7 @@ impl<'a> Sight<'a> {
             process,
             gpu,
             memory_bytes: scene.snapshot.gpus.get(&key).and_then(|gpu| gpu.memory_bytes),
-            verdicts: at_gpu.verdicts.get(&process.id).cloned().unwrap_or_default(),
+            verdicts: at_gpu.verdicts(process.id),
             ranges,
             unseen_ranges,
             blocks,
@@ -287,25 +142,9 @@ impl<'a> Sight<'a> {
         GpuKey::Known(self.gpu)
     }
 
-    /// Memory that the processes at the GPU need. Computed once for a scene.
-    pub(crate) fn demand(&self) -> &Demand {
-        self.at_gpu.demand.get_or_init(|| Demand::of(self.at_gpu, self.key()))
-    }
-
     /// Other processes at the GPU that uvmd acts on.
     pub(crate) fn others_acted_on(&self) -> impl Iterator<Item = ProcessId> {
         self.acted_on.iter().copied().filter(|other| *other != self.process.id)
-    }
-
-    /// Bytes that arrived at the GPU for the others.
-    pub(crate) fn others_arrived_bytes(&self) -> u64 {
-        let own = self.process.gpus.get(&self.key()).map_or(0, arrived_bytes);
-        self.at_gpu.arrived_bytes.saturating_sub(own)
-    }
-
-    /// Bytes of the others evicted for the process.
-    pub(crate) fn others_evicted_bytes(&self) -> u64 {
-        self.at_gpu.evicted_for.get(&self.process.id).copied().unwrap_or_default()
     }
 }
 

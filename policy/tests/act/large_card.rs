@@ -1,7 +1,8 @@
 //! Simulation of the loop on a GPU with 80 GB and a link of 25 GB/s, and a program that uses 1.5
 //! times that memory. The GPU evicts like the driver, and orders are executed at once. Prints the
 //! remaining share of the link bytes, and the processor time of an interval on this machine,
-//! compared with that of a copy of the visited blocks.
+//! compared with that of a copy of the visited blocks. Then the processor time of an interval with idle
+//! processes: it grows with their number and not with its square.
 //!
 //! `cargo bench -p policy --bench large_card`
 
@@ -23,20 +24,31 @@ mod walker;
 #[expect(dead_code, reason = "a world of the tests")]
 mod world;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use card::Card;
-use model::{Mode, PatternKind, block::BLOCK_BYTES};
+use model::{Counters, Directive, Mode, PatternKind, Process, ProcessId, block::BLOCK_BYTES};
+use policy::act::Scene;
 use walker::Round;
-use world::directive;
+use world::{INTERVAL, KEY, World, directive};
 
 /// 80 GB in blocks.
 const FRAMES: usize = 38_000;
 /// 2 MiB at 25 GB/s.
 const FETCH: Duration = Duration::from_micros(84);
 const ROUNDS: u64 = 20;
+const INTERVALS: u32 = 20;
 
 fn main() {
+    large_card();
+    println!();
+    idle_processes();
+}
+
+fn large_card() {
     let blocks = FRAMES as u64 * 3 / 2;
     let walk: Round = (0..blocks).map(|block| (block, false)).collect();
     let hot = FRAMES as u64 / 2;
@@ -72,6 +84,52 @@ fn main() {
             );
         }
     }
+}
+
+fn idle_processes() {
+    let mut first = None;
+    println!("idle processes   an interval   of each, compared with the first row");
+    for count in [128_u32, 512, 2048, 3583] {
+        let each = interval(count) / count;
+        let first = *first.get_or_insert(each);
+        println!("{count:>14}   {:>9.2?}   {:>6.2}", each * count, each.as_secs_f64() / first.as_secs_f64());
+    }
+}
+
+/// Mean time of an interval with this number of processes.
+fn interval(count: u32) -> Duration {
+    let mut world = World::new();
+    let mut snapshot = world.snapshot();
+    let mut directives: BTreeMap<ProcessId, Directive> = BTreeMap::new();
+    for pid in 1..=count {
+        let mut process = Process::new(ProcessId { pid, start_ticks: 1 }, "idle");
+        process.gpus.insert(KEY, Counters::default());
+        directives.insert(process.id, directive(Mode::Shadow, "auto-live"));
+        snapshot.processes.push(process);
+    }
+    let (memory, links, headroom_bytes, following) = Default::default();
+    let mut spent = Duration::ZERO;
+    for at in 0..INTERVALS {
+        let now = world.now + INTERVAL * at;
+        snapshot.taken = now;
+        let scene = Scene {
+            now,
+            snapshot: &snapshot,
+            verdicts: &world.verdicts,
+            memory: &memory,
+            links: &links,
+            headroom_bytes: &headroom_bytes,
+            node_headroom_bytes: 0,
+            following: &following,
+            directives: &directives,
+            on: true,
+        };
+        let begun = Instant::now();
+        let orders = world.acting.observe(&scene);
+        spent += begun.elapsed();
+        assert!(orders.is_empty());
+    }
+    spent / INTERVALS
 }
 
 struct Figures {

@@ -14,7 +14,7 @@ use sys::cpu_budget::{Accounts, Allowance};
 
 /// Processor time for reading a user's memory.
 const READS: Allowance = Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None };
-/// Processor time of a block or a range: measured, 60 to 270 ns for what is built, sorted and scanned once.
+/// Processor time of a block or a range that is built, sorted and scanned, roughly.
 const ENTRY_COST: Duration = Duration::from_nanos(200);
 /// The same of a read: a request to the collector's thread.
 const READ_COST: Duration = Duration::from_micros(50);

@@ -3,7 +3,7 @@
 use model::{Process, Restriction, RestrictionScope};
 
 use super::{
-    super::scene::{AtGpu, Scene, Sight},
+    super::scene::{Scene, Sight},
     Acting, directed, gpus, is_counting, seen,
 };
 
@@ -15,7 +15,7 @@ impl Acting {
     pub fn restrictions(&self, scene: &Scene<'_>) -> Vec<Restriction> {
         let mut all = nowhere(scene);
         let seen = seen(scene);
-        let at_gpus = AtGpu::all(scene, seen.iter().map(|(_, gpu, _)| *gpu));
+        let at_gpus = scene.at_gpus(seen.iter().map(|(_, gpu, _)| *gpu));
         let acted_on = self.acted_on();
         for (process, gpu, directive) in seen {
             let (Some(track), Some(at_gpu)) = (self.tracks.get(&(process.id, gpu)), at_gpus.get(&gpu)) else {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use model::{Block, ProcessId, Step, block::BLOCK_BYTES};
 
 use crate::act::{
+    at_gpu::{Evicted, used_bytes},
     intervals::Intervals,
     limits::Limits,
-    scene::{Evicted, Sight, block_at, range_with, used_bytes},
+    scene::{Sight, block_at, range_with},
 };
 
 /// Time since the last activity of a process within which it may refetch lost memory.
@@ -24,7 +25,7 @@ pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
     let unmanaged = used.map_or(0, |used| used.saturating_sub(sight.at_gpu.resident_bytes));
     let reserve = all / limits.gpu_reserve_part.max(1);
     let free_for_managed = all.saturating_sub(reserve).saturating_sub(unmanaged);
-    let (hot_bytes, others) = sight.demand().hot_of_others(sight.process.id);
+    let (hot_bytes, others) = sight.at_gpu.demand(sight.key()).hot_of_others(sight.process.id);
     Some(free_for_managed.saturating_sub(hot_bytes).max(free_for_managed / (others + 1)))
 }
 
@@ -37,7 +38,7 @@ pub(crate) fn exceeds_gpu(sight: &Sight<'_>) -> bool {
 
 /// Whether another process is at the GPU, and its memory would fit.
 pub(crate) fn is_fitting_other(sight: &Sight<'_>, other: ProcessId) -> bool {
-    let fits = || sight.memory_bytes.is_some_and(|all| sight.demand().used_bytes(other) <= all);
+    let fits = || sight.memory_bytes.is_some_and(|all| sight.at_gpu.demand(sight.key()).used_bytes(other) <= all);
     other != sight.process.id && sight.at_gpu.ids.contains(&other) && fits()
 }
 

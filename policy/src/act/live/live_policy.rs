@@ -67,7 +67,7 @@ impl<'a> View<'a> {
             process: sight.process,
             gpu: sight.gpu,
             gpu_memory_bytes: sight.memory_bytes,
-            verdicts: &sight.verdicts,
+            verdicts: sight.verdicts,
             victims: &sight.at_gpu.victims,
             accessed,
             ranges: &sight.ranges,

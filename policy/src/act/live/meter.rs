@@ -226,8 +226,8 @@ fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
         replays: sight.process.gpus.get(&key).map_or(0, |counters| counters.replays),
         link: sight.scene.links.get(&sight.gpu).copied(),
         copied_bytes: snapshot.gpu_totals.get(&key).map_or(0, copied),
-        others_evicted_bytes: sight.others_evicted_bytes(),
-        others_arrived_bytes: sight.others_arrived_bytes(),
+        others_evicted_bytes: sight.at_gpu.evicted_bytes(sight.process.id),
+        others_arrived_bytes: sight.at_gpu.others_arrived_bytes(sight.process, key),
         passed_bytes,
         atomic_faults,
     }

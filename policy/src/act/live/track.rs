@@ -312,11 +312,7 @@ fn window(sight: &Sight<'_>, limits: &Limits) -> std::time::Duration {
 }
 
 fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before: &Span) -> Decision {
-    let mut ranges = Intervals::default();
-    for step in &plan.steps {
-        ranges.insert(step.begin, step.end);
-    }
-    let ranges = ranges.iter().collect();
-    let proposed = proposed(id, plan.policy, plan.reason.clone(), ranges, plan.expected, stage, sight);
+    let ranges = Intervals::of(plan.steps.iter().map(|step| (step.begin, step.end)));
+    let proposed = proposed(id, plan.policy, plan.reason.clone(), &ranges, plan.expected, stage, sight);
     Decision { before: before.measured, ..proposed }
 }

@@ -10,7 +10,7 @@ use model::{
 };
 
 use super::trial::mib;
-use crate::act::{life_cycle::proposed, scene::Sight};
+use crate::act::{intervals::Intervals, life_cycle::proposed, scene::Sight};
 
 /// Decision about a plan, before any measurement.
 pub(super) fn decision(
@@ -46,7 +46,7 @@ pub(super) fn decision(
             modelled_driver_faulted_blocks: planned.driver_faulted_blocks,
             ..PlanEvidence::default()
         }),
-        ..proposed(id, policy, reason, ranges.clone(), expected(promise, planned), stage, sight)
+        ..proposed(id, policy, reason, &Intervals::of(ranges.iter().copied()), expected(promise, planned), stage, sight)
     }
 }
 

@@ -160,3 +160,61 @@ fn expected(verdict: &Verdict, share: f64) -> Expected {
         faults_saved: Share { at_least: 0.8 * share * of_traffic, at_most: share },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{GpuKey, GpuUuid, Pattern, Process, ProcessId, RangeCounts, Residency, verdict::Inputs};
+
+    use super::*;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+    const GPU: GpuUuid = GpuUuid([1; 16]);
+
+    fn verdict(end: u64) -> Verdict {
+        let whole = Involved { begin: 0, end, pattern: Pattern::UNKNOWN, traffic_ratio: 1.0, refetch_ratio: 0.0 };
+        Verdict {
+            process: ProcessId { pid: 1, start_ticks: 1 },
+            gpu: GpuKey::Known(GPU),
+            kind: VerdictKind::PingPong,
+            started_at: NOW,
+            confirmed_at: NOW,
+            ended_at: None,
+            ranges: vec![whole],
+            window: Duration::from_secs(2),
+            inputs: Inputs::default(),
+            total: Inputs::default(),
+            checks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn scattered_memory_gets_advice_in_its_largest_parts() {
+        // Of 2,000 blocks, every second one bounces, and two that adjoin.
+        let bounces = |at: u64| if at.is_multiple_of(2) || at == 1001 { BOUNCES_MIN } else { 0 };
+        let block = |at: u64| Block { bounces: bounces(at), ..Block::new(at * BLOCK_BYTES, NOW) };
+        let (blocks, end): (Vec<Block>, u64) = ((0..2000).map(block).collect(), 2000 * BLOCK_BYTES);
+        let (counts, residency) = (RangeCounts::default(), Residency::default());
+        let range = Range { begin: 0, end, mapped: true, counts, residency, pattern: Pattern::UNKNOWN };
+        let process = Process::new(ProcessId { pid: 1, start_ticks: 1 }, "program");
+        let view = View {
+            now: NOW,
+            process: &process,
+            gpu: GPU,
+            gpu_memory_bytes: None,
+            verdicts: &[&verdict(end)],
+            victims: &[],
+            accessed: None,
+            ranges: &[&range],
+            blocks: &blocks,
+            at_gpu: &[],
+            gpu_totals: None,
+            renewals_per_second: 0,
+            parameters: &BTreeMap::new(),
+        };
+        let (plan, _) = PingPong.propose(&view).unwrap();
+        assert_eq!(plan.steps.len(), 2 * INTERVALS_MAX);
+        assert!(plan.steps.iter().any(|step| step.end - step.begin == 3 * BLOCK_BYTES), "the largest part is advised");
+        assert!(plan.reason.contains("in the 128 largest parts of"), "{}", plan.reason);
+        assert!(plan.expected.faults_saved.at_most < 0.2, "the rest is not promised");
+    }
+}

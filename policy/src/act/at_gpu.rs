@@ -1,0 +1,192 @@
+//! Processes at a GPU: figures that the views of all of them share.
+//!
+//! They are computed once for a scene. A process that looked at all others would make the interval grow with the
+//! square of their number.
+
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use model::{
+    Block, Counters, GpuKey, GpuUuid, Memory, Party, Process, ProcessId, Snapshot, Verdict, VerdictKind, Verdicts,
+    block::BLOCK_BYTES, verdict::Victim,
+};
+
+/// Processes at a GPU.
+#[derive(Debug, Default)]
+pub(crate) struct AtGpu<'a> {
+    /// Live processes with counts at the GPU, and their known blocks.
+    pub(crate) processes: Vec<(&'a Process, &'a [Block])>,
+    pub(crate) ids: Arc<BTreeSet<ProcessId>>,
+    pub(crate) victims: Vec<Victim>,
+    /// Managed memory at the GPU, of all processes.
+    pub(crate) resident_bytes: u64,
+    verdicts: BTreeMap<ProcessId, Vec<&'a Verdict>>,
+    /// Bytes that arrived for all of the processes.
+    arrived_bytes: u64,
+    /// Bytes evicted for each process from any other party.
+    evicted_for: BTreeMap<ProcessId, u64>,
+    /// Bytes evicted for each process from each of its victims.
+    evicted: BTreeMap<ProcessId, BTreeMap<ProcessId, Evicted>>,
+    demand: OnceCell<Demand>,
+}
+
+/// Bytes evicted from one process for another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Evicted {
+    pub(crate) in_window_bytes: u64,
+    pub(crate) total_bytes: u64,
+}
+
+/// GPU memory in bytes that each process needs, as far as its blocks are known.
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    /// That of the blocks in which anything has arrived.
+    used: BTreeMap<ProcessId, u64>,
+    /// That of the memory it reuses: refetched memory if the process streams, otherwise all of its memory.
+    hot: BTreeMap<ProcessId, u64>,
+    hot_bytes: u64,
+}
+
+// === impl AtGpu ===
+
+impl<'a> AtGpu<'a> {
+    /// Processes at these GPUs. `memory`: known blocks of processes.
+    pub(crate) fn all(
+        gpus: impl Iterator<Item = GpuUuid>,
+        snapshot: &'a Snapshot,
+        verdicts: &'a Verdicts,
+        memory: &'a BTreeMap<ProcessId, Memory>,
+    ) -> BTreeMap<GpuUuid, Self> {
+        let mut all: BTreeMap<GpuUuid, Self> = gpus.map(|gpu| (gpu, Self::default())).collect();
+        let mut each = |key: GpuKey, add: &mut dyn FnMut(&mut Self)| {
+            if let Some(at_gpu) = key.uuid().and_then(|gpu| all.get_mut(&gpu)) {
+                add(at_gpu);
+            }
+        };
+        for process in &snapshot.processes {
+            for (key, resident) in &process.residency {
+                each(*key, &mut |at_gpu| at_gpu.resident_bytes = at_gpu.resident_bytes.saturating_add(resident.bytes));
+            }
+            if process.exited_at.is_none() {
+                let blocks = memory.get(&process.id).map(|memory| memory.blocks.as_slice()).unwrap_or_default();
+                for (key, counters) in &process.gpus {
+                    each(*key, &mut |at_gpu| at_gpu.add(process, blocks, counters));
+                }
+            }
+        }
+        for verdict in &verdicts.active {
+            each(verdict.gpu, &mut |at_gpu| at_gpu.verdicts.entry(verdict.process).or_default().push(verdict));
+        }
+        for victim in &verdicts.victims {
+            each(victim.gpu, &mut |at_gpu| {
+                at_gpu.victims.push(*victim);
+                let evicted = at_gpu.evicted.entry(victim.evictor).or_default().entry(victim.victim).or_default();
+                evicted.in_window_bytes = evicted.in_window_bytes.max(victim.bytes);
+            });
+        }
+        for pair in snapshot.evictions.iter().filter(|pair| pair.victim != pair.evictor) {
+            let Party::Process(evictor) = pair.evictor else { continue };
+            each(pair.gpu, &mut |at_gpu| at_gpu.add_evicted(evictor, pair.victim, pair.bytes));
+        }
+        all
+    }
+
+    fn add(&mut self, process: &'a Process, blocks: &'a [Block], counters: &Counters) {
+        self.processes.push((process, blocks));
+        Arc::make_mut(&mut self.ids).insert(process.id);
+        self.arrived_bytes = self.arrived_bytes.saturating_add(arrived_bytes(counters));
+    }
+
+    fn add_evicted(&mut self, evictor: ProcessId, victim: Party, bytes: u64) {
+        let of_all = self.evicted_for.entry(evictor).or_default();
+        *of_all = of_all.saturating_add(bytes);
+        if let Party::Process(victim) = victim {
+            let evicted = self.evicted.entry(evictor).or_default().entry(victim).or_default();
+            evicted.total_bytes = evicted.total_bytes.saturating_add(bytes);
+        }
+    }
+
+    /// Verdicts on a process at this GPU.
+    pub(crate) fn verdicts(&self, process: ProcessId) -> &[&'a Verdict] {
+        self.verdicts.get(&process).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether a process streams, by the active verdicts.
+    pub(crate) fn streams(&self, process: ProcessId) -> bool {
+        self.verdicts(process).iter().any(|verdict| verdict.kind == VerdictKind::Streaming)
+    }
+
+    /// Bytes that arrived at the GPU for all processes except this one.
+    pub(crate) fn others_arrived_bytes(&self, process: &Process, key: GpuKey) -> u64 {
+        self.arrived_bytes.saturating_sub(process.gpus.get(&key).map_or(0, arrived_bytes))
+    }
+
+    /// Bytes evicted for a process from any other party.
+    pub(crate) fn evicted_bytes(&self, evictor: ProcessId) -> u64 {
+        self.evicted_for.get(&evictor).copied().unwrap_or_default()
+    }
+
+    /// Victims of a process, and the bytes evicted from each of them for it.
+    pub(crate) fn evicted_by(&self, evictor: ProcessId) -> impl Iterator<Item = (ProcessId, Evicted)> {
+        let victims = self.evicted.get(&evictor).into_iter().flatten();
+        victims.map(|(victim, evicted)| (*victim, *evicted))
+    }
+
+    /// Memory that the processes need, computed when first asked for. `key`: this GPU.
+    pub(crate) fn demand(&self, key: GpuKey) -> &Demand {
+        self.demand.get_or_init(|| Demand::of(self, key))
+    }
+}
+
+/// Bytes that arrived at a GPU for a process, by its counts.
+fn arrived_bytes(counters: &Counters) -> u64 {
+    counters.bytes_htod.total().saturating_add(counters.populated_bytes)
+}
+
+// === impl Demand ===
+
+impl Demand {
+    fn of(at_gpu: &AtGpu<'_>, key: GpuKey) -> Self {
+        let mut demand = Self::default();
+        for (process, blocks) in &at_gpu.processes {
+            demand.used.insert(process.id, used_bytes(blocks, key));
+            let hot = hot_bytes(process, blocks, key, at_gpu.streams(process.id));
+            if hot > 0 {
+                demand.hot.insert(process.id, hot);
+                demand.hot_bytes = demand.hot_bytes.saturating_add(hot);
+            }
+        }
+        demand
+    }
+
+    /// Memory that the other processes reuse, and the number of those that reuse any.
+    pub(crate) fn hot_of_others(&self, process: ProcessId) -> (u64, u64) {
+        let own = self.hot.get(&process);
+        let others = self.hot.len().saturating_sub(usize::from(own.is_some()));
+        (self.hot_bytes.saturating_sub(own.copied().unwrap_or_default()), others as u64)
+    }
+
+    /// Used memory of a process.
+    pub(crate) fn used_bytes(&self, process: ProcessId) -> u64 {
+        self.used.get(&process).copied().unwrap_or_default()
+    }
+}
+
+/// GPU memory in bytes of the blocks in which anything has arrived.
+pub(crate) fn used_bytes(blocks: &[Block], key: GpuKey) -> u64 {
+    let has_arrived = |block: &&Block| block.bytes_htod.saturating_add(block.populated_bytes) > 0;
+    let here = blocks.iter().filter(|block| block.gpu == Some(key)).filter(has_arrived);
+    (here.count() as u64).saturating_mul(BLOCK_BYTES)
+}
+
+fn hot_bytes(process: &Process, blocks: &[Block], key: GpuKey, streams: bool) -> u64 {
+    let resident = process.residency.get(&key).map_or(0, |resident| resident.bytes);
+    if !streams || blocks.is_empty() {
+        return resident;
+    }
+    let again = blocks.iter().filter(|block| block.gpu == Some(key) && block.refetched_bytes > 0);
+    again.map(|block| block.resident.bytes).fold(0, u64::saturating_add).min(resident)
+}
