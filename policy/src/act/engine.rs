@@ -112,7 +112,7 @@ impl Acting {
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
         self.drop_unseen_plans(scene, &seen);
-        self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
+        self.guard.begin(scene);
         let at_gpus = scene.at_gpus(seen.iter().map(|(_, gpu, _)| *gpu));
         let mut acted_on = self.acted_on();
         for (process, gpu, directive) in seen {

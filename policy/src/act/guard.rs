@@ -5,7 +5,7 @@
 //!
 //! * [`permitted`]: conditions for advice and migrations; [`mod@denied`]: drivers and GPUs that hang
 //! * [`account`]: spent budgets and pending orders of a process; [`bucket`]: rate limiter
-//! * [`room`]: memory available to a process
+//! * [`room`]: memory available to a process; [`promises`]: host memory that is promised already
 //! * [`plans`]: moves of plans, by the same rules
 //! * [`restrictions`]: what the guard currently prevents
 
@@ -14,6 +14,7 @@ mod bucket;
 pub mod denied;
 mod permitted;
 mod plans;
+mod promises;
 mod restrictions;
 mod room;
 
@@ -24,18 +25,14 @@ use std::{
 
 use account::Account;
 use bucket::Bucket;
-use model::{
-    Action, Advice, Block, Call, CallResult, GpuUuid, Outcome, Place, Process, ProcessId, Step, block::BLOCK_BYTES,
-    policy,
-};
+use model::{Action, Advice, Call, CallResult, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES, policy};
 use permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice};
-use room::{
-    exceeds_gpu, is_covered, is_fitting_other, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
-};
+use promises::Promises;
+use room::{exceeds_gpu, is_covered, is_fitting_other, is_resident, resident_bytes, room_bytes, takes_from};
 
 use super::{
     limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
-    scene::Sight,
+    scene::{Scene, Sight},
 };
 
 const PAGE_BYTES: u64 = 4096;
@@ -56,13 +53,13 @@ pub(crate) enum Admission {
 pub(crate) struct Guard {
     node: Option<Bucket>,
     processes: BTreeMap<ProcessId, Account>,
+    promises: Promises,
 }
 
-/// Bounds of the steps of an order, and sums of the steps that passed. Computed once per order: with
-/// tens of gigabytes of GPU memory, an order has thousands of steps, and the GPU tens of thousands
-/// of blocks.
+/// Bound of an order's migrations to the GPU, and the sum of those that passed. Computed once per
+/// order: with tens of gigabytes of GPU memory, an order has thousands of steps, and the GPU tens of
+/// thousands of blocks.
 struct Bounds {
-    moves: Moves,
     /// GPU memory that the process may fill or retain; `None` if the total is unknown.
     room_bytes: Option<u64>,
     /// Bytes of passed migrations to the GPU.
@@ -79,27 +76,31 @@ struct Moves {
 }
 
 impl Guard {
-    /// Drops the accounts of processes unseen for [`UNSEEN_MAX`]. A process may be missing from one
-    /// snapshot; its budget stays spent.
-    pub(crate) fn forget_unseen(&mut self, there: &BTreeSet<ProcessId>, now: SystemTime) {
+    /// Starts an interval with this scene. Drops the accounts of processes unseen for
+    /// [`UNSEEN_MAX`]. A process may be missing from one snapshot; its budget stays spent.
+    pub(crate) fn begin(&mut self, scene: &Scene<'_>) {
+        let now = scene.now;
+        let there: BTreeSet<ProcessId> = scene.snapshot.processes.iter().map(|process| process.id).collect();
         self.processes.retain(|process, account| {
             if there.contains(process) {
                 account.seen = now;
             }
             now.duration_since(account.seen).map_or(true, |passed| passed <= UNSEEN_MAX)
         });
+        self.promises = Promises::of(scene, &self.processes);
     }
 
     /// Admission of a proposal of this policy with these steps.
     pub(crate) fn admits(&self, policy: &str, steps: &[Step], sight: &Sight<'_>) -> Admission {
-        if let Some(denied) = steps.iter().find_map(|step| not_permitted(policy, step.action)) {
+        let actions: BTreeSet<Action> = steps.iter().map(|step| step.action).collect();
+        if let Some(denied) = actions.iter().find_map(|action| not_permitted(policy, *action)) {
             return Admission::Denied(denied);
         }
         let moves = self.moves(sight);
-        if let Some(why) = steps.iter().find_map(|step| self.denial(step.action, moves, sight)) {
+        if let Some(why) = actions.iter().find_map(|action| self.denial(*action, moves, sight)) {
             return Admission::Denied(why);
         }
-        if steps.iter().any(|step| step.action.maps_remotely()) && !sight.scene.links.contains_key(&sight.gpu) {
+        if actions.into_iter().any(Action::maps_remotely) && is_unmetered(sight) {
             return Admission::Shadow(NO_LINK.to_owned());
         }
         Admission::Act
@@ -115,10 +116,17 @@ impl Guard {
         limits: &Limits,
     ) -> (Vec<Step>, Vec<Call>) {
         let (mut passed, mut held) = (Vec::new(), Vec::new());
-        let mut bounds = Bounds { moves: self.moves(sight), room_bytes: room_bytes(sight, limits), filling_bytes: 0 };
+        let moves = self.moves(sight);
+        let mut bounds = Bounds { room_bytes: room_bytes(sight, limits), filling_bytes: 0 };
+        let mut denials: BTreeMap<Action, Option<String>> = BTreeMap::new();
         for step in steps {
-            if let Some(denied) = not_permitted(policy, step.action) {
-                held.push(Call { step, result: CallResult::Denied(denied), duration_ns: 0 });
+            let denial = denials.entry(step.action).or_insert_with(|| {
+                not_permitted(policy, step.action)
+                    .or_else(|| self.denial(step.action, moves, sight))
+                    .or_else(|| (step.action.maps_remotely() && is_unmetered(sight)).then(|| NO_LINK.to_owned()))
+            });
+            if let Some(why) = denial {
+                held.push(Call { step, result: CallResult::Denied(why.clone()), duration_ns: 0 });
                 continue;
             }
             for (step, verdict) in self.judge(step, &mut bounds, sight, limits) {
@@ -147,22 +155,21 @@ impl Guard {
         if !is_covered(&step, sight) {
             return vec![(step, Err("it is outside the memory of the override".to_owned()))];
         }
-        if let Some(why) = self.denial(step.action, bounds.moves, sight) {
-            return vec![(step, Err(why))];
-        }
-        if step.action.maps_remotely() && !sight.scene.links.contains_key(&sight.gpu) {
-            return vec![(step, Err(NO_LINK.to_owned()))];
-        }
         match step.action {
             Action::Migrate(place) => self.judge_move(step, place, bounds, sight, limits),
             Action::Touch(_) => self.judge_renewal(step, bounds, sight, limits),
             Action::Advise(Advice::PreferredLocation(Place::Host)) => {
                 let left = self.host_left(sight, limits);
-                let enough = resident_bytes(&step, sight) <= left;
-                if enough {
-                    self.account(sight, limits).bound_for_host.insert(step.begin, step.end);
+                let bytes = resident_bytes(&step, sight);
+                if bytes > left {
+                    return vec![(step, Err(too_little_host(left)))];
                 }
-                vec![(step, if enough { Ok(()) } else { Err(too_little_host(left)) })]
+                let bound_for_host = &mut self.account(sight, limits).bound_for_host;
+                if !bound_for_host.covers(step.begin, step.end) {
+                    bound_for_host.insert(step.begin, step.end);
+                    self.promises.add(sight.process.cgroup.as_deref(), bytes);
+                }
+                vec![(step, Ok(()))]
             }
             Action::Advise(_) | Action::Withdraw(_) => vec![(step, Ok(()))],
         }
@@ -306,6 +313,7 @@ impl Guard {
         if place == Place::Host {
             let account = self.account(sight, limits);
             account.pending_to_host_bytes = account.pending_to_host_bytes.saturating_add(step.bytes());
+            self.promises.add(sight.process.cgroup.as_deref(), step.bytes());
         } else {
             bounds.filling_bytes = bounds.filling_bytes.saturating_add(step.bytes());
         }
@@ -325,26 +333,13 @@ impl Guard {
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);
     }
 
-    /// Host memory in bytes that may be filled for the process. Pending migrations to the host
-    /// reduce the headroom of the node, and those of the same cgroup the headroom of the cgroup.
+    /// Host memory in bytes that may be filled for the process. Promises to any process reduce the
+    /// headroom of the node, and those to processes of the same cgroup the headroom of the cgroup.
     fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
-        let me = sight.process;
-        let promised = |process: ProcessId, blocks: &[Block]| {
-            self.processes.get(&process).map_or(0, |account| {
-                account.pending_to_host_bytes.saturating_add(resident_within(&account.bound_for_host, blocks))
-            })
-        };
-        let mine = promised(me.id, &sight.blocks);
-        let (mut of_node, mut of_cgroup) = (mine, mine);
-        let living = |other: &&Process| other.id != me.id && other.exited_at.is_none();
-        for other in sight.scene.snapshot.processes.iter().filter(living) {
-            let blocks = sight.scene.blocks_of(other.id);
-            let its = promised(other.id, blocks);
-            of_node = of_node.saturating_add(its);
-            of_cgroup = of_cgroup.saturating_add(if other.cgroup == me.cgroup { its } else { 0 });
-        }
         let left = |bytes: u64, promised: u64| bytes.saturating_sub(limits.host_reserve_bytes).saturating_sub(promised);
-        left(sight.scene.node_headroom_bytes, of_node).min(left(headroom(sight).unwrap_or(0), of_cgroup))
+        let of_cgroup = self.promises.cgroup_bytes(sight.process.cgroup.as_deref());
+        left(sight.scene.node_headroom_bytes, self.promises.node_bytes())
+            .min(left(headroom(sight).unwrap_or(0), of_cgroup))
     }
 
     /// GPU memory in bytes that may be filled or retained for the process, without its reserved
@@ -415,6 +410,11 @@ fn used_up(budget_bytes: u64) -> String {
     format!("the budget of {budget_bytes} bytes is used up")
 }
 
+/// Whether the traffic of the GPU's link is not measured.
+fn is_unmetered(sight: &Sight<'_>) -> bool {
+    !sight.scene.links.contains_key(&sight.gpu)
+}
+
 fn headroom(sight: &Sight<'_>) -> Option<u64> {
     sight.scene.headroom_bytes.get(&sight.process.id).copied()
 }
@@ -422,6 +422,7 @@ fn headroom(sight: &Sight<'_>) -> Option<u64> {
 fn too_little_host(left: u64) -> String {
     format!("{left} bytes of host memory are available for it")
 }
+
 /// Reason why a policy may not order an action: its row in the registry does not list it.
 /// Withdrawals need no permission.
 fn not_permitted(policy: &str, action: Action) -> Option<String> {

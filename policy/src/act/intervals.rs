@@ -61,6 +61,11 @@ impl Intervals {
         self.ends.range(..end).next_back().is_some_and(|(_, until)| *until > begin)
     }
 
+    /// Whether the set has all of this interval.
+    pub(crate) fn covers(&self, begin: u64, end: u64) -> bool {
+        self.ends.range(..=begin).next_back().is_some_and(|(_, until)| *until >= end)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.ends.iter().map(|(begin, end)| (*begin, *end))
     }
@@ -113,5 +118,6 @@ mod tests {
         assert_eq!(intervals.iter().collect::<Vec<_>>(), [(10, 20), (55, 60)]);
         assert!(intervals.touches(0, 11) && intervals.touches(59, 70));
         assert!(!intervals.touches(20, 55) && !intervals.touches(0, 10));
+        assert!(intervals.covers(10, 20) && !intervals.covers(10, 21) && !intervals.covers(9, 20));
     }
 }

@@ -81,6 +81,9 @@ pub(crate) const WITHDRAWALS_REST_MAX: u32 = 600;
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_mins(1);
 /// Maximum number of ranges per process: the busiest are considered.
 pub(crate) const RANGES_MAX: usize = 4096;
+/// Maximum number of separate parts of memory that a proposal gives advice on, the largest ones:
+/// orders, their reversal and the journal grow with them.
+pub(crate) const ADVISED_PARTS_MAX: usize = 128;
 /// Bytes charged per renewal: it fetches a page if the block was evicted.
 pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
 /// Maximum share of a budget for renewals: 1 / this. The rest is left to prefetches.
@@ -100,3 +103,10 @@ pub(crate) const FEWER_UNTRIED: f64 = 0.5;
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
 /// ...and duration of a fault batch.
 pub(crate) const BATCH_SECONDS: f64 = 84e-6;
+
+/// Blocks per control block, which gets no advice: at least `min`, and more for memory of so many
+/// `blocks` that control blocks would split it into more than half of [`ADVISED_PARTS_MAX`] parts.
+pub(crate) const fn control_spacing(min: usize, blocks: usize) -> usize {
+    let of_large = blocks.div_ceil(ADVISED_PARTS_MAX / 2);
+    if of_large > min { of_large } else { min }
+}

@@ -73,22 +73,22 @@ pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
     if sight.blocks.is_empty() {
         return step.bytes();
     }
-    let inside = sight
-        .blocks
-        .iter()
-        .filter(|block| block.address < step.end && step.begin < block.address.saturating_add(BLOCK_BYTES));
+    // Blocks are sorted by address.
+    let first = sight.blocks.partition_point(|block| block.address.saturating_add(BLOCK_BYTES) <= step.begin);
+    let inside = sight.blocks.iter().skip(first).take_while(|block| block.address < step.end);
     let most = inside.map(|block| block.resident.max_bytes.min(BLOCK_BYTES)).fold(0, u64::saturating_add);
     most.min(step.bytes())
 }
 
 /// Bytes of a set of addresses that may be resident in these blocks of any process.
 pub(crate) fn resident_within(memory: &Intervals, blocks: &[Block]) -> u64 {
-    if memory.bytes() == 0 || blocks.is_empty() {
-        return memory.bytes();
+    let bytes = memory.bytes();
+    if bytes == 0 || blocks.is_empty() {
+        return bytes;
     }
     let inside = blocks.iter().filter(|block| memory.touches(block.address, block.address.saturating_add(BLOCK_BYTES)));
     let most = inside.map(|block| block.resident.max_bytes.min(BLOCK_BYTES)).fold(0, u64::saturating_add);
-    most.min(memory.bytes())
+    most.min(bytes)
 }
 
 /// Whether the directive covers all of a step's memory.

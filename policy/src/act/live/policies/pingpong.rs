@@ -15,6 +15,7 @@ use model::{
 
 use crate::act::{
     intervals::Intervals,
+    limits::{ADVISED_PARTS_MAX, control_spacing},
     live::live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
 };
 
@@ -27,9 +28,6 @@ const SHARE: f64 = 0.1;
 const BLOCKS_PER_CONTROL: usize = 32;
 /// Time without bounces of the control blocks after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
-
-/// Limit of the separate parts of memory that are advised: an order, the journal and the guard's work grow with them.
-const INTERVALS_MAX: usize = 128;
 
 /// Policy for ping-pong.
 #[derive(Debug)]
@@ -51,7 +49,7 @@ impl LivePolicy for PingPong {
         let blocks = bouncing(view, verdict, least);
         let (advised, controls) = split_controls(&blocks);
         let all = clipped(view, verdict, &advised);
-        let memory = all.largest(INTERVALS_MAX);
+        let memory = all.largest(ADVISED_PARTS_MAX);
         if memory.is_empty() {
             return None;
         }
@@ -115,8 +113,8 @@ fn involved_ranges(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
 
 /// Blocks to advise, and control blocks without advice.
 fn split_controls<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) {
-    let is_control =
-        |at: usize| blocks.len() >= BLOCKS_PER_CONTROL / 2 && at % BLOCKS_PER_CONTROL == BLOCKS_PER_CONTROL / 4;
+    let spacing = control_spacing(BLOCKS_PER_CONTROL, blocks.len());
+    let is_control = |at: usize| blocks.len() >= BLOCKS_PER_CONTROL / 2 && at % spacing == spacing / 4;
     let (controls, advised): (Vec<_>, Vec<_>) = blocks.iter().copied().enumerate().partition(|(at, _)| is_control(*at));
     let bare = |of: Vec<(usize, &'a Block)>| of.into_iter().map(|(_, block)| block).collect();
     (bare(advised), bare(controls))
@@ -140,7 +138,7 @@ fn clipped(view: &View<'_>, verdict: &Verdict, blocks: &[&Block]) -> Intervals {
 
 fn reason(verdict: &Verdict, bytes: u64, all_bytes: u64) -> String {
     let part = if bytes < all_bytes {
-        format!(", in the {INTERVALS_MAX} largest parts of {} MiB", all_bytes >> 20)
+        format!(", in the {ADVISED_PARTS_MAX} largest parts of {} MiB", all_bytes >> 20)
     } else {
         String::new()
     };
@@ -187,12 +185,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn scattered_memory_gets_advice_in_its_largest_parts() {
-        // Of 2,000 blocks, every second one bounces, and two that adjoin.
-        let bounces = |at: u64| if at.is_multiple_of(2) || at == 1001 { BOUNCES_MIN } else { 0 };
+    /// Steps and reason of the proposal about a range of so many blocks, of which these bounce.
+    fn proposed(count: u64, bounces: impl Fn(u64) -> bool) -> Plan {
+        let bounces = |at: u64| if bounces(at) { BOUNCES_MIN } else { 0 };
         let block = |at: u64| Block { bounces: bounces(at), ..Block::new(at * BLOCK_BYTES, NOW) };
-        let (blocks, end): (Vec<Block>, u64) = ((0..2000).map(block).collect(), 2000 * BLOCK_BYTES);
+        let (blocks, end): (Vec<Block>, u64) = ((0..count).map(block).collect(), count * BLOCK_BYTES);
         let (counts, residency) = (RangeCounts::default(), Residency::default());
         let range = Range { begin: 0, end, mapped: true, counts, residency, pattern: Pattern::UNKNOWN };
         let process = Process::new(ProcessId { pid: 1, start_ticks: 1 }, "program");
@@ -211,10 +208,27 @@ mod tests {
             renewals_per_second: 0,
             parameters: &BTreeMap::new(),
         };
-        let (plan, _) = PingPong.propose(&view).unwrap();
-        assert_eq!(plan.steps.len(), 2 * INTERVALS_MAX);
+        PingPong.propose(&view).unwrap().0
+    }
+
+    #[test]
+    fn scattered_memory_gets_advice_in_its_largest_parts() {
+        // Every second block bounces, and two that adjoin.
+        let plan = proposed(2000, |at| at.is_multiple_of(2) || at == 1001);
+        assert_eq!(plan.steps.len(), 2 * ADVISED_PARTS_MAX);
         assert!(plan.steps.iter().any(|step| step.end - step.begin == 3 * BLOCK_BYTES), "the largest part is advised");
         assert!(plan.reason.contains("in the 128 largest parts of"), "{}", plan.reason);
         assert!(plan.expected.faults_saved.at_most < 0.2, "the rest is not promised");
+    }
+
+    #[test]
+    fn contiguous_memory_gets_advice_except_on_its_control_blocks() {
+        for blocks in [100, 2000, 40_000] {
+            let plan = proposed(blocks, |_| true);
+            assert!(plan.steps.len() <= 2 * ADVISED_PARTS_MAX);
+            let advised: u64 = plan.steps.iter().map(Step::bytes).sum::<u64>() / 2;
+            assert!(advised < blocks * BLOCK_BYTES, "{blocks}: some are control blocks");
+            assert!(advised >= blocks * BLOCK_BYTES / 100 * 96, "{blocks}: {}", plan.reason);
+        }
     }
 }

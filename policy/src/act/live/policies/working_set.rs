@@ -14,9 +14,13 @@ use model::{
 
 use super::{
     renewal_rate::{INTERVAL, RenewalRate},
-    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, others_bytes, sorted_steps, whole_blocks},
+    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, others_bytes, whole_blocks},
 };
-use crate::act::live::live_policy::{Next, Running, View, has_passed};
+use crate::act::{
+    intervals::Intervals,
+    limits::{ADVISED_PARTS_MAX, control_spacing},
+    live::live_policy::{Next, Running, View, has_passed},
+};
 
 /// Minimum [`Found::skew`] of a hot set, for `hot-cold`; below it, the use is even, for `cycle`.
 pub(crate) const EVEN_UP_TO: f64 = 1.5;
@@ -151,20 +155,20 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Steps that map the rest remotely, on the host.
+/// Steps that map the rest remotely, on the host: its [`ADVISED_PARTS_MAX`] largest parts.
 fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Step> {
     let retained = retained.set();
     let mut rest: Vec<u64> =
         blocks.iter().map(|block| block.address).filter(|address| !retained.contains(address)).collect();
     rest.sort_unstable();
-    let rest: Vec<u64> = rest
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| at % BLOCKS_PER_CONTROL != BLOCKS_PER_CONTROL / 2)
-        .map(|(_, address)| *address)
-        .collect();
+    let spacing = control_spacing(BLOCKS_PER_CONTROL, rest.len());
+    let is_advised = |(at, _): &(usize, &u64)| at % spacing != spacing / 2;
+    let advised = rest.iter().enumerate().filter(is_advised);
+    let parts = Intervals::of(advised.map(|(_, address)| (*address, address.saturating_add(BLOCK_BYTES))))
+        .largest(ADVISED_PARTS_MAX);
     let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
-    advice.into_iter().flat_map(|advice| sorted_steps(rest.iter().copied(), Action::Advise(advice))).collect()
+    let all = |advice| parts.iter().map(move |(begin, end)| Step { begin, end, action: Action::Advise(advice) });
+    advice.into_iter().flat_map(all).collect()
 }
 
 #[derive(Debug)]
