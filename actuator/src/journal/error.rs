@@ -28,8 +28,8 @@ pub enum JournalError {
         /// Time without progress.
         waited: Duration,
     },
-    /// Maximum of advice in force.
-    #[error("the journal {} is full: the limit of advice in effect is reached", .0.display())]
+    /// The process has its number of ranges with advice, and all processes have those they share.
+    #[error("the journal {} is full: too many ranges have advice in force", .0.display())]
     Full(PathBuf),
     /// Unrecognised line about the same memory.
     #[error("the journal {} has advice of a later uvmd (format {version}) on this memory", path.display())]

@@ -55,9 +55,18 @@ impl InForce {
         covered == end
     }
 
-    /// Number of ranges with advice in force, which bounds the memory and the file.
+    /// Number of ranges with advice in force.
     pub(super) fn len(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum()
+    }
+
+    /// Number of ranges that the other processes have beyond `own` each.
+    pub(super) fn beyond(&self, own: usize, except: ProcessId) -> usize {
+        let mut counts: BTreeMap<ProcessId, usize> = BTreeMap::new();
+        for ((process, _), spans) in self.0.iter().filter(|((process, _), _)| *process != except) {
+            *counts.entry(*process).or_default() += spans.len();
+        }
+        counts.into_values().map(|count| count.saturating_sub(own)).sum()
     }
 
     /// Removes advice, and returns whether there was any.

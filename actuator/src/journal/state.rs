@@ -17,8 +17,13 @@ use super::{
     waiting::{Batch, Lines, Slot, Waiting},
 };
 
-/// Maximum of ranges with advice in force.
-const RANGES_MAX: usize = 1 << 16;
+/// Ranges with advice in force that each process may have, whatever others have: those of
+/// contiguous memory with two kinds of advice (`ADVISED_PARTS_MAX` of the policies).
+pub(super) const OWN_RANGES: usize = 160;
+/// Ranges beyond these, of all processes together. uvmd acts on 512 processes at most, whose ranges
+/// thus are no more than 131,072.
+pub(super) const SHARED_RANGES_MAX: usize = (1 << 17) - 512 * OWN_RANGES;
+
 /// Intent of a waiting or executing order. A withdrawal of other advice leaves its advice in force.
 struct Intended {
     process: ProcessId,
@@ -92,7 +97,10 @@ impl State {
         if let Some(waited) = self.stuck_for(patience) {
             return Err(Refusal::Stuck(waited));
         }
-        if self.in_force.len() + steps.len() > RANGES_MAX {
+        let new = steps.iter().filter(|step| matches!(step.action, Action::Advise(_))).count();
+        let own = self.in_force.of(process).len() + new;
+        let shared = self.in_force.beyond(OWN_RANGES, process) + own.saturating_sub(OWN_RANGES);
+        if own > OWN_RANGES && shared > SHARED_RANGES_MAX {
             return Err(Refusal::Full);
         }
         if let Some(version) = steps.iter().find_map(|step| self.unrecognised.concerns(process, step)) {

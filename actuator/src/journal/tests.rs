@@ -7,6 +7,7 @@ use model::{Advice, AdviceCalls, CallResult, Place};
 use sys::fake::Machine;
 
 use super::{
+    state::{OWN_RANGES, SHARED_RANGES_MAX},
     testing::{Disk, LIVING, LONG, NONE, SOON, machine},
     writer::SPARE_LINES_MAX,
     *,
@@ -164,15 +165,24 @@ fn advice_of_exited_processes_is_removed() {
 fn advice_in_force_is_bounded() {
     let machine = machine();
     let journal = open(&machine);
-    let ranges = (0..1_u64 << 16).map(|at| (2 * at * 4096, (2 * at + 1) * 4096));
+    let most = OWN_RANGES + SHARED_RANGES_MAX;
+    let ranges = (0..most as u64).map(|at| (2 * at * 4096, (2 * at + 1) * 4096));
     let steps: Vec<_> = ranges.map(|(begin, end)| step(begin, end, Action::Advise(Advice::ReadDuplication))).collect();
     drop(intend(&journal, LIVING, GPU, &steps));
-    let refused = Intent::begin(&journal, (LIVING, GPU), &steps[..1], || {}).err().unwrap();
-    assert!(matches!(refused, JournalError::Full(_)), "{refused}");
+    let is_refused = |process, steps: &[Step]| {
+        let begun = Intent::begin(&journal, (process, GPU), steps, || {});
+        begun.err().is_some_and(|error| matches!(error, JournalError::Full(_)))
+    };
+    assert!(is_refused(LIVING, &steps[..1]));
+    // The ranges of another process remain.
+    let other = ProcessId { pid: 1000, start_ticks: 7 };
+    assert!(is_refused(other, &steps[..OWN_RANGES + 1]));
+    drop(intend(&journal, other, GPU, &steps[..OWN_RANGES]));
+    assert!(is_refused(other, &steps[OWN_RANGES..][..1]));
     drop(journal);
     // Room for all of it, at any time of its read.
     assert!(fs::metadata(machine.roots.proc.join("journal")).unwrap().len() * 2 < read::FILE_BYTES_MAX);
-    assert_eq!(open(&machine).leftovers()[0].steps.len(), 1 << 16);
+    assert_eq!(open(&machine).leftovers()[0].steps.len(), most);
 }
 
 #[test]

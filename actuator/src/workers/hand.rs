@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     all_answered,
-    journal::{Intent, Journal},
+    journal::{Intent, Journal, JournalError},
 };
 
 pub(super) struct Hand {
@@ -55,6 +55,7 @@ impl Hand {
         let orders = Arc::clone(&self.orders);
         let intent = match Intent::begin(journal, (order.process, order.gpu), &order.steps, move || orders.wake()) {
             Ok(intent) => intent,
+            Err(error @ JournalError::Full(_)) => return all_answered(order, &CallResult::Denied(error.to_string())),
             Err(error) => return all_answered(order, &CallResult::Failed(error.to_string())),
         };
         let is_ready = || intent.result().is_some();

@@ -111,7 +111,7 @@ pub struct CallResult {
 }
 
 /// Calls of the driver that ask for the same, one after the other, or what stood in their place. The driver is asked for a block at a time: of a plan on
-/// tens of gigabytes that is thousands of calls at each look.
+/// tens of gigabytes that is thousands of calls at each look. Calls beyond 64 rows are in one row for each kind and result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Call {
@@ -122,7 +122,7 @@ pub struct Call {
     pub count: u64,
     /// Bytes, all together.
     pub bytes: u64,
-    /// Address range. Requires read permission; null without, and for touches of blocks that are not adjacent.
+    /// Address range. Requires read permission; null without, and for calls on memory that is not adjacent.
     pub range: Option<MemoryRange>,
     /// Result of the calls.
     #[serde(flatten)]

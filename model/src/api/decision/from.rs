@@ -29,6 +29,9 @@ impl From<&crate::CallResult> for CallResult {
     }
 }
 
+/// Rows of adjacent calls. Events are retained, so that further calls share a row for each action and result.
+const ROWS_MAX: usize = 64;
+
 /// Calls that are reported as one.
 struct Row<'a> {
     first: &'a crate::Call,
@@ -52,17 +55,26 @@ impl<'a> Row<'a> {
 
     /// Whether it was one of these. A touch copies nothing: its block matters little.
     fn take(&mut self, call: &crate::Call) -> bool {
-        let is_next = self.end == Some(call.step.begin);
         let is_touch = matches!(call.step.action, crate::Action::Touch(_));
         let is_same = self.first.step.action == call.step.action && self.first.result == call.result;
-        if !is_same || !(is_next || is_touch) {
-            return false;
+        let takes = is_same && (is_touch || self.end == Some(call.step.begin));
+        if takes {
+            self.add(call);
         }
-        self.end = is_next.then_some(call.step.end);
+        takes
+    }
+
+    /// Whether it has the action and the kind of result of these, wherever its memory is. The detail of the result
+    /// may differ.
+    fn is_alike(&self, call: &crate::Call) -> bool {
+        self.first.step.action == call.step.action && self.first.result.name() == call.result.name()
+    }
+
+    fn add(&mut self, call: &crate::Call) {
+        self.end = self.end.filter(|end| *end == call.step.begin).map(|_| call.step.end);
         self.count = self.count.saturating_add(1);
         self.bytes = self.bytes.saturating_add(call.step.bytes());
         self.duration_ns = self.duration_ns.saturating_add(call.duration_ns);
-        true
     }
 }
 
@@ -83,8 +95,13 @@ impl From<&crate::Outcome> for Outcome {
     fn from(outcome: &crate::Outcome) -> Self {
         let mut rows: Vec<Row<'_>> = Vec::new();
         for call in &outcome.calls {
-            if !rows.last_mut().is_some_and(|last| last.take(call)) {
-                rows.push(Row::new(call));
+            if rows.last_mut().is_some_and(|last| last.take(call)) {
+                continue;
+            }
+            let rest = rows.get_mut(ROWS_MAX..).unwrap_or_default();
+            match rest.iter_mut().find(|row| row.is_alike(call)) {
+                Some(row) => row.add(call),
+                None => rows.push(Row::new(call)),
             }
         }
         Self {
@@ -208,6 +225,22 @@ mod tests {
         };
         let calls = Outcome::from(&outcome).calls.into_iter();
         calls.map(|call| (call.result.result, call.count, call.duration_ns, call.range)).collect()
+    }
+
+    #[test]
+    fn calls_beyond_the_rows_share_one_for_each_action_and_result() {
+        let migrate = Action::Migrate(Place::Host);
+        let calls: Vec<_> = (0..10_000)
+            .map(|at| match at % 4 {
+                0 => (2 * at, migrate, crate::CallResult::Denied(at.to_string())),
+                1 => (2 * at, Action::Touch(GPU), crate::CallResult::Done),
+                _ => (2 * at, migrate, crate::CallResult::Done),
+            })
+            .collect();
+        let rows = rows(&calls);
+        assert_eq!(rows.len(), ROWS_MAX + 3);
+        assert_eq!(rows.iter().map(|(_, count, ..)| count).sum::<u64>(), 10_000);
+        assert!(rows[ROWS_MAX..].iter().all(|(.., range)| range.is_none()));
     }
 
     #[test]
