@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records the runs of offline/trace/tests/samples/runs anew: programs on the lab's CUDA, natively, with the helper in them.
+# Records the runs of offline/trace-sources/tests/samples/runs anew: programs on the lab's CUDA, natively, with the helper in them.
 #
 #   tests/scripts/streams.sh [NAME]...   all of them, or those of these names
 # shellcheck source=scripts/lib.sh
@@ -28,7 +28,7 @@ recorded() {
   env LD_LIBRARY_PATH="$work" PARALLEL=0 "${variables[@]}" "$record" "$helper" "$work/calls" "$@" >"$work/out" 2>&1 ||
     die "$name failed: $(tail "$work/out")"
   grep -q 'dropped: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$name: $(tail -n 1 "$work/out")"
-  python3 - "$work/calls.trace" "offline/trace/tests/samples/runs/$name.json.gz" <<'END'
+  python3 - "$work/calls.trace" "offline/trace-sources/tests/samples/runs/$name.json.gz" <<'END'
 import gzip, json, sys
 with open(sys.argv[1], encoding="utf-8") as text:
     run = json.load(text)

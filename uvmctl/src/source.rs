@@ -8,6 +8,8 @@ use trace::{
     Alignment, Circle, Detector, Iteration, IterationWindow, OpStream, RecordedIteration, Span,
     circle::Window,
     detect::{Settings, State},
+};
+use trace_sources::{
     import::{self, Trace, singa},
     zoo::{Hardware, Recipe},
 };

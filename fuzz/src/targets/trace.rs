@@ -6,11 +6,8 @@
 
 use std::path::Path;
 
-use trace::{
-    Alignment, Circle, Detector, Iteration, IterationWindow, Lives, OpStream,
-    circle::Window,
-    import::{g10, kineto, minimalloc, singa},
-};
+use trace::{Alignment, Circle, Detector, Iteration, IterationWindow, Lives, OpStream, circle::Window};
+use trace_sources::import::{g10, kineto, minimalloc, singa};
 
 const SEPARATOR: &[u8] = b"\n%%\n";
 

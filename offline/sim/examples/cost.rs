@@ -13,7 +13,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (model, batch) in
         [("BERT_Base", 256), ("VIT", 1280), ("Inceptionv3", 1536), ("ResNet152", 1280), ("SENet154", 1024)]
     {
-        let set = trace::import::g10::load(&Path::new(&data).join(format!("g10/derived/{model}/{batch}.kernels.csv")))?;
+        let set = trace_sources::import::g10::load(
+            &Path::new(&data).join(format!("g10/derived/{model}/{batch}.kernels.csv")),
+        )?;
         let start = Instant::now();
         let outcome = driver(&set.iteration, &Setup::new(&machine))?;
         let elapsed_s = start.elapsed().as_secs_f64();

@@ -11,9 +11,8 @@ use planner::{
     machine::Store,
 };
 use sim::{Machine, Setup};
-use trace::{
-    Iteration, Lives,
-    circle::Window,
+use trace::{Iteration, Lives, circle::Window};
+use trace_sources::{
     import::{g10, singa},
     zoo::{Hardware, Recipe},
 };

@@ -4,14 +4,13 @@
 //! On this model, the result is never worse than any candidate; it is only as good as the model.
 //! docs/policies/auto-plan.md reports the distance from the bound.
 
-use planner::{
-    Planner, Schedule, bound,
-    foresight::Foresight,
-    traffic::{self, Accesses, Copies, Operands, Traffic},
-};
+use planner::{Planner, Schedule, bound, foresight::Foresight};
 use trace::Iteration;
 
-use crate::{Outcome, RunError, Setup, planned};
+use crate::{
+    Outcome, RunError, Setup, planned,
+    traffic::{self, Accesses, Copies, Operands, Traffic},
+};
 
 /// Divisors of the GPU's memory for the reserve. Fragments and blocks in transit need some memory,
 /// and tensors take whole blocks.

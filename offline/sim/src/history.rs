@@ -168,11 +168,8 @@ mod tests {
     use super::*;
     use crate::{Machine, Setup, observed};
     use planner::Schedule;
-    use trace::{
-        Draft, Role, Tensor, TensorId,
-        draft::DraftKernel,
-        zoo::{Hardware, Recipe},
-    };
+    use trace::{Draft, Role, Tensor, TensorId, draft::DraftKernel};
+    use trace_sources::zoo::{Hardware, Recipe};
 
     #[test]
     fn live_bytes_stay_constant_while_a_kernel_waits() {

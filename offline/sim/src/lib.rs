@@ -15,6 +15,7 @@
 //! * [`pages`] - programs that access memory page by page, instead of iterations
 //! * [`setup`] - environment of an iteration
 //! * [`mod@run`] - iterations
+//! * [`traffic`] - lower bound of the bytes that cross the link
 //! * [`outcome`] - cost of an iteration
 //! * [`mod@auto_plan`] - search for the best schedule
 //! * [`event`] - events for observers
@@ -33,6 +34,7 @@ pub mod pages;
 pub mod run;
 pub mod setup;
 pub mod thrashing;
+pub mod traffic;
 pub mod tree;
 pub mod units;
 mod walk;

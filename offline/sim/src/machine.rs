@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_gpu_has_as_much_memory_as_the_one_that_traces_are_made_for() {
-        for hardware in trace::zoo::Hardware::all() {
+        for hardware in trace_sources::zoo::Hardware::all() {
             let machine = Machine::named(&hardware.name).unwrap();
             assert_eq!(machine.memory.gpu_bytes.value, hardware.memory_bytes, "{}", hardware.name);
         }

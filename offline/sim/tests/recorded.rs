@@ -7,8 +7,8 @@ use sim::{Machine, Outcome, Setup, driver, planned};
 use trace::{
     Detector, OpStream, RecordedIteration,
     detect::{Settings, State},
-    import::{self, Trace},
 };
+use trace_sources::import::{self, Trace};
 
 const MIB: u64 = 1 << 20;
 /// Largest error of link bytes.
@@ -28,7 +28,7 @@ const MEASURED: [(&str, u64, u64); 8] = [
 ];
 
 fn stream(name: &str) -> OpStream {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/samples/runs");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace-sources/tests/samples/runs");
     match import::load(&folder.join(format!("{name}.json.gz"))).unwrap() {
         Trace::Ops(stream) => stream,
         other => panic!("{other:?}"),

@@ -8,18 +8,15 @@ use call_ring::{
     plan::{Destination, Move},
 };
 use plans::{Change, Follower, Planned, Refusal, Settings, State, methods};
-use trace::{
-    BlockId, OpKind, OpStream,
-    import::{self, Trace},
-    ops::SyncKind,
-};
+use trace::{BlockId, OpKind, OpStream, ops::SyncKind};
+use trace_sources::import::{self, Trace};
 
 use super::Program;
 
 const MIB: u64 = 1 << 20;
 
 fn stream(name: &str) -> OpStream {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offline/trace/tests/samples/runs");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offline/trace-sources/tests/samples/runs");
     match import::load(&folder.join(format!("{name}.json.gz"))).unwrap() {
         Trace::Ops(stream) => stream,
         other => panic!("{other:?}"),

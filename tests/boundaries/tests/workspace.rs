@@ -14,11 +14,27 @@ use boundaries::{
 
 /// Crates that the lab's runner may link: it shares no code with the code under test. From `model`
 /// it uses the registry of policies, which is a table.
-const LAB_RUNNER: [&str; 6] = ["gpu", "model", "planner", "sim", "trace", "zvc"];
+const LAB_RUNNER: [&str; 7] = ["gpu", "model", "planner", "sim", "trace", "trace-sources", "zvc"];
 /// Crates that `uvmctl` may link: nothing of the probes, so that it builds without their toolchain.
-const UVMCTL: [&str; 8] = ["abi", "config", "model", "planner", "sim", "sys", "trace", "zvc"];
+const UVMCTL: [&str; 9] = ["abi", "config", "model", "planner", "sim", "sys", "trace", "trace-sources", "zvc"];
+/// Crates that the root daemon may link: nothing of the offline toolkit, such as importers of files.
+const UVMD: [&str; 13] = [
+    "abi",
+    "actuator",
+    "call-ring",
+    "collector",
+    "config",
+    "model",
+    "planner",
+    "plans",
+    "policy",
+    "recorder",
+    "sys",
+    "trace",
+    "web",
+];
 /// Crates without input, output and clock.
-const PURE: [&str; 3] = ["model", "planner", "policy"];
+const PURE: [&str; 4] = ["model", "planner", "policy", "trace"];
 
 fn all() -> Crates {
     crates(&root()).unwrap()
@@ -38,6 +54,11 @@ fn lab_runner_links_no_code_under_test() {
 #[test]
 fn uvmctl_links_no_crate_that_needs_the_probe_toolchain() {
     assert_eq!(arrows::not_allowed(&all(), "uvmctl", &UVMCTL), [""; 0]);
+}
+
+#[test]
+fn uvmd_links_nothing_of_the_offline_toolkit() {
+    assert_eq!(arrows::not_allowed(&all(), "uvmd", &UVMD), [""; 0]);
 }
 
 #[test]

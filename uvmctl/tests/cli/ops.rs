@@ -44,7 +44,7 @@ fn trace_is_written_whole_or_not_at_all() {
     let daemon = Canned::default().with("/api/v1/processes/182/ops/trace", &trace);
     let output = run(&daemon.serve(), &["ops", "182", "--trace", to]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    trace::import::load(&path).unwrap();
+    trace_sources::import::load(&path).unwrap();
     fs::remove_file(&path).unwrap();
     let broken = Canned::default().with("/api/v1/processes/182/ops/trace", &serde_json::json!({ "ops": 1 }));
     let output = run(&broken.serve(), &["ops", "182", "--trace", to]);

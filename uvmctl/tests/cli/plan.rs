@@ -79,7 +79,7 @@ fn a_run_without_a_period_requires_an_explicit_iteration() {
 
 #[test]
 fn a_run_that_allocates_nothing_has_no_pool() {
-    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../offline/trace/tests/samples/runs/mlp.json.gz");
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../offline/trace-sources/tests/samples/runs/mlp.json.gz");
     let output = plan_pool(run, &[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("allocates nothing in an iteration"), "{}", stderr(&output));

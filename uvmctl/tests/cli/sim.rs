@@ -152,7 +152,7 @@ fn an_iteration_of_a_run_is_modelled_as_well() {
 
 #[test]
 fn an_iteration_of_a_program_that_allocates_nothing_is_counted_in_launches() {
-    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../offline/trace/tests/samples/runs/mlp.json.gz");
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../offline/trace-sources/tests/samples/runs/mlp.json.gz");
     let arguments = ["--trace", run, "--machine", "a100", "--gpu-mem", "64MiB"];
     let report: Value = serde_json::from_str(&stdout(&sim(&[&arguments[..], &["--json", "-"]].concat()))).unwrap();
     assert_eq!(report["window"], serde_json::json!({ "first_launch": 81, "launches": 21 }));

@@ -15,8 +15,8 @@ use sim::{Machine, Setup, driver};
 use trace::{
     Access, Iteration, Role, Tensor,
     draft::{Draft, DraftKernel},
-    import::g10,
 };
+use trace_sources::import::g10;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("## GTX 1080 Ti, nvprof\n");

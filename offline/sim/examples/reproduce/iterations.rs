@@ -4,10 +4,8 @@ use std::path::Path;
 
 use planner::by_name;
 use sim::{Machine, Outcome, Setup, auto_plan, bound_s, driver, planned};
-use trace::{
-    Iteration,
-    zoo::{Hardware, Recipe},
-};
+use trace::Iteration;
+use trace_sources::zoo::{Hardware, Recipe};
 
 use crate::{
     Report, Result, g10_set,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use planner::{Planner, pump::Pump};
 use sim::{Machine, Setup, driver, planned};
-use trace::zoo::{Hardware, Recipe};
+use trace_sources::zoo::{Hardware, Recipe};
 
 use crate::{
     Report, Result, g10_set,

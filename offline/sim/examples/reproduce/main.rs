@@ -60,5 +60,5 @@ fn main() -> Result {
 }
 
 fn g10_set(data: &Path, set: &str) -> Result<trace::Iteration> {
-    Ok(trace::import::g10::load(&data.join(format!("g10/derived/{set}.kernels.csv")))?.iteration)
+    Ok(trace_sources::import::g10::load(&data.join(format!("g10/derived/{set}.kernels.csv")))?.iteration)
 }

@@ -6,11 +6,8 @@ use planner::{
     Placement, optimal,
     smartpool::{self, Fit},
 };
-use trace::{
-    Alignment, Circle, OpStream,
-    circle::Window,
-    import::{kineto, minimalloc, singa},
-};
+use trace::{Alignment, Circle, OpStream, circle::Window};
+use trace_sources::import::{kineto, minimalloc, singa};
 
 use crate::{
     Report, Result, g10_set,

@@ -7,7 +7,8 @@ use planner::{
     autoswap::{Effort, Goal, Mode, Parameters, Problem, Rule, Settle},
     machine::Store,
 };
-use trace::{Iteration, Lives, circle::Window, import::singa};
+use trace::{Iteration, Lives, circle::Window};
+use trace_sources::import::singa;
 
 use crate::{
     Report, Result,
