@@ -10,6 +10,11 @@
 //! the expense of the accessing process, for as long as the process keeps the memory. Memory with holes is
 //! therefore refused before it is mapped, only its begin is mapped, and [`SharedMemory::words`] refuses access
 //! to it once there are holes; [`SharedMemory::read_at`] copies from the rest, which takes no memory.
+//!
+//! The pages are charged to the cgroup in which they were made. A user who owns that cgroup can swap them out
+//! and lower its limit, so that an access through a mapping faults without end: the kernel can neither charge
+//! the page nor fail the access. What is mapped here is therefore locked in memory, where it cannot be swapped
+//! out; the lock itself fails for such pages. `read_at` returns an error for them.
 
 use std::{
     ffi::CStr,
@@ -71,6 +76,10 @@ pub enum SharedMemoryError {
     /// It lacks pages, which uvmd would pay for.
     #[error("its shared memory has holes")]
     Sparse,
+    /// It cannot be locked in memory: its pages were swapped out and their cgroup has no room, or uvmd may lock
+    /// no more.
+    #[error("its shared memory cannot be locked in memory, which takes CAP_IPC_LOCK or LimitMEMLOCK=: {}", crate::reason(.0))]
+    Lock(#[source] io::Error),
     /// It cannot be mapped.
     #[error("its shared memory cannot be mapped: {}", crate::reason(.0))]
     Map(#[source] io::Error),
@@ -200,7 +209,17 @@ impl SharedMemory {
         if is_sparse(&metadata) {
             return Err(SharedMemoryError::Sparse);
         }
-        Self::map(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)
+        let memory = Self::map(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)?;
+        memory.lock().map_err(SharedMemoryError::Lock)?;
+        Ok(memory)
+    }
+
+    /// Locks what is mapped here in memory, until it is unmapped.
+    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+    fn lock(&self) -> io::Result<()> {
+        // SAFETY: this value's own mapping, of this size; the call changes no memory.
+        let result = unsafe { libc::mlock(self.words.as_ptr().cast(), self.count.get() * WORD_BYTES) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
@@ -363,6 +382,34 @@ mod tests {
         let is_root = rustix::process::geteuid().is_root();
         assert!(is_root || std::env::var_os("UVMD_TEST_REQUIRE_ROOT").is_none());
         is_root
+    }
+
+    /// Bytes of mappings of this memory that are locked in this process.
+    fn locked_bytes(name: &str) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_of_memory = false;
+        let mut locked = 0;
+        for line in smaps.lines() {
+            if line.split(' ').next().is_some_and(|first| first.contains('-')) {
+                is_of_memory = line.contains(name);
+            } else if let Some(kib) = line.strip_prefix("Locked:").filter(|_| is_of_memory) {
+                locked += kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
+            }
+        }
+        locked
+    }
+
+    #[test]
+    fn opened_memory_cannot_be_swapped_out() {
+        if !is_permitted() {
+            return;
+        }
+        let _own = made(c"uvmd-test-locked", 8192, SEALS);
+        assert_eq!(locked_bytes("uvmd-test-locked"), 0);
+        let found = of_this_process(c"uvmd-test-locked").unwrap().unwrap();
+        assert_eq!(locked_bytes("uvmd-test-locked"), 8192);
+        drop(found);
+        assert_eq!(locked_bytes("uvmd-test-locked"), 0);
     }
 
     #[test]
