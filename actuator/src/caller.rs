@@ -43,6 +43,10 @@ use crate::{
 /// call for most processes, and at most two for each VA space.
 const PARTS_PER_BATCH: usize = 16;
 
+/// Maximum parts of an order's advice that take no effect, such as holes in a mapping. Each splits the records
+/// of advice in force, which are bounded: the journal, the ledger of the decision, the guard's account.
+const HOLES_MAX: usize = 64;
+
 /// Settings of the actuator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -81,6 +85,8 @@ struct Held {
     /// Possible actuators; the first that has access makes the calls.
     actuators: &'static [ActuatorKind],
     is_withdrawal: bool,
+    /// Parts of advice that took no effect.
+    holes: usize,
     /// Whether the helper carries out no command that the ioctls of a withdrawal would overtake.
     is_clear: bool,
 }
@@ -155,6 +161,7 @@ impl Caller {
                 }
                 _ => (untried(part, CallResult::NotMapped), false),
             };
+            held.holes += usize::from(matches!(part.action, Action::Advise(_)) && call.result != CallResult::Done);
             step.begin = part.end;
             if step.begin >= step.end {
                 left.pop_front();
@@ -164,6 +171,9 @@ impl Caller {
             outcome.calls.push(call);
             if is_over || answer == CallResult::Exited {
                 return Err(answer);
+            }
+            if held.holes > HOLES_MAX {
+                return Err(CallResult::Denied(format!("its memory has more than {HOLES_MAX} holes")));
             }
         }
         Ok(())
@@ -267,7 +277,7 @@ impl Caller {
             let process = Arc::new(hold(&self.roots, order.process)?);
             let (id, target) = (order.process, Target::of(&self.roots, process.pid()));
             let is_withdrawal = order.is_rollback;
-            let mut held = Held { id, process, target, actuators, is_withdrawal, is_clear: false };
+            let mut held = Held { id, process, target, actuators, is_withdrawal, holes: 0, is_clear: false };
             while !left.is_empty() {
                 self.some_calls(&mut held, budget, &mut left, &mut outcome, &ends)?;
             }

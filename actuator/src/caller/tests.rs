@@ -1,6 +1,8 @@
 use std::{
+    ops::Range,
     path::Path,
     process::{Command, id},
+    slice::from_ref,
 };
 
 use call_ring::command::Answer;
@@ -171,9 +173,17 @@ const BASE: u64 = 0x200_0000_0000;
 
 /// Machine with one program, whose memory is said to be managed.
 fn machine_of(program: &Program) -> Machine {
+    machine_with(program, from_ref(&(BASE..BASE + (40 << 20))))
+}
+
+/// Machine with one program, of which these ranges are said to be managed memory.
+fn machine_with(program: &Program, ranges: &[Range<u64>]) -> Machine {
     let pid = program.process.pid();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let managed = format!("{BASE:x}-{:x} rw-s {BASE:x} 00:06 123 /dev/nvidia-uvm\n", BASE + (40 << 20));
+    let managed = ranges
+        .iter()
+        .map(|Range { start, end }| format!("{start:x}-{end:x} rw-s {start:x} 00:06 123 /dev/nvidia-uvm\n"));
+    let managed: String = managed.collect();
     let machine = Machine::new()
         .with("proc/meminfo", "MemAvailable: 999999999 kB\n")
         .with(&format!("proc/{pid}/maps"), maps + &managed)
@@ -222,6 +232,32 @@ fn order_is_carried_out_by_the_helper_in_parts() {
     let withdraw = |place| Action::Withdraw(Advice::PreferredLocation(place));
     assert_eq!(commands(withdraw(Place::Host), 2), (2, advised("PreferHostNoMore")));
     assert_eq!(commands(withdraw(place), 2), (2, advised("PreferNowhere")));
+}
+
+#[test]
+fn advice_on_memory_with_many_holes_ends() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start_acting(HelperPart::Answers(Answer::Done));
+    let order = |action| {
+        let step = Step { begin: BASE, end: BASE + 400 * 4096, action };
+        let is_rollback = matches!(action, Action::Withdraw(_));
+        let order = Order { decision: DecisionId(1), process: program.id(), gpu: GPU, steps: vec![step], is_rollback };
+        let every_second: Vec<_> = (0..200).map(|at| BASE + at * 8192..BASE + at * 8192 + 4096).collect();
+        let settings = Settings { actuator: BY_HELPER, ..Settings::default() };
+        let machine = machine_with(&program, &every_second);
+        let mut outcome =
+            Caller::new(settings, machine.roots.clone(), Inspections::default()).carry_out(&order, &|| false);
+        let last = outcome.calls.pop().unwrap();
+        (outcome.calls.iter().filter(|call| call.result == CallResult::NotMapped).count(), last)
+    };
+    let advice = Advice::PreferredLocation(Place::Host);
+    let (holes, rest) = order(Action::Advise(advice));
+    assert_eq!(holes, HOLES_MAX + 1);
+    assert_eq!(rest.result, CallResult::Denied("its memory has more than 64 holes".to_owned()));
+    assert!(rest.step.end == BASE + 400 * 4096 && rest.step.bytes() > 200 * 4096);
+    assert_eq!(order(Action::Withdraw(advice)).0, 199, "withdrawals go on");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::{
 
 /// Maximum size of a file: room for twice the maximum of advice in force, and for the unrecognised
 /// lines.
-pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 128 << 20;
 /// Maximum length of a line, of any version. Longer ones are cut to this.
 const LINE_BYTES_MAX: usize = 64 << 10;
 

@@ -21,7 +21,7 @@ use super::{
 /// contiguous memory with two kinds of advice (`ADVISED_PARTS_MAX` of the policies).
 pub(super) const OWN_RANGES: usize = 160;
 /// Ranges beyond these, of all processes together. uvmd acts on 512 processes at most, whose ranges
-/// thus are no more than 131,072.
+/// thus are no more than 131,072, apart from those that holes split while an order is carried out.
 pub(super) const SHARED_RANGES_MAX: usize = (1 << 17) - 512 * OWN_RANGES;
 
 /// Intent of a waiting or executing order. A withdrawal of other advice leaves its advice in force.

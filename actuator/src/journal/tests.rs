@@ -176,7 +176,7 @@ fn advice_in_force_is_bounded() {
     assert!(is_refused(LIVING, &steps[..1]));
     // The ranges of another process remain.
     let other = ProcessId { pid: 1000, start_ticks: 7 };
-    assert!(is_refused(other, &steps[..OWN_RANGES + 1]));
+    assert!(is_refused(other, &steps[..=OWN_RANGES]));
     drop(intend(&journal, other, GPU, &steps[..OWN_RANGES]));
     assert!(is_refused(other, &steps[OWN_RANGES..][..1]));
     drop(journal);
