@@ -34,7 +34,7 @@ pub(crate) use board::{Board, BoardReader};
 use collector::Snapshots;
 use executables::Executables;
 use headrooms::Headrooms;
-use memories::Memories;
+use memories::{Memories, Wanted};
 use model::{
     Call, CallResult, Decision, Directive, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process, ProcessId,
     Restriction, RestrictionScope, Snapshot, Verdicts, api, decision::Event,
@@ -270,7 +270,7 @@ impl Loop {
         let node_headroom_bytes = headroom::of_node(&self.roots);
         let headroom_bytes = self.headroom(&snapshot, &directives, node_headroom_bytes);
         let memory = self.memories.all();
-        let following = self.parts.followers.follow(&snapshot, &directives, memory);
+        let following = self.parts.followers.follow(&snapshot, &directives, memory, self.memories.deferred());
         let scene = Scene {
             now,
             snapshot: &snapshot,
@@ -280,6 +280,7 @@ impl Loop {
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: node_headroom_bytes.unwrap_or(0),
             following: &following,
+            deferred: self.memories.deferred(),
             directives: &directives,
             on,
         };
@@ -315,8 +316,9 @@ impl Loop {
         directives: &BTreeMap<ProcessId, Directive>,
     ) -> Option<()> {
         let present = snapshot.processes.iter().filter(|process| wanted.binary_search(&process.id).is_ok());
-        let mut wanted: Vec<(ProcessId, u32)> = present.map(|process| (process.id, process.uid)).collect();
-        wanted.sort_by_key(|(process, _)| !directives.contains_key(process));
+        let each = |process: &Process| Wanted { process: process.id, uid: process.uid, gpus: process.gpus.len() };
+        let mut wanted: Vec<Wanted> = present.map(each).collect();
+        wanted.sort_by_key(|wanted| !directives.contains_key(&wanted.process));
         let read = |process| self.runtime.block_on(self.parts.snapshots.memory(process));
         self.memories.update(&wanted, clock::monotonic(), read)
     }

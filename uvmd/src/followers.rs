@@ -16,7 +16,7 @@ mod shares;
 
 use std::{
     any::Any,
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -218,12 +218,14 @@ impl Followers {
         Self { sources, disabled, node_bytes, followed: BTreeMap::new() }
     }
 
-    /// Follows the processes whose directive names a plan policy, and no others.
+    /// Follows the processes whose directive names a plan policy, and no others. `deferred`: processes whose
+    /// memory is that of an earlier interval, and was delivered then.
     pub(crate) fn follow(
         &mut self,
         snapshot: &Snapshot,
         directives: &BTreeMap<ProcessId, Directive>,
         memory: &BTreeMap<ProcessId, Memory>,
+        deferred: &BTreeSet<ProcessId>,
     ) -> BTreeMap<ProcessId, Following> {
         let mut all = BTreeMap::new();
         let mut targets = BTreeMap::new();
@@ -259,7 +261,9 @@ impl Followers {
             followed.observe(process);
             let may_act = directives.get(&id).is_some_and(|directive| directive.mode == Mode::Act);
             let memory = memory.get(&id).filter(|_| !snapshot.source.block_records.is_off);
-            followed.deliver(process, memory, allocation_bytes_max, may_act && self.sources.probes.are_enabled);
+            if !deferred.contains(&id) {
+                followed.deliver(process, memory, allocation_bytes_max, may_act && self.sources.probes.are_enabled);
+            }
             all.insert(id, followed.read());
         }
         all

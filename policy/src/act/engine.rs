@@ -10,13 +10,14 @@ use std::{
 
 use model::{
     Decision, DecisionId, Directive, GpuKey, GpuUuid, Mode, Order, Outcome, PlanCommand, Process, ProcessId,
-    SourceState, Stage, Verdicts, decision::Event, policy::of_plans,
+    Restriction, SourceState, Stage, Verdicts, decision::Event, policy::of_plans,
 };
 
 use super::{
     guard::Guard,
     limits::Limits,
     live::{
+        arrivals::Marks,
         ledger::Ledger,
         open::count,
         rollback::{InForce, Rollback, Withdrawn},
@@ -32,6 +33,7 @@ use super::{
 pub struct Acting {
     limits: Limits,
     guard: Guard,
+    marks: Marks,
     tracks: BTreeMap<(ProcessId, GpuUuid), Track>,
     plans: BTreeMap<ProcessId, PlanTrack>,
     rollbacks: Rollback,
@@ -43,6 +45,8 @@ pub struct Acting {
     /// Whether figures of decisions have changed since the last call, apart from those in events.
     have_figures_changed: bool,
     next: DecisionId,
+    /// Restrictions when they were last computed.
+    last_restrictions: Vec<Restriction>,
     /// Calendar time of the last interval.
     taken: SystemTime,
 }
@@ -54,6 +58,7 @@ impl Acting {
         Self {
             limits,
             guard: Guard::default(),
+            marks: Marks::default(),
             tracks: BTreeMap::new(),
             plans: BTreeMap::new(),
             rollbacks: Rollback::default(),
@@ -62,6 +67,7 @@ impl Acting {
             commands: Vec::new(),
             have_figures_changed: false,
             next: DecisionId(1),
+            last_restrictions: Vec::new(),
             taken: SystemTime::UNIX_EPOCH,
         }
     }
@@ -113,14 +119,18 @@ impl Acting {
         orders.extend(self.drop_unseen(scene, &seen));
         self.drop_unseen_plans(scene, &seen);
         self.guard.begin(scene);
+        self.marks.retain(scene);
         let at_gpus = scene.at_gpus(seen.iter().map(|(_, gpu, _)| *gpu));
         let mut acted_on = self.acted_on();
         for (process, gpu, directive) in seen {
-            let Some(at_gpu) = at_gpus.get(&gpu) else { continue };
+            let Some(at_gpu) = at_gpus.get(&gpu).filter(|_| !self.is_deferred(scene, process.id, gpu, directive))
+            else {
+                continue;
+            };
             let sight = Sight::of(scene, process, gpu, directive, at_gpu, acted_on.at(gpu));
             let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
-            let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, is_withdrawing);
+            let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, is_withdrawing, &mut self.marks);
             self.take(turn, &mut orders);
             self.follow(&sight, is_withdrawing);
             acted_on.set(process.id, gpu, self.acts_on(process.id, gpu));
@@ -149,6 +159,12 @@ impl Acting {
     fn acts_on(&self, process: ProcessId, gpu: GpuUuid) -> bool {
         let is_here = |plan: &PlanTrack| plan.acts() && plan.decision().is_some_and(|decision| decision.gpu == gpu);
         self.tracks.get(&(process, gpu)).is_some_and(Track::acts) || self.plans.get(&process).is_some_and(is_here)
+    }
+
+    /// Whether the process is not evaluated at this GPU in this interval.
+    fn is_deferred(&self, scene: &Scene<'_>, process: ProcessId, gpu: GpuUuid, directive: &Directive) -> bool {
+        let is_permitted = scene.on && directive.mode == Mode::Act;
+        scene.deferred.contains(&process) && (is_permitted || !self.acts_on(process, gpu))
     }
 
     fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {

@@ -13,11 +13,13 @@
 //! * [`catalogue`]: implementations of the policies; [`auto_live`]: the choice among them
 //! * [`policies`]: one file per policy, and their common parts
 //! * [`open`]: open decision; [`ledger`]: its advice in force; [`rollback`]: withdrawals of advice
+//! * [`arrivals`]: arrivals in each block, shared by the GPUs of a process
 //! * [`meter`]: counts before and after the first order; [`verification`]: the windows to compare;
 //!   [`comparison`]: the result; [`cost`]: its measure
 //!
 //! [`model::Plan`] is the type of a proposal. Depends on the modules of `act`, not on `plans`.
 
+pub(super) mod arrivals;
 mod auto_live;
 pub(super) mod catalogue;
 mod comparison;

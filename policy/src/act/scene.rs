@@ -35,6 +35,9 @@ pub struct Scene<'a> {
     pub node_headroom_bytes: u64,
     /// Processes whose calls are followed for plans.
     pub following: &'a BTreeMap<ProcessId, Following>,
+    /// Processes that are not evaluated in this interval, as their user's share of processor time is
+    /// used up. Where a directive no longer permits what is in force, they are.
+    pub deferred: &'a BTreeSet<ProcessId>,
     /// Directives by process.
     pub directives: &'a BTreeMap<ProcessId, Directive>,
     /// Whether the kill switch lets uvmd act.

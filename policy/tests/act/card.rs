@@ -163,7 +163,7 @@ impl Card {
     /// Current restrictions.
     pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
-        self.show(&snapshot, |acting, scene| acting.restrictions(scene))
+        self.show(&snapshot, Acting::restrictions)
     }
 
     fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
@@ -190,6 +190,7 @@ impl Card {
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: 64 << 30,
             following: &BTreeMap::new(),
+            deferred: &BTreeSet::new(),
             directives: &self.directives,
             on: true,
         };

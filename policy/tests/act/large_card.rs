@@ -25,7 +25,7 @@ mod walker;
 mod world;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -121,6 +121,7 @@ fn interval(count: u32) -> Duration {
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: 0,
             following: &following,
+            deferred: &BTreeSet::new(),
             directives: &directives,
             on: true,
         };

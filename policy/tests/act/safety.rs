@@ -40,6 +40,25 @@ fn only_rollbacks_are_ordered_while_acting_is_off() {
 }
 
 #[test]
+fn deferred_process_is_evaluated_only_to_end_what_is_not_permitted() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.deferred.insert(id);
+    world.run(10.0);
+    assert!(world.orders.is_empty() && world.acting.decisions().next().is_none());
+    let (mut world, id) = confirmed();
+    world.deferred.insert(id);
+    let before = world.orders.len();
+    world.run(10.0);
+    assert_eq!((world.orders.len(), &world.decision().stage), (before, &Stage::Confirmed));
+    let restrictions = world.restrictions();
+    assert_eq!(world.restrictions(), restrictions, "they stay");
+    world.on = false;
+    let rollbacks = world.interval();
+    assert!(rollbacks.iter().all(|order| order.is_rollback) && !rollbacks.is_empty());
+}
+
+#[test]
 fn switch_off_rolls_back_an_order_with_a_late_outcome() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));

@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) answers: Option<CallResult>,
     /// Programs that snapshots omit.
     pub(crate) hidden: BTreeSet<ProcessId>,
+    /// Programs that are not evaluated now.
+    pub(crate) deferred: BTreeSet<ProcessId>,
     pub(crate) is_counting: bool,
     pub(crate) probes: Vec<ProbeStatus>,
     remote: LinkBytes,
@@ -90,6 +92,7 @@ impl World {
             actuator: ActuatorKind::Ioctl,
             answers: None,
             hidden: BTreeSet::new(),
+            deferred: BTreeSet::new(),
             is_counting: true,
             probes: Vec::new(),
             remote: LinkBytes::default(),
@@ -163,7 +166,7 @@ impl World {
     /// Current restrictions.
     pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
-        self.show(&snapshot, |acting, scene| acting.restrictions(scene))
+        self.show(&snapshot, Acting::restrictions)
     }
 
     fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
@@ -184,6 +187,7 @@ impl World {
             headroom_bytes: &self.processes.iter().map(|process| (process.id, self.headroom_bytes)).collect(),
             node_headroom_bytes: self.headroom_bytes,
             following: &self.following,
+            deferred: &self.deferred,
             directives: &self.directives,
             on: self.on,
         };

@@ -1,8 +1,9 @@
 //! Blocks and ranges of processes, as the acting loop reads them.
 //!
-//! A process can have 131,072 blocks at the cost of a fault for each. Building and scanning them takes time of the
-//! collector's thread and of the loop's. So reads are charged to the user by the number of blocks: beyond its share,
-//! the loop uses what it has read last, for a while. The number of retained blocks is limited, too.
+//! A process can have 131,072 blocks at the cost of a fault for each. Building them takes time of the collector's
+//! thread, and evaluating them takes time of the loop's, at each GPU of the process. So reads are charged to the user
+//! by the number of blocks and GPUs. Beyond its share, its processes are deferred: the loop evaluates them when it has
+//! read them again. The number of retained blocks is limited, too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,8 +15,10 @@ use sys::cpu_budget::{Accounts, Allowance};
 
 /// Processor time for reading a user's memory.
 const READS: Allowance = Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None };
-/// Processor time of a block or a range that is built, sorted and scanned, roughly.
-const ENTRY_COST: Duration = Duration::from_nanos(200);
+/// Processor time of a block or a range that is built and sorted, roughly.
+const ENTRY_COST: Duration = Duration::from_nanos(50);
+/// The same of its evaluation at a GPU: docs/measurements/policies.md has 158 ns for a block.
+const EVALUATION_COST: Duration = Duration::from_nanos(150);
 /// The same of a read: a request to the collector's thread.
 const READ_COST: Duration = Duration::from_micros(50);
 /// Age at which memory that was read is unknown again.
@@ -35,6 +38,16 @@ pub(super) struct Memories {
     entries_of_all: usize,
     accounts: Accounts,
     refused: Vec<ProcessId>,
+    deferred: BTreeSet<ProcessId>,
+}
+
+/// Process whose memory the loop evaluates.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) process: ProcessId,
+    pub(super) uid: u32,
+    /// Number of its GPUs.
+    pub(super) gpus: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +66,13 @@ impl Memories {
             entries_of_all: 0,
             accounts: Accounts::new(READS),
             refused: Vec::new(),
+            deferred: BTreeSet::new(),
         }
+    }
+
+    /// Processes that are not evaluated in this interval: their memory is that of an earlier one.
+    pub(super) const fn deferred(&self) -> &BTreeSet<ProcessId> {
+        &self.deferred
     }
 
     /// Processes whose memory is unknown, as a limit is reached.
@@ -66,24 +85,27 @@ impl Memories {
         &self.of
     }
 
-    /// Reads the memory of these processes, with their users, in this order and as far as that is permitted, and
+    /// Reads the memory of these processes, in this order and as far as that is permitted, and
     /// forgets that of others. `None` if `read` returns `None`, as there is no reader any more.
     pub(super) fn update(
         &mut self,
-        processes: &[(ProcessId, u32)],
+        processes: &[Wanted],
         now: Duration,
         mut read: impl FnMut(ProcessId) -> Option<Option<Memory>>,
     ) -> Option<()> {
-        let is_wanted: BTreeSet<ProcessId> = processes.iter().map(|(process, _)| *process).collect();
+        let is_wanted: BTreeSet<ProcessId> = processes.iter().map(|wanted| wanted.process).collect();
         let is_old = |last: &LastRead| now.saturating_sub(last.at) >= AGE_MAX;
         let gone = self.read.iter().filter(|(process, last)| !is_wanted.contains(process) || is_old(last));
         for process in gone.map(|(process, _)| *process).collect::<Vec<_>>() {
             self.forget(process);
         }
         self.refused.clear();
-        for (process, uid) in processes.iter().copied() {
+        self.deferred.clear();
+        for Wanted { process, uid, gpus } in processes.iter().copied() {
             if self.accounts.is_over(uid, now) {
-                if !self.of.contains_key(&process) {
+                if self.of.contains_key(&process) {
+                    self.deferred.insert(process);
+                } else {
                     self.refused.push(process);
                 }
                 continue;
@@ -91,8 +113,9 @@ impl Memories {
             let memory = read(process)?;
             self.forget(process);
             let entries = memory.as_ref().map_or(0, |memory| memory.blocks.len().saturating_add(memory.ranges.len()));
-            let cost = READ_COST.saturating_add(ENTRY_COST.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX)));
-            self.accounts.charge(uid, cost, now);
+            let [entries_u32, gpus] = [entries, gpus].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+            let each = ENTRY_COST.saturating_add(EVALUATION_COST.saturating_mul(gpus.max(1)));
+            self.accounts.charge(uid, READ_COST.saturating_add(each.saturating_mul(entries_u32)), now);
             if let Some(memory) = memory {
                 self.retain(process, memory, LastRead { at: now, uid, entries });
             }
@@ -137,8 +160,12 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn process(pid: u32) -> ProcessId {
+    const fn process(pid: u32) -> ProcessId {
         ProcessId { pid, start_ticks: 1 }
+    }
+
+    const fn wanted(pid: u32, uid: u32) -> Wanted {
+        Wanted { process: process(pid), uid, gpus: 1 }
     }
 
     fn memory(blocks: usize) -> Memory {
@@ -151,34 +178,56 @@ mod tests {
         let mut memories = Memories::new();
         for (pass, blocks) in [1, 2, 3].into_iter().enumerate() {
             let now = MS * 100 * u32::try_from(pass).unwrap();
-            memories.update(&[(process(1), 1000)], now, |_| Some(Some(memory(blocks)))).unwrap();
+            memories.update(&[wanted(1, 1000)], now, |_| Some(Some(memory(blocks)))).unwrap();
             assert_eq!(memories.all()[&process(1)].blocks.len(), blocks);
         }
         memories.update(&[], MS * 300, |_| Some(None)).unwrap();
         assert!(memories.all().is_empty());
-        assert!(memories.update(&[(process(1), 1000)], MS, |_| None).is_none(), "the collector has ended");
+        assert!(memories.update(&[wanted(1, 1000)], MS, |_| None).is_none(), "the collector has ended");
     }
 
     #[test]
     fn user_has_a_tenth_of_a_processor_and_its_last_memory_beyond_it() {
-        let (mut memories, mut reads) = (Memories::new(), [0, 0]);
+        let (mut memories, mut reads, mut deferred) = (Memories::new(), [0, 0], [0, 0]);
         for pass in 0..1000 {
             let read = |process: ProcessId| {
                 reads[usize::from(process.pid == 2)] += 1;
                 Some(Some(memory(if process.pid == 1 { 1 << 17 } else { 1 })))
             };
-            memories.update(&[(process(1), 1000), (process(2), 1001)], MS * 100 * pass, read).unwrap();
+            memories.update(&[wanted(1, 1000), wanted(2, 1001)], MS * 100 * pass, read).unwrap();
             assert_eq!(memories.all().len(), 2, "in pass {pass}");
+            deferred[0] += usize::from(memories.deferred().contains(&process(1)));
+            deferred[1] += usize::from(memories.deferred().contains(&process(2)));
         }
         // 100 s, and the burst, at 26 ms a read.
         assert!((380..=460).contains(&reads[0]), "{reads:?}");
         assert_eq!(reads[1], 1000);
+        assert_eq!(deferred, [1000 - reads[0], 0], "it is evaluated as often as it is read");
+    }
+
+    #[test]
+    fn evaluation_at_each_gpu_is_charged() {
+        let reads_of = |gpus| {
+            let (mut memories, mut reads) = (Memories::new(), 0);
+            for pass in 0..1000 {
+                let read = |_| {
+                    reads += 1;
+                    Some(Some(memory(1 << 15)))
+                };
+                memories.update(&[Wanted { gpus, ..wanted(1, 1000) }], MS * 100 * pass, read).unwrap();
+            }
+            reads
+        };
+        // 7 ms each, of 10 ms an interval.
+        assert_eq!(reads_of(1), 1000);
+        // 41 ms each.
+        assert!((240..=280).contains(&reads_of(8)), "{}", reads_of(8));
     }
 
     #[test]
     fn reads_of_many_small_processes_are_charged_too() {
         let (mut memories, mut reads) = (Memories::new(), 0);
-        let processes: Vec<_> = (1..=3583).map(|pid| (process(pid), 1000)).collect();
+        let processes: Vec<_> = (1..=3583).map(|pid| wanted(pid, 1000)).collect();
         for pass in 0..100 {
             let read = |_| {
                 reads += 1;
@@ -193,7 +242,7 @@ mod tests {
     #[test]
     fn retained_blocks_of_a_user_are_limited() {
         let mut memories = Memories::new();
-        let processes: Vec<_> = (1..=4).map(|pid| (process(pid), if pid == 4 { 1001 } else { 1000 })).collect();
+        let processes: Vec<_> = (1..=4).map(|pid| wanted(pid, if pid == 4 { 1001 } else { 1000 })).collect();
         memories.update(&processes, MS, |_| Some(Some(memory(1 << 17)))).unwrap();
         assert_eq!(memories.all().keys().map(|process| process.pid).collect::<Vec<_>>(), [1, 2, 4]);
         assert_eq!(memories.refused(), [process(3)]);

@@ -146,7 +146,7 @@ fn followed(
     memory: &BTreeMap<ProcessId, model::Memory>,
 ) -> Option<Result<PlannedIteration, String>> {
     let directives = [(id, directive(policy))].into();
-    let following = followers.follow(snapshot, &directives, memory).remove(&id)?;
+    let following = followers.follow(snapshot, &directives, memory, &BTreeSet::new()).remove(&id)?;
     match following.state {
         FollowingState::Planned(planned) if following.policy == policy => Some(Ok(planned)),
         FollowingState::Refused(reason) => Some(Err(reason)),
@@ -176,7 +176,7 @@ fn followed_on(
     ring.iterate();
     recorder.poll();
     let directives = [(id, directive("auto-plan"))].into();
-    followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)
+    followers.follow(snapshot, &directives, &BTreeMap::new(), &BTreeSet::new()).remove(&id)
 }
 
 /// Command to publish a table.
@@ -326,7 +326,7 @@ fn plan_ends_once_the_program_has_another_filter(
     ring.set_filters(filters.map(|filters| filters + 1));
     let directives = [(id, directive("auto-plan"))].into();
     let ended = wait_for("the end of the plan", || {
-        followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)?.report.ended
+        followers.follow(snapshot, &directives, &BTreeMap::new(), &BTreeSet::new()).remove(&id)?.report.ended
     });
     assert_eq!(ended, "its helper follows no plans: the program has installed a seccomp filter since it started");
     assert_eq!(ring.mode(), RingMode::Record);
@@ -501,7 +501,9 @@ fn probes_come_before_the_plan_in_mode_act_alone(
         ring.iterate();
         recorder.poll();
         let directives = [(id, Directive { mode, ..directive("auto-plan") })].into();
-        followers.follow(snapshot, &directives, &[(id, faults(0..3 * LAYERS, count))].into()).remove(&id)
+        followers
+            .follow(snapshot, &directives, &[(id, faults(0..3 * LAYERS, count))].into(), &BTreeSet::new())
+            .remove(&id)
     };
     let probed = wait_for("probes", || match follow(followers, Mode::Act)?.state {
         FollowingState::Probing(probed) if probed.publish.is_some() => Some(probed),
@@ -538,7 +540,8 @@ fn program_has_no_plan_where_its_helper_may_not_act() {
     let mut followers = Followers::new(recorder, by_ioctl, at_once(), Probes::default(), INTERVAL);
     let id = ProcessId { pid: 1, start_ticks: 1 };
     let directives = [(id, directive("auto-plan"))].into();
-    let following = followers.follow(&snapshot(id), &directives, &BTreeMap::new()).remove(&id).unwrap();
+    let following =
+        followers.follow(&snapshot(id), &directives, &BTreeMap::new(), &BTreeSet::new()).remove(&id).unwrap();
     let reason = "policy.actuator is \"ioctl\", and plans are carried out by the helper alone";
     assert_eq!(following.state, FollowingState::Unavailable(reason.to_owned()));
 }

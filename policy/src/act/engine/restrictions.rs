@@ -10,10 +10,11 @@ use super::{
 impl Acting {
     /// Restrictions of the processes in a mode other than observe, apart from the mode itself.
     /// Called after [`Self::observe`] of the same scene. Costs as much as an interval, so it is not
-    /// called in each.
+    /// called in each. Deferred processes keep theirs.
     #[must_use]
-    pub fn restrictions(&self, scene: &Scene<'_>) -> Vec<Restriction> {
+    pub fn restrictions(&mut self, scene: &Scene<'_>) -> Vec<Restriction> {
         let mut all = nowhere(scene);
+        let last = std::mem::take(&mut self.last_restrictions);
         let seen = seen(scene);
         let at_gpus = scene.at_gpus(seen.iter().map(|(_, gpu, _)| *gpu));
         let acted_on = self.acted_on();
@@ -21,6 +22,10 @@ impl Acting {
             let (Some(track), Some(at_gpu)) = (self.tracks.get(&(process.id, gpu)), at_gpus.get(&gpu)) else {
                 continue;
             };
+            if scene.deferred.contains(&process.id) {
+                all.extend(last.iter().filter(|one| (one.process, one.gpu) == (process.id, Some(gpu))).cloned());
+                continue;
+            }
             let sight = Sight::of(scene, process, gpu, directive, at_gpu, acted_on.at(gpu));
             let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
             let mut restrictions = track.restrictions(&sight, &self.guard, &self.limits, is_withdrawing);
@@ -32,6 +37,7 @@ impl Acting {
                 reason,
             }));
         }
+        self.last_restrictions.clone_from(&all);
         all
     }
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::ProcessId;
+use model::{GpuKey, Process, ProcessId};
 
 use super::{account::Account, room::resident_within};
 use crate::act::scene::Scene;
@@ -18,6 +18,18 @@ pub(super) struct Promises {
     by_cgroup: BTreeMap<PathBuf, u64>,
 }
 
+/// Bytes of a process that may be at its GPUs, and thus move to the host. Blocks are not read of all
+/// processes.
+fn at_gpus_bytes(process: &Process, scene: &Scene<'_>) -> u64 {
+    let snapshot = scene.snapshot;
+    let of_gpu = |gpu: &GpuKey| snapshot.gpus.get(gpu).and_then(|gpu| gpu.memory_bytes).unwrap_or(u64::MAX);
+    if snapshot.source.driver.as_ref().is_none_or(|driver| driver.residency_unavailable.is_some()) {
+        process.gpus.keys().map(of_gpu).fold(0, u64::saturating_add)
+    } else {
+        process.residency.values().map(|at_gpu| at_gpu.max_bytes).fold(0, u64::saturating_add)
+    }
+}
+
 impl Promises {
     /// Promises to the live processes of a scene.
     pub(super) fn of(scene: &Scene<'_>, accounts: &BTreeMap<ProcessId, Account>) -> Self {
@@ -25,6 +37,7 @@ impl Promises {
         for process in scene.snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
             let Some(account) = accounts.get(&process.id) else { continue };
             let bound_bytes = resident_within(&account.bound_for_host, scene.blocks_of(process.id));
+            let bound_bytes = bound_bytes.min(at_gpus_bytes(process, scene));
             promises.add(process.cgroup.as_deref(), account.pending_to_host_bytes.saturating_add(bound_bytes));
         }
         promises
@@ -49,5 +62,56 @@ impl Promises {
     /// Promised bytes of a process's cgroup; those of the node if the cgroup is unknown.
     pub(super) fn cgroup_bytes(&self, cgroup: Option<&Path>) -> u64 {
         cgroup.map_or(self.node_bytes, |cgroup| self.by_cgroup.get(cgroup).copied().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, time::SystemTime};
+
+    use model::{DriverInfo, RecordFigures, Residency, Snapshot, SourceState, SourceStatus, Verdicts};
+
+    use super::*;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+    const PROCESS: ProcessId = ProcessId { pid: 1, start_ticks: 1 };
+
+    #[test]
+    fn memory_of_unknown_blocks_is_promised_as_far_as_it_is_at_a_gpu() {
+        let mut process = Process::new(PROCESS, "program");
+        process.cgroup = Some("/job".into());
+        process.residency.insert(GpuKey::Unknown(0), Residency::exactly(4 << 20));
+        let source = SourceStatus {
+            backend: "ebpf",
+            state: SourceState::Counting { since: NOW },
+            warnings: Vec::new(),
+            degraded: Vec::new(),
+            quota_refusals: Vec::new(),
+            driver: Some(DriverInfo::default()),
+            probes: Vec::new(),
+            dropped_events: BTreeMap::new(),
+            block_records: RecordFigures::default(),
+        };
+        let snapshot = Snapshot { processes: vec![process], ..Snapshot::empty(NOW, source) };
+        let mut account = Account::new(1, NOW);
+        account.bound_for_host.insert(0, 250 << 30);
+        account.pending_to_host_bytes = 4096;
+        let scene = Scene {
+            now: NOW,
+            snapshot: &snapshot,
+            verdicts: &Verdicts::default(),
+            memory: &BTreeMap::new(),
+            links: &BTreeMap::new(),
+            headroom_bytes: &BTreeMap::new(),
+            node_headroom_bytes: 0,
+            following: &BTreeMap::new(),
+            deferred: &BTreeSet::new(),
+            directives: &BTreeMap::new(),
+            on: true,
+        };
+        let promises = Promises::of(&scene, &BTreeMap::from([(PROCESS, account)]));
+        assert_eq!(promises.node_bytes(), (4 << 20) + 4096);
+        assert_eq!(promises.cgroup_bytes(Some(Path::new("/job"))), (4 << 20) + 4096);
+        assert_eq!(promises.cgroup_bytes(Some(Path::new("/other"))), 0);
     }
 }

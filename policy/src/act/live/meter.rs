@@ -2,14 +2,17 @@
 //! proposal.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use model::{Access, Counters, LinkBytes, decision::Measured, verdict::Inputs};
 
-use super::live_policy::Accessed;
+use super::{
+    arrivals::{Mark, Marks},
+    live_policy::Accessed,
+};
 use crate::{
     act::{
         intervals::Intervals,
@@ -42,13 +45,6 @@ struct Sample {
     atomic_faults: u64,
 }
 
-/// Cumulative bytes that arrived in each block, at one moment.
-#[derive(Clone, Debug)]
-pub(super) struct Mark {
-    at: SystemTime,
-    arrived: BTreeMap<u64, u64>,
-}
-
 /// History of recent counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
@@ -70,7 +66,7 @@ pub(crate) struct Span {
 
 impl Meter {
     /// Adds a sample.
-    pub(crate) fn read(&mut self, sight: &Sight<'_>, window: Duration, passed_bytes: Option<u64>) {
+    pub(crate) fn read(&mut self, sight: &Sight<'_>, window: Duration, passed_bytes: Option<u64>, marks: &mut Marks) {
         let sample = sample(sight, passed_bytes);
         if self.samples.back().is_some_and(|last| last.until(&sample).is_none()) {
             // Counts were reset, so earlier samples are useless.
@@ -78,14 +74,8 @@ impl Meter {
         }
         let now = sample.at;
         self.samples.push_back(sample);
-        let is_due = self.marks.back().is_none_or(|mark| between(mark.at, now) >= window / MARKS_PER_WINDOW);
-        if is_due && !sight.blocks.is_empty() {
-            let arrived = sight
-                .blocks
-                .iter()
-                .map(|block| (block.address, block.bytes_htod.saturating_add(block.populated_bytes)));
-            self.marks.push_back(Arc::new(Mark { at: now, arrived: arrived.collect() }));
-        }
+        let mark = marks.recent(sight, window / MARKS_PER_WINDOW);
+        self.marks.extend(mark.filter(|mark| self.marks.back().is_none_or(|last| last.at < mark.at)));
         let old = |at: SystemTime, windows: u32| between(at, now) > window.saturating_mul(windows);
         while self.samples.get(1).is_some_and(|next| old(next.at, HISTORY_WINDOWS)) {
             self.samples.pop_front();
@@ -173,13 +163,7 @@ impl Span {
     /// [`PACE_BYTES`].
     pub(crate) fn arrivals_outside(&self, touched: &Intervals) -> Option<f64> {
         let (from, to) = (self.from.as_ref()?, self.to.as_ref()?);
-        let outside = to
-            .arrived
-            .iter()
-            .filter(|(address, _)| !touched.touches(**address, address.saturating_add(model::block::BLOCK_BYTES)));
-        let arrived =
-            outside.map(|(address, bytes)| bytes.saturating_sub(from.arrived.get(address).copied().unwrap_or(0)));
-        let arrived = arrived.fold(0, u64::saturating_add);
+        let arrived = from.bytes_until(to, touched);
         (arrived >= PACE_BYTES && to.at > from.at).then(|| rate(arrived, between(from.at, to.at)))
     }
 }

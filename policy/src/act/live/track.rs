@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use model::{CallResult, Decision, DecisionId, Order, Outcome, Plan, Stage, decision::Event};
 
 use super::{
+    arrivals::Marks,
     auto_live::MeasuredCosts,
     catalogue,
     comparison::is_at_work,
@@ -107,13 +108,14 @@ impl Track {
         limits: &Limits,
         next: DecisionId,
         is_withdrawing: bool,
+        marks: &mut Marks,
     ) -> Turn {
         if let Some(open) = &mut self.open {
             open.running.see(&View::of(sight, self.meter.accessed(limits.window), limits));
         }
         // Read at the same moment as the counts: half of a burst would show a wrong pace.
         let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
-        self.meter.read(sight, limits.window, passed);
+        self.meter.read(sight, limits.window, passed, marks);
         guard.release_reservations(sight, limits);
         let mut turn = Turn::default();
         if let Some(stage) = self.last_stage(sight, guard, limits) {

@@ -45,15 +45,15 @@ struct Watching {
 impl LivePolicy for PingPong {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
+        if view.does_atomics() {
+            return None;
+        }
         let least = view.number(&BOUNCES).unwrap_or(BOUNCES_MIN);
         let blocks = bouncing(view, verdict, least);
         let (advised, controls) = split_controls(&blocks);
         let all = clipped(view, verdict, &advised);
         let memory = all.largest(ADVISED_PARTS_MAX);
         if memory.is_empty() {
-            return None;
-        }
-        if view.does_atomics() {
             return None;
         }
         let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
