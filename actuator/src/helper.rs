@@ -112,7 +112,7 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
         }
         // The mode is set, so the next call of the program to CUDA starts the thread, and the next
         // order finds it. A program without calls needs no actions.
-        if commands.agent() == AgentState::Absent {
+        if commands.agent_state() == AgentState::NotStarted {
             return Err(NoResult::Refused(NOT_STARTED.to_owned()));
         }
         let (commands, ticket) = submit(ring, process, budget, command).inspect_err(|error| {
@@ -316,13 +316,13 @@ const fn helper_action(action: Action) -> (HelperAction, Option<GpuUuid>) {
         Action::Migrate(Place::Host) => (HelperAction::PrefetchToHost, None),
         Action::Advise(Advice::PreferredLocation(Place::Gpu(gpu))) => (HelperAction::PreferGpu, Some(gpu)),
         Action::Advise(Advice::PreferredLocation(Place::Host)) => (HelperAction::PreferHost, None),
-        Action::Withdraw(Advice::PreferredLocation(Place::Gpu(_))) => (HelperAction::PreferNowhere, None),
+        Action::Withdraw(Advice::PreferredLocation(Place::Gpu(_))) => (HelperAction::UnsetPreferredLocation, None),
         // The command names the order's GPU.
-        Action::Withdraw(Advice::PreferredLocation(Place::Host)) => (HelperAction::PreferHostNoMore, None),
-        Action::Advise(Advice::AccessedBy(gpu)) => (HelperAction::AccessByGpu, Some(gpu)),
-        Action::Withdraw(Advice::AccessedBy(gpu)) => (HelperAction::NoAccessByGpu, Some(gpu)),
-        Action::Advise(Advice::ReadDuplication) => (HelperAction::Duplicate, None),
-        Action::Withdraw(Advice::ReadDuplication) => (HelperAction::DoNotDuplicate, None),
+        Action::Withdraw(Advice::PreferredLocation(Place::Host)) => (HelperAction::UnsetPreferredHost, None),
+        Action::Advise(Advice::AccessedBy(gpu)) => (HelperAction::SetAccessedBy, Some(gpu)),
+        Action::Withdraw(Advice::AccessedBy(gpu)) => (HelperAction::UnsetAccessedBy, Some(gpu)),
+        Action::Advise(Advice::ReadDuplication) => (HelperAction::EnableReadDuplication, None),
+        Action::Withdraw(Advice::ReadDuplication) => (HelperAction::DisableReadDuplication, None),
     }
 }
 

@@ -94,7 +94,7 @@ fn act_if(ring: &Memory<'_>, check: impl FnOnce() -> Result<(), ActError>) -> Re
         stop(ring);
         return Err(error);
     }
-    if ring.act() { Ok(()) } else { Err(ActError::Off) }
+    if ring.enable_acting() { Ok(()) } else { Err(ActError::Off) }
 }
 
 fn stop(ring: &Memory<'_>) {

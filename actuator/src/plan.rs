@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use call_ring::{
-    Invalid, Memory, Plan, PlanMemory,
+    LayoutError, Memory, Plan, PlanMemory,
     plan::{Counters, Reason, State},
 };
 use model::{PlanCounters, PlanReport};
@@ -23,7 +23,7 @@ pub enum PlanError {
     Memory(#[from] SharedMemoryError),
     /// The memory is no ring or plan of this version.
     #[error("its shared memory is no ring or plan of the helper: {0}")]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] LayoutError),
     /// The helper may not act.
     #[error("its helper follows no plans: {0}")]
     NoAction(#[from] ActError),
@@ -70,7 +70,7 @@ impl HelperPlan {
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
         let memory = self.plan()?;
         self.filters.act(&self.ring()?)?;
-        memory.beat(clock::monotonic_ns());
+        memory.set_heartbeat(clock::monotonic_ns());
         let generation = memory.publish(plan).map_err(PlanError::Plan)?;
         self.generation = Some(generation);
         // Publication has filled holes that were punched just before. If there are others, this plan was the last.
@@ -111,7 +111,7 @@ impl HelperPlan {
     /// Sends a heartbeat to the helper. Called each second while a plan is published.
     pub fn beat(&self) {
         if let Ok(memory) = self.plan() {
-            memory.beat(clock::monotonic_ns());
+            memory.set_heartbeat(clock::monotonic_ns());
         }
     }
 
@@ -189,7 +189,7 @@ fn description(reason: Reason) -> String {
         Reason::Unsupported => "the driver or the GPU cannot prefetch managed memory".to_owned(),
         Reason::Failed(result) => format!("the driver failed with {result}"),
         Reason::Mode => "the mode of the helper is another one".to_owned(),
-        Reason::Beat => "uvmd did not report in time".to_owned(),
+        Reason::StaleHeartbeat => "uvmd did not report in time".to_owned(),
         Reason::Freed => "the program has freed memory of a move".to_owned(),
         Reason::ContextEnded => "the program has ended its context".to_owned(),
         Reason::Withdrawn => "it was withdrawn".to_owned(),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn publish_checked(place: &mut HelperPlan) -> Result<(), PlanError> {
-        let tokens = [Token::of_word(1 << 32)];
+        let tokens = [Token::from_word(1 << 32)];
         let moves = [Move {
             begin: 4096,
             bytes: 4096,

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use call_ring::{
-    MemoryKind, Size, Stamp, SyncKind, Target,
+    Dim3, MemoryKind, Stamp, SyncKind, Target,
     call::{Action, Call, Pointer},
 };
 use peak_alloc::PeakAlloc;
@@ -54,7 +54,7 @@ impl Attack {
 
     fn launch(&mut self, function: u64, grid: u32, addresses: impl Iterator<Item = u64>) {
         let pointers = Some(addresses.map(|address| Pointer { offset_bytes: 0, address }).collect());
-        let (target, grid, block) = (Target::Stream(1), Size::new(grid, 1, 1), Size::new(1, 1, 1));
+        let (target, grid, block) = (Target::Stream(1), Dim3::new(grid, 1, 1), Dim3::new(1, 1, 1));
         self.call(Action::Launch { target, function, grid, block, shared_bytes: 0, pointers });
     }
 

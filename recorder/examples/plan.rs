@@ -132,7 +132,7 @@ fn main() -> anyhow::Result<()> {
                     && let Ok(words) = shared.words()
                     && let Ok(memory) = PlanMemory::open(words)
                 {
-                    memory.beat(now_ns());
+                    memory.set_heartbeat(now_ns());
                 }
                 thread::sleep(BEAT);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use call_ring::{Size, call::Call};
+use call_ring::{Dim3, call::Call};
 use thiserror::Error;
 use trace::{
     BlockId, Recorder,
@@ -48,7 +48,7 @@ pub struct Ops {
     names_bytes: usize,
 }
 
-fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
+fn dimensions(Dim3 { x, y, z }: Dim3) -> [u32; 3] {
     [x, y.into(), z.into()]
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     fn launch(target: Target, addresses: &[u64]) -> Action {
         let pointers = addresses.iter().map(|address| Pointer { offset_bytes: 0, address: *address }).collect();
-        let one = Size::new(1, 1, 1);
+        let one = Dim3::new(1, 1, 1);
         Action::Launch { target, function: 5, grid: one, block: one, shared_bytes: 0, pointers: Some(pointers) }
     }
 
@@ -280,8 +280,8 @@ mod tests {
         let launch = |x| Action::Launch {
             target: Target::Stream(0),
             function: 5,
-            grid: Size::new(x, 1, 1),
-            block: Size::new(1, 1, 1),
+            grid: Dim3::new(x, 1, 1),
+            block: Dim3::new(1, 1, 1),
             shared_bytes: 0,
             pointers: None,
         };

@@ -22,7 +22,7 @@ pub enum ProcessError {
     Read(#[from] io::Error),
     /// The memory is not a ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
-    Ring(#[from] call_ring::Invalid),
+    Ring(#[from] call_ring::LayoutError),
 }
 
 /// Forms of the memories. Only the header of the ring is mapped, so that at most two pages are

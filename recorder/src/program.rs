@@ -5,7 +5,7 @@ mod graphs;
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
 use call_ring::{
-    MemoryKind, Size, SyncKind, Target,
+    Dim3, MemoryKind, SyncKind, Target,
     advice::Subject,
     call::{Action, Call, Pointer},
 };
@@ -28,9 +28,9 @@ pub(crate) enum Function {
 pub(crate) struct Work {
     pub(crate) function: Function,
     /// Thread blocks; zeros for copies and fills.
-    pub(crate) grid: Size,
+    pub(crate) grid: Dim3,
     /// Threads of a block; zeros for copies and fills.
-    pub(crate) block: Size,
+    pub(crate) block: Dim3,
     /// Addresses named by the work.
     pub(crate) addresses: Arc<[u64]>,
     /// Bytes that the work accesses from each address; `None` for kernels, and for several rows.
@@ -113,7 +113,7 @@ fn known(bytes: u64, rows: u64) -> Option<u64> {
     (rows <= 1).then_some(bytes)
 }
 
-const NO_SIZE: Size = Size { x: 0, y: 0, z: 0 };
+const NO_SIZE: Dim3 = Dim3 { x: 0, y: 0, z: 0 };
 
 impl Program {
     /// Live blocks, by address.
@@ -256,7 +256,7 @@ impl Program {
                 freed.map_or_else(Vec::new, |(address, memory)| self.malloc(address, memory))
             }
             Action::Advise { advice, .. } => {
-                self.has_advised_access |= Subject::of(*advice) == (Subject::Access, true);
+                self.has_advised_access |= Subject::from_advice(*advice) == (Subject::Access, true);
                 Vec::new()
             }
             Action::Prefetch { .. } | Action::Sync { .. } => Vec::new(),

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use call_ring::Invalid;
+use call_ring::LayoutError;
 pub(crate) use checks::Checked;
 use checks::{Checks, UserTime};
 use model::ProcessId;
@@ -334,7 +334,7 @@ impl Searches {
                 _ if !is_wanted => continue,
                 Ok(Some(opened)) => {
                     let found = opened.process;
-                    let is_unfinished = matches!(found, Err(ProcessError::Ring(Invalid::Header)));
+                    let is_unfinished = matches!(found, Err(ProcessError::Ring(LayoutError::Header)));
                     if is_unfinished && self.waits_for_header(process, uid) {
                         continue;
                     }
@@ -619,7 +619,7 @@ mod tests {
             let _ = look(&mut searches, &running, SECOND);
         }
         let (_, found) = poll(&mut searches);
-        let is_none = |found: &Found| matches!(found, Err(ProcessError::Ring(Invalid::Header)));
+        let is_none = |found: &Found| matches!(found, Err(ProcessError::Ring(LayoutError::Header)));
         assert!(found.len() == 1 && is_none(&found[0].found), "{found:?}");
         assert_eq!(searches.delay_of(process(42), SECOND), None);
     }

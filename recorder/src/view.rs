@@ -1,7 +1,7 @@
 //! View of a recording in the API.
 
 use call_ring::{
-    MemoryKind, Size, SyncKind, Target,
+    Dim3, MemoryKind, SyncKind, Target,
     call::{Action, Call},
 };
 use model::api;
@@ -64,7 +64,7 @@ fn hex(value: u64) -> String {
     format!("{value:#x}")
 }
 
-fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
+fn dimensions(Dim3 { x, y, z }: Dim3) -> [u32; 3] {
     [x, y.into(), z.into()]
 }
 

@@ -231,7 +231,7 @@ impl Segment {
 
 #[cfg(test)]
 mod tests {
-    use call_ring::{MemoryKind, Size, Stamp, Target};
+    use call_ring::{Dim3, MemoryKind, Stamp, Target};
 
     use super::*;
     use crate::visits;
@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn launch(sequence: u64, address: u64) -> Call {
-        let one = Size::new(1, 1, 1);
+        let one = Dim3::new(1, 1, 1);
         let pointers = Some(vec![Pointer { offset_bytes: 0, address }]);
         let target = Target::Stream(1);
         call(sequence, Action::Launch { target, function: 5, grid: one, block: one, shared_bytes: 0, pointers })

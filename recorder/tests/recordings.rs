@@ -203,7 +203,7 @@ fn ring_of_another_version_or_size_is_unreadable_with_the_reason() {
     let (later, larger) = (Program::start(TOTAL_BYTES, 2), Program::start(TOTAL_BYTES * 2, 1));
     look(&recordings, &BTreeMap::from([(later.id(), 1000), (larger.id(), 1001)]));
     let reason = |program: &Program| recordings.of(program.id()).unwrap().view(0).unreadable_reason.unwrap();
-    assert_eq!(reason(&later), "its shared memory is no ring of the helper: version 2 instead of 1");
+    assert_eq!(reason(&later), "its shared memory is no ring of the helper: unsupported version 2");
     assert!(reason(&larger).starts_with("its shared memory has "), "{}", reason(&larger));
 }
 

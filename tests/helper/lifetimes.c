@@ -26,7 +26,7 @@ static Handle context;
 /* Lanes of the ring that threads have for themselves. */
 static int owned_lanes(void) {
   int owned = 0;
-  for (int lane = 0; ring() && lane < OWN_LANES; lane++) owned += ring()[LANE_HEADERS + lane * LANE_HEADER_WORDS + OWNER] != 0;
+  for (int lane = 0; ring() && lane < DEDICATED_LANES; lane++) owned += ring()[LANE_HEADERS + lane * LANE_HEADER_WORDS + OWNER] != 0;
   return owned;
 }
 

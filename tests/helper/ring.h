@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 /* Words of the ring, and their values: see helper/call-ring/src/memory.rs and command.rs. */
-enum { MODE = 16, LANE_HEADERS = 32, LANE_HEADER_WORDS = 16, OWNER = 2, OWN_LANES = 12, AGENT = 512 };
+enum { MODE = 16, LANE_HEADERS = 32, LANE_HEADER_WORDS = 16, OWNER = 2, DEDICATED_LANES = 12, AGENT = 512 };
 enum { ACT = 2, AGENT_RUNS = 1 };
 
 /* Null without a ring. */

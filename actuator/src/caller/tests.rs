@@ -230,8 +230,8 @@ fn order_is_carried_out_by_the_helper_in_parts() {
     let advised = |name: &str| [range(0, 32), range(32, 40)].map(|range| format!("{name} {range}")).to_vec();
     assert_eq!(commands(Action::Advise(Advice::PreferredLocation(Place::Host)), 2), (2, advised("PreferHost")));
     let withdraw = |place| Action::Withdraw(Advice::PreferredLocation(place));
-    assert_eq!(commands(withdraw(Place::Host), 2), (2, advised("PreferHostNoMore")));
-    assert_eq!(commands(withdraw(place), 2), (2, advised("PreferNowhere")));
+    assert_eq!(commands(withdraw(Place::Host), 2), (2, advised("UnsetPreferredHost")));
+    assert_eq!(commands(withdraw(place), 2), (2, advised("UnsetPreferredLocation")));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use call_ring::{Commands, Invalid, Memory, command::AgentState};
+use call_ring::{Commands, LayoutError, Memory, command::AgentState};
 use sys::{
     Roots,
     pidfd::PidFd,
@@ -23,7 +23,7 @@ pub(crate) enum RingError {
     Memory(#[from] Arc<SharedMemoryError>),
     /// Its memory is no ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] LayoutError),
     /// The helper is of a version without commands.
     #[error("its helper is an older one, which carries out no commands")]
     Older,
@@ -67,7 +67,7 @@ impl Ring {
     /// Place of the command. The process may have overwritten anything since the last call.
     pub(super) fn commands(&self) -> Result<Commands<'_>, RingError> {
         let commands = self.header()?.commands();
-        if commands.agent() == AgentState::Ended { Err(RingError::Ended) } else { Ok(commands) }
+        if commands.agent_state() == AgentState::Ended { Err(RingError::Ended) } else { Ok(commands) }
     }
 
     /// Place of the command, if the process may carry one out.

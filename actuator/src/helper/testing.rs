@@ -122,7 +122,7 @@ impl Program {
     pub(crate) fn start_acting(part: Part) -> Self {
         let program = Self::start(part);
         let ring = open(&program.process).unwrap();
-        while ring.commands().unwrap().agent() != AgentState::Running {
+        while ring.commands().unwrap().agent_state() != AgentState::Running {
             thread::sleep(Duration::from_millis(1));
         }
         program
@@ -205,7 +205,7 @@ fn plays_a_helper() {
         words[1].store(u64::from(MAJOR) << 32, Ordering::Release);
     }
     if part == Part::Fails {
-        memory.commands().set_agent(AgentState::Ended);
+        memory.commands().set_agent_state(AgentState::Ended);
     }
     report("ready");
     while memory.mode() != Mode::Act || matches!(part, Part::Rests | Part::IsOff | Part::IsOlder | Part::Fails) {
@@ -213,7 +213,7 @@ fn plays_a_helper() {
         thread::sleep(Duration::from_millis(1));
     }
     let commands = memory.commands();
-    commands.set_agent(AgentState::Running);
+    commands.set_agent_state(AgentState::Running);
     loop {
         let (word, value) = commands.futex().unwrap();
         let taken = if part == Part::Sleeps { None } else { commands.take() };

@@ -27,12 +27,12 @@ fn actions_are_those_of_the_helper() {
         (Action::Migrate(Place::Host), HelperAction::PrefetchToHost, false),
         (Action::Advise(gpu), HelperAction::PreferGpu, true),
         (Action::Advise(host), HelperAction::PreferHost, false),
-        (Action::Withdraw(gpu), HelperAction::PreferNowhere, false),
-        (Action::Withdraw(host), HelperAction::PreferHostNoMore, false),
-        (ADVISE, HelperAction::AccessByGpu, true),
-        (WITHDRAW, HelperAction::NoAccessByGpu, true),
-        (Action::Advise(Advice::ReadDuplication), HelperAction::Duplicate, false),
-        (Action::Withdraw(Advice::ReadDuplication), HelperAction::DoNotDuplicate, false),
+        (Action::Withdraw(gpu), HelperAction::UnsetPreferredLocation, false),
+        (Action::Withdraw(host), HelperAction::UnsetPreferredHost, false),
+        (ADVISE, HelperAction::SetAccessedBy, true),
+        (WITHDRAW, HelperAction::UnsetAccessedBy, true),
+        (Action::Advise(Advice::ReadDuplication), HelperAction::EnableReadDuplication, false),
+        (Action::Withdraw(Advice::ReadDuplication), HelperAction::DisableReadDuplication, false),
     ];
     for (action, of_helper, names_gpu) in expected {
         assert_eq!(helper_action(action), (of_helper, names_gpu.then_some(GPU)), "{action:?}");
@@ -123,7 +123,7 @@ fn command_is_carried_out_as_it_was_submitted() {
     }
     let program = Program::start_acting(Part::Answers(Answer::Done));
     assert_eq!(call_within(&program, ADVISE, LONG), (Ok(CallResult::Done), true));
-    assert_eq!(program.next_report(), "AccessByGpu 0x200000 0x202000 1");
+    assert_eq!(program.next_report(), "SetAccessedBy 0x200000 0x202000 1");
     // An action that names no GPU is about the order's.
     assert_eq!(call_within(&program, Action::Migrate(Place::Host), LONG), (Ok(CallResult::Done), true));
     assert_eq!(program.next_report(), "PrefetchToHost 0x200000 0x202000 1");
@@ -179,7 +179,7 @@ fn command_that_is_carried_out_is_left_behind_and_fails_further_orders_at_once()
     };
     assert_eq!(result, Ok(CallResult::Done));
     assert_eq!(cost.advice_calls, 2 * ADVICE_CALLS, "its own, and those of the command left behind");
-    assert_eq!(program.next_report(), "NoAccessByGpu 0x200000 0x202000 1");
+    assert_eq!(program.next_report(), "UnsetAccessedBy 0x200000 0x202000 1");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn process_that_overwrites_its_ring_fails_its_own_order() {
     }
     let program = Program::start_acting(Part::Overwrites);
     let (Err(CallResult::Failed(reason)), true) = call_within(&program, ADVISE, LONG) else { panic!() };
-    assert_eq!(reason, "its shared memory is no ring of the helper: no header of a ring");
+    assert_eq!(reason, "its shared memory is no ring of the helper: unknown header");
     assert!(matches!(open(&program.process), Err(RingError::Invalid(_))));
 }
 

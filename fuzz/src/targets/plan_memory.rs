@@ -33,7 +33,7 @@ pub(super) fn run(input: &[u8]) {
                 published = None;
             }
             1 => {
-                let tokens: Vec<Token> = (0..=place as u64 % 64).map(Token::of_word).collect();
+                let tokens: Vec<Token> = (0..=place as u64 % 64).map(Token::from_word).collect();
                 let moves = moves(value, tokens.len());
                 let (budget_bytes, handover_wait_ns) = (value, value % (2 * HANDOVER_WAIT_MAX_NS));
                 let (tokens, moves) = (&tokens[..], &moves[..]);
@@ -55,7 +55,7 @@ pub(super) fn run(input: &[u8]) {
             _ => {
                 // At the begin of a clock, there was none.
                 let now_ns = value.max(1);
-                memory.beat(now_ns);
+                memory.set_heartbeat(now_ns);
                 assert!(memory.is_live(now_ns), "it was there just now");
                 let _ = memory.report();
             }

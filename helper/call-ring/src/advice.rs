@@ -16,7 +16,7 @@ pub enum Subject {
 impl Subject {
     /// Subject of advice, and whether the advice is set rather than unset.
     #[must_use]
-    pub const fn of(advice: u32) -> (Self, bool) {
+    pub const fn from_advice(advice: u32) -> (Self, bool) {
         match advice {
             1 | 2 => (Self::ReadDuplication, advice == 1),
             3 | 4 => (Self::Location, advice == 3),

@@ -1,8 +1,8 @@
 //! Decoder of calls, on uvmd's side. Any content of the memory decodes to calls, unknown kinds or errors.
 
 use crate::{
-    group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX},
-    kind::{ASYNCHRONOUS, CUT, Kind, MemoryKind, NO_ARGUMENTS, Size, SyncKind, TARGET_SHIFT, Target},
+    group::{NAME_BYTES_MAX, NAME_BYTES_PER_RECORD, POINTERS_MAX},
+    kind::{ARGUMENTS_UNKNOWN, ASYNCHRONOUS, CUT, Dim3, Kind, MemoryKind, SyncKind, TARGET_SHIFT, Target},
     lane::Lane,
     record::{RECORD_BYTES, Record, Stamp},
     token::{PointersHash, Signature, Token},
@@ -60,9 +60,9 @@ pub enum Action {
         /// Handle of the function.
         function: u64,
         /// Thread blocks.
-        grid: Size,
+        grid: Dim3,
         /// Threads per block.
-        block: Size,
+        block: Dim3,
         /// Dynamic shared memory.
         shared_bytes: u32,
         /// Pointers among the arguments; `None` if the arguments are unknown.
@@ -226,10 +226,10 @@ pub enum Read {
 }
 
 /// Maximum number of records after the first one of a call: its pointers, its name and a few spare.
-const MORE_MAX: usize = POINTERS_MAX / 4 + NAME_BYTES_MAX / NAME_BYTES + 4;
+const FOLLOWING_MAX: usize = POINTERS_MAX / 4 + NAME_BYTES_MAX / NAME_BYTES_PER_RECORD + 4;
 /// Maximum number of records copied at a time: more than a call has.
 const BATCH_MAX: usize = 1024;
-const _: () = assert!(BATCH_MAX > MORE_MAX + 1, "each batch has a whole call");
+const _: () = assert!(BATCH_MAX > FOLLOWING_MAX + 1, "a batch holds at least one call");
 
 /// Reader of lanes. It decodes a private copy, which the program cannot change during the checks.
 #[derive(Debug, Default)]
@@ -249,25 +249,25 @@ impl Reader {
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
         mut take: impl FnMut(Read),
     ) -> Result<(), E> {
-        let mut waiting = lane.waiting();
-        while waiting.records() > 0 {
-            let records = waiting.records().min(BATCH_MAX);
+        let mut unread = lane.unread();
+        while unread.records() > 0 {
+            let records = unread.records().min(BATCH_MAX);
             self.batch.resize(records, [0; RECORD_BYTES]);
             let batch = &mut self.batch[..];
-            let [first, wrapped] = lane.places(&waiting, records);
+            let [first, wrapped] = lane.byte_ranges(&unread, records);
             let (first_bytes, wrapped_bytes) = batch.as_flattened_mut().split_at_mut(first.len());
             copy(first.start, first_bytes)?;
             if !wrapped_bytes.is_empty() {
                 copy(wrapped.start, wrapped_bytes)?;
             }
             let mut rest: &[[u8; RECORD_BYTES]] = batch;
-            let is_last = records == waiting.records();
+            let is_last = records == unread.records();
             while let Some((read, after)) = next(rest, is_last) {
                 take(read);
                 rest = after;
             }
             let left = rest.len();
-            lane.consume(&mut waiting, records - left);
+            lane.consume(&mut unread, records - left);
         }
         Ok(())
     }
@@ -279,20 +279,20 @@ fn next(records: &[[u8; RECORD_BYTES]], is_last: bool) -> Option<(Read, &[[u8; R
     let (first, rest) = records.split_first()?;
     let first = Record::from_bytes(first);
     let count = usize::from(first.count);
-    if count > MORE_MAX || is_last && count > rest.len() {
+    if count > FOLLOWING_MAX || is_last && count > rest.len() {
         return Some((Read::Invalid, rest));
     }
-    let (more, rest) = rest.split_at_checked(count)?;
-    let more: Vec<Record> = more.iter().map(Record::from_bytes).collect();
-    Some((call(&first, &more), rest))
+    let (following, rest) = rest.split_at_checked(count)?;
+    let following: Vec<Record> = following.iter().map(Record::from_bytes).collect();
+    Some((call(&first, &following), rest))
 }
 
-fn call(first: &Record, more: &[Record]) -> Read {
-    if more.iter().any(|record| record.stamp.sequence != first.stamp.sequence) {
+fn call(first: &Record, following: &[Record]) -> Read {
+    if following.iter().any(|record| record.stamp.sequence != first.stamp.sequence) {
         return Read::Invalid;
     }
-    let Some(kind) = Kind::of(first.kind) else { return Read::Unknown };
-    action(kind, first, more).map_or(Read::Invalid, |action| {
+    let Some(kind) = Kind::from_number(first.kind) else { return Read::Unknown };
+    action(kind, first, following).map_or(Read::Invalid, |action| {
         Read::Call(Call {
             stamp: first.stamp,
             is_asynchronous: first.flags & ASYNCHRONOUS != 0,
@@ -303,17 +303,17 @@ fn call(first: &Record, more: &[Record]) -> Read {
     })
 }
 
-fn words_of(kind: Kind, more: &[Record]) -> impl Iterator<Item = [u64; 5]> {
-    more.iter().filter(move |record| record.kind == kind as u8).map(|record| record.words)
+fn words_of_kind(kind: Kind, following: &[Record]) -> impl Iterator<Item = [u64; 5]> {
+    following.iter().filter(move |record| record.kind == kind as u8).map(|record| record.words)
 }
 
-fn low(word: u64) -> Option<u32> {
+fn to_u32(word: u64) -> Option<u32> {
     u32::try_from(word).ok()
 }
 
 /// Device in a word; -1 is the host.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "an int that was widened")]
-fn place(word: u64) -> i32 {
+fn to_device(word: u64) -> i32 {
     word as u32 as i32
 }
 
@@ -336,14 +336,14 @@ const fn is_in_user_space(address: u64, bytes: u64) -> bool {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "half of a word")]
-fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
+fn action(kind: Kind, record: &Record, following: &[Record]) -> Option<Action> {
     let [first, second, third, fourth, fifth] = record.words;
-    let node = words_of(Kind::Node, more).next().map_or(0, |[_, node, ..]| node);
-    let target = Target::of(record.flags >> TARGET_SHIFT, first, node);
+    let node = words_of_kind(Kind::Node, following).next().map_or(0, |[_, node, ..]| node);
+    let target = Target::from_parts(record.flags >> TARGET_SHIFT, first, node);
     // Copies are exempt: source and destination may be memory of other kinds, with addresses outside of
     // user space.
-    let names_memory = matches!(kind, Kind::Malloc | Kind::Fill | Kind::Prefetch | Kind::Advise);
-    if names_memory && !is_in_user_space(second, third) {
+    let has_range = matches!(kind, Kind::Malloc | Kind::Fill | Kind::Prefetch | Kind::Advise);
+    if has_range && !is_in_user_space(second, third) {
         return None;
     }
     Some(match kind {
@@ -351,25 +351,25 @@ fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
             stream: first,
             address: second,
             bytes: third,
-            kind: MemoryKind::of(fourth)?,
-            device: low(fifth)?,
+            kind: MemoryKind::from_number(fourth)?,
+            device: to_u32(fifth)?,
         },
         Kind::Free => Action::Free { stream: first, address: second },
         Kind::NotFreed => Action::NotFreed { address: second },
-        Kind::Function => Action::Function { function: second, name: name(third, more)? },
+        Kind::Function => Action::Function { function: second, name: name(third, following)? },
         Kind::Launch => Action::Launch {
             target,
             function: second,
-            grid: Size::of_word(third),
-            block: Size::of_word(fourth),
+            grid: Dim3::from_word(third),
+            block: Dim3::from_word(fourth),
             shared_bytes: fifth as u32,
-            pointers: if record.flags & NO_ARGUMENTS == 0 { Some(pointers(more)?) } else { None },
+            pointers: if record.flags & ARGUMENTS_UNKNOWN == 0 { Some(pointers(following)?) } else { None },
         },
         Kind::Copy => Action::Copy { target, to: second, from: third, bytes: fourth, rows: fifth },
         Kind::Fill => Action::Fill { target, address: second, bytes: third, rows: fourth },
-        Kind::Prefetch => Action::Prefetch { stream: first, address: second, bytes: third, to: place(fourth) },
-        Kind::Advise => Action::Advise { address: second, bytes: third, advice: low(fourth)?, to: place(fifth) },
-        Kind::Sync => Action::Sync { kind: SyncKind::of(second)?, handle: first },
+        Kind::Prefetch => Action::Prefetch { stream: first, address: second, bytes: third, to: to_device(fourth) },
+        Kind::Advise => Action::Advise { address: second, bytes: third, advice: to_u32(fourth)?, to: to_device(fifth) },
+        Kind::Sync => Action::Sync { kind: SyncKind::from_number(second)?, handle: first },
         Kind::GraphCaptured => Action::GraphCaptured { capture: second, graph: third },
         Kind::GraphInstantiated => Action::GraphInstantiated { graph: second, executable: third },
         Kind::GraphLaunch => Action::GraphLaunch { stream: first, executable: second },
@@ -380,18 +380,18 @@ fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
     })
 }
 
-fn name(bytes: u64, more: &[Record]) -> Option<String> {
+fn name(bytes: u64, following: &[Record]) -> Option<String> {
     let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= NAME_BYTES_MAX)?;
-    let all: Vec<u8> = words_of(Kind::Name, more).flatten().flat_map(u64::to_le_bytes).collect();
-    if bytes.div_ceil(NAME_BYTES) * NAME_BYTES != all.len() {
+    let all: Vec<u8> = words_of_kind(Kind::Name, following).flatten().flat_map(u64::to_le_bytes).collect();
+    if bytes.div_ceil(NAME_BYTES_PER_RECORD) * NAME_BYTES_PER_RECORD != all.len() {
         return None;
     }
     all.get(..bytes).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-fn pointers(more: &[Record]) -> Option<Vec<Pointer>> {
+fn pointers(following: &[Record]) -> Option<Vec<Pointer>> {
     let mut pointers = Vec::new();
-    for record in more.iter().filter(|record| record.kind == Kind::Pointers as u8) {
+    for record in following.iter().filter(|record| record.kind == Kind::Pointers as u8) {
         let [offsets, addresses @ ..] = record.words;
         for (at, address) in addresses.iter().enumerate().take(record.count.into()) {
             let offset_bytes = u16::try_from(offsets >> (16 * at) & 0xffff).ok()?;

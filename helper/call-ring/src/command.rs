@@ -54,7 +54,7 @@ enum Stage {
 pub enum AgentState {
     /// Not started: a call of the program starts it once the mode is
     /// [`Mode::Act`](crate::Mode::Act).
-    Absent = 0,
+    NotStarted = 0,
     /// Waits for commands, or carries one out.
     Running = 1,
     /// Could not be started, or has ended: it carries out no further command.
@@ -73,18 +73,18 @@ pub enum Action {
     /// Preferred location at the host.
     PreferHost = 4,
     /// No preferred location.
-    PreferNowhere = 5,
+    UnsetPreferredLocation = 5,
     /// Access by the GPU.
-    AccessByGpu = 6,
+    SetAccessedBy = 6,
     /// No access by the GPU.
-    NoAccessByGpu = 7,
+    UnsetAccessedBy = 7,
     /// Read duplication.
-    Duplicate = 8,
+    EnableReadDuplication = 8,
     /// No read duplication.
-    DoNotDuplicate = 9,
+    DisableReadDuplication = 9,
     /// No preferred location, in place of the host. First sets the GPU as the preferred location: that
     /// removes the GPU's mappings of host memory, as uvmd's ioctls do.
-    PreferHostNoMore = 10,
+    UnsetPreferredHost = 10,
 }
 
 impl Action {
@@ -93,12 +93,12 @@ impl Action {
         Self::PrefetchToHost,
         Self::PreferGpu,
         Self::PreferHost,
-        Self::PreferNowhere,
-        Self::AccessByGpu,
-        Self::NoAccessByGpu,
-        Self::Duplicate,
-        Self::DoNotDuplicate,
-        Self::PreferHostNoMore,
+        Self::UnsetPreferredLocation,
+        Self::SetAccessedBy,
+        Self::UnsetAccessedBy,
+        Self::EnableReadDuplication,
+        Self::DisableReadDuplication,
+        Self::UnsetPreferredHost,
     ];
 
     fn from_word(word: u64) -> Option<Self> {
@@ -238,9 +238,9 @@ impl<'a> Commands<'a> {
 
     /// State of the helper's thread. Unknown values count as ended.
     #[must_use]
-    pub fn agent(&self) -> AgentState {
+    pub fn agent_state(&self) -> AgentState {
         match self.load(AGENT) {
-            0 => AgentState::Absent,
+            0 => AgentState::NotStarted,
             1 => AgentState::Running,
             _ => AgentState::Ended,
         }
@@ -265,7 +265,7 @@ impl<'a> Commands<'a> {
         self.store(BEGIN, begin);
         self.store(END, end);
         let ticket = Ticket((last >> STAGE_BITS).wrapping_add(1) & (u64::MAX >> STAGE_BITS));
-        self.advance(last, ticket.at(Stage::Pending)).then_some(ticket).ok_or(Busy)
+        self.advance(last, ticket.stage_word(Stage::Pending)).then_some(ticket).ok_or(Busy)
     }
 
     /// Revokes any pending command, and returns whether the helper carries one out.
@@ -281,7 +281,7 @@ impl<'a> Commands<'a> {
     /// Revokes a pending command; false if the helper has taken it.
     #[must_use]
     pub fn revoke(&self, ticket: Ticket) -> bool {
-        self.advance(ticket.at(Stage::Pending), ticket.at(Stage::Free))
+        self.advance(ticket.stage_word(Stage::Pending), ticket.stage_word(Stage::Free))
     }
 
     /// Response to a command.
@@ -290,12 +290,12 @@ impl<'a> Commands<'a> {
     /// If there is no answer, with the reason.
     pub fn response(&self, ticket: Ticket) -> Result<Response, NoAnswer> {
         let stage = self.load(STAGE);
-        if stage == ticket.at(Stage::Answered) {
+        if stage == ticket.stage_word(Stage::Answered) {
             let answer = Answer::from_word(self.load(ANSWER)).ok_or(NoAnswer::Invalid)?;
             Ok(Response { answer, advice_calls: self.load(ADVICE_CALLS) })
-        } else if stage == ticket.at(Stage::Pending) {
+        } else if stage == ticket.stage_word(Stage::Pending) {
             Err(NoAnswer::Pending)
-        } else if stage == ticket.at(Stage::Taken) {
+        } else if stage == ticket.stage_word(Stage::Taken) {
             Err(NoAnswer::Taken)
         } else {
             Err(NoAnswer::Invalid)
@@ -305,7 +305,7 @@ impl<'a> Commands<'a> {
     // === The helper's side ===
 
     /// Sets the state of the helper's thread.
-    pub fn set_agent(&self, state: AgentState) {
+    pub fn set_agent_state(&self, state: AgentState) {
         self.store(AGENT, state as u64);
     }
 
@@ -315,7 +315,7 @@ impl<'a> Commands<'a> {
     pub fn take(&self) -> Option<(Ticket, Option<Command>)> {
         let stage = self.load(STAGE);
         let ticket = Ticket(stage >> STAGE_BITS);
-        if stage != ticket.at(Stage::Pending) || !self.advance(stage, ticket.at(Stage::Taken)) {
+        if stage != ticket.stage_word(Stage::Pending) || !self.advance(stage, ticket.stage_word(Stage::Taken)) {
             return None;
         }
         let mut gpu = [0; 16];
@@ -331,13 +331,13 @@ impl<'a> Commands<'a> {
     pub fn respond(&self, ticket: Ticket, Response { answer, advice_calls }: Response) {
         self.store(ANSWER, answer.to_word());
         self.store(ADVICE_CALLS, advice_calls);
-        let _ = self.advance(ticket.at(Stage::Taken), ticket.at(Stage::Answered));
+        let _ = self.advance(ticket.stage_word(Stage::Taken), ticket.stage_word(Stage::Answered));
     }
 }
 
 impl Ticket {
     /// Stage word of this command.
-    const fn at(self, stage: Stage) -> u64 {
+    const fn stage_word(self, stage: Stage) -> u64 {
         self.0 << STAGE_BITS | stage as u64
     }
 }

@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 
 use crate::{
-    kind::{CUT, Kind, NO_ARGUMENTS, TARGET_SHIFT, Target},
+    kind::{ARGUMENTS_UNKNOWN, CUT, Kind, TARGET_SHIFT, Target},
     lane::Lane,
     record::{Record, Stamp},
     token::PointersHash,
@@ -14,9 +14,9 @@ pub const POINTERS_MAX: usize = 512;
 /// Maximum bytes recorded of a name; the rest is cut.
 pub const NAME_BYTES_MAX: usize = 1024;
 /// Pointers per record.
-pub const POINTERS: usize = 4;
+pub const POINTERS_PER_RECORD: usize = 4;
 /// Bytes of a name per record.
-pub const NAME_BYTES: usize = 40;
+pub const NAME_BYTES_PER_RECORD: usize = 40;
 
 /// Writer of one call's records.
 #[derive(Debug)]
@@ -24,10 +24,10 @@ pub struct Group<'a> {
     lane: Lane<'a>,
     first: Record,
     /// Records written after the first.
-    more: u16,
+    following_count: u16,
     pointers: Record,
     pointer_count: usize,
-    /// Hash of the pointers, once [`hash_pointers`](Self::hash_pointers) requests it.
+    /// Hash of the pointers, once [`enable_pointers_hash`](Self::enable_pointers_hash) requests it.
     pointers_hash: Option<PointersHash>,
     fits: bool,
 }
@@ -38,7 +38,7 @@ impl<'a> Group<'a> {
     pub fn begin(lane: Lane<'a>, stamp: Stamp, kind: Kind, flags: u8, words: [u64; 5]) -> Self {
         let first = Record { stamp, kind: kind as u8, flags, count: 0, words };
         let pointers = Record { kind: Kind::Pointers as u8, flags: 0, words: [0; 5], ..first };
-        Self { lane, first, more: 0, pointers, pointer_count: 0, pointers_hash: None, fits: true }
+        Self { lane, first, following_count: 0, pointers, pointer_count: 0, pointers_hash: None, fits: true }
     }
 
     /// Begins a call with a target, which becomes the first word.
@@ -51,7 +51,7 @@ impl<'a> Group<'a> {
         target: Target,
         [second, third, fourth, fifth]: [u64; 4],
     ) -> Self {
-        let (bits, word) = target.parts();
+        let (bits, word) = target.to_parts();
         let words = [word, second, third, fourth, fifth];
         let mut group = Self::begin(lane, stamp, kind, flags | bits << TARGET_SHIFT, words);
         if let Some(node) = target.node() {
@@ -65,16 +65,16 @@ impl<'a> Group<'a> {
     }
 
     fn add_record(&mut self, record: Record) {
-        let ahead = usize::from(self.more) + 1;
+        let ahead = usize::from(self.following_count) + 1;
         self.fits = self.fits && self.lane.has_room(ahead + 1);
         if self.fits {
             self.lane.write(ahead, record);
-            self.more = self.more.saturating_add(1);
+            self.following_count = self.following_count.saturating_add(1);
         }
     }
 
     /// Adds a pointer, with its offset in the arguments.
-    pub fn pointer(&mut self, offset_bytes: u16, address: u64) {
+    pub fn add_pointer(&mut self, offset_bytes: u16, address: u64) {
         if self.pointer_count >= POINTERS_MAX {
             self.first.flags |= CUT;
             return;
@@ -90,12 +90,12 @@ impl<'a> Group<'a> {
             *word = address;
         }
         self.pointers.count = at + 1;
-        if usize::from(self.pointers.count) == POINTERS {
-            self.end_pointers();
+        if usize::from(self.pointers.count) == POINTERS_PER_RECORD {
+            self.flush_pointers();
         }
     }
 
-    fn end_pointers(&mut self) {
+    fn flush_pointers(&mut self) {
         if self.pointers.count > 0 {
             self.add_record(self.pointers);
             (self.pointers.count, self.pointers.words) = (0, [0; 5]);
@@ -103,24 +103,24 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a name.
-    pub fn name(&mut self, name: impl Iterator<Item = u8>) {
+    pub fn add_name(&mut self, name: impl Iterator<Item = u8>) {
         let (mut words, mut bytes) = ([0_u64; 5], 0_usize);
         for byte in name {
             if bytes == NAME_BYTES_MAX {
                 self.first.flags |= CUT;
                 break;
             }
-            let within = bytes % NAME_BYTES;
+            let within = bytes % NAME_BYTES_PER_RECORD;
             if let Some(word) = words.get_mut(within / 8) {
                 *word |= u64::from(byte) << (8 * (within % 8));
             }
             bytes += 1;
-            if within + 1 == NAME_BYTES {
+            if within + 1 == NAME_BYTES_PER_RECORD {
                 self.add(Kind::Name, words);
                 words = [0; 5];
             }
         }
-        if !bytes.is_multiple_of(NAME_BYTES) {
+        if !bytes.is_multiple_of(NAME_BYTES_PER_RECORD) {
             self.add(Kind::Name, words);
         }
         let [.., length, _, _] = &mut self.first.words;
@@ -128,7 +128,7 @@ impl<'a> Group<'a> {
     }
 
     /// Starts to hash added pointers.
-    pub const fn hash_pointers(&mut self) {
+    pub const fn enable_pointers_hash(&mut self) {
         self.pointers_hash = Some(PointersHash::new());
     }
 
@@ -136,27 +136,27 @@ impl<'a> Group<'a> {
     #[must_use]
     pub const fn pointers_hash(&self) -> Option<NonZeroU32> {
         match self.pointers_hash {
-            Some(hash) if self.first.flags & NO_ARGUMENTS == 0 => Some(hash.finish()),
+            Some(hash) if self.first.flags & ARGUMENTS_UNKNOWN == 0 => Some(hash.finish()),
             _ => None,
         }
     }
 
     /// Marks the arguments as unknown.
     pub fn set_arguments_unknown(&mut self) {
-        self.first.flags |= NO_ARGUMENTS;
+        self.first.flags |= ARGUMENTS_UNKNOWN;
     }
 
     /// Publishes the call. If it does not fit, it counts as dropped and the result is false.
     #[expect(clippy::must_use_candidate, reason = "a dropped call is counted")]
     pub fn publish(mut self) -> bool {
-        self.end_pointers();
+        self.flush_pointers();
         if !self.fits {
             self.lane.count_dropped();
             return false;
         }
-        self.first.count = self.more;
+        self.first.count = self.following_count;
         self.lane.write(0, self.first);
-        self.lane.publish(usize::from(self.more) + 1);
+        self.lane.publish(usize::from(self.following_count) + 1);
         true
     }
 }

@@ -73,7 +73,7 @@ impl Kind {
 
     /// Kind by its number; `None` for kinds of later versions.
     #[must_use]
-    pub fn of(number: u8) -> Option<Self> {
+    pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 }
@@ -83,7 +83,7 @@ pub const ASYNCHRONOUS: u8 = 1;
 /// Flag: pointers or bytes of the name exceeded their limit and were cut.
 pub const CUT: u8 = 2;
 /// Flag: the arguments of the launch are unknown.
-pub const NO_ARGUMENTS: u8 = 4;
+pub const ARGUMENTS_UNKNOWN: u8 = 4;
 /// Position of the [`Target`]'s two bits in the flags.
 pub const TARGET_SHIFT: u8 = 6;
 
@@ -118,7 +118,7 @@ pub enum Target {
 impl Target {
     /// The two bits of the flags, and the first word.
     #[must_use]
-    pub const fn parts(self) -> (u8, u64) {
+    pub const fn to_parts(self) -> (u8, u64) {
         match self {
             Self::Stream(stream) => (0, stream),
             Self::Captured(capture) => (1, capture),
@@ -138,7 +138,7 @@ impl Target {
 
     /// Target from the two bits of the flags, the first word and the node.
     #[must_use]
-    pub const fn of(bits: u8, word: u64, node: u64) -> Self {
+    pub const fn from_parts(bits: u8, word: u64, node: u64) -> Self {
         match bits & 3 {
             0 => Self::Stream(word),
             1 => Self::Captured(word),
@@ -167,7 +167,7 @@ pub enum MemoryKind {
 impl MemoryKind {
     /// Kind by its number.
     #[must_use]
-    pub fn of(number: u64) -> Option<Self> {
+    pub fn from_number(number: u64) -> Option<Self> {
         [Self::Managed, Self::Device, Self::Pool, Self::Host, Self::Registered]
             .into_iter()
             .find(|kind| *kind as u64 == number)
@@ -189,14 +189,14 @@ pub enum SyncKind {
 impl SyncKind {
     /// Kind by its number.
     #[must_use]
-    pub fn of(number: u64) -> Option<Self> {
+    pub fn from_number(number: u64) -> Option<Self> {
         [Self::Context, Self::Stream, Self::Event].into_iter().find(|kind| *kind as u64 == number)
     }
 }
 
 /// Dimensions of a grid or of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Size {
+pub struct Dim3 {
     /// Thread blocks, or threads, in x.
     pub x: u32,
     /// In y: at most 65,535.
@@ -205,7 +205,7 @@ pub struct Size {
     pub z: u16,
 }
 
-impl Size {
+impl Dim3 {
     /// Size from the arguments of a launch. Values that the driver would refuse are clamped.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "clamped to the maximum")]
@@ -223,7 +223,7 @@ impl Size {
     /// Size from a word.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
-    pub const fn of_word(word: u64) -> Self {
+    pub const fn from_word(word: u64) -> Self {
         Self { x: word as u32, y: (word >> 32) as u16, z: (word >> 48) as u16 }
     }
 }

@@ -22,21 +22,21 @@ const TAIL: usize = 8;
 pub struct Lane<'a> {
     header: &'a [AtomicU64],
     words: &'a [AtomicU64],
-    /// Offset of the first record in the memory, in bytes.
-    begin: usize,
+    /// Offset of the first record in the memory.
+    offset_bytes: usize,
     /// Capacity in records, a power of two.
     capacity: usize,
 }
 
 /// Unread records of a lane.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiting {
+pub struct Unread {
     /// Position of the first record.
     position: u64,
     records: usize,
 }
 
-impl Waiting {
+impl Unread {
     /// Number of records.
     #[must_use]
     pub const fn records(&self) -> usize {
@@ -46,8 +46,13 @@ impl Waiting {
 
 impl<'a> Lane<'a> {
     /// Lane with this header and these record words, which are empty if only the header is mapped.
-    pub(crate) const fn new(header: &'a [AtomicU64], words: &'a [AtomicU64], begin: usize, capacity: usize) -> Self {
-        Self { header, words, begin, capacity }
+    pub(crate) const fn new(
+        header: &'a [AtomicU64],
+        words: &'a [AtomicU64],
+        offset_bytes: usize,
+        capacity: usize,
+    ) -> Self {
+        Self { header, words, offset_bytes, capacity }
     }
 
     fn load(&self, at: usize) -> u64 {
@@ -126,31 +131,31 @@ impl<'a> Lane<'a> {
     /// Unread records. With an invalid head, the lane counts as empty.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "within the capacity")]
-    pub fn waiting(&self) -> Waiting {
+    pub fn unread(&self) -> Unread {
         let (head, position) = (self.load(HEAD), self.load(TAIL));
         let records = Some(head.wrapping_sub(position)).filter(|records| *records <= self.capacity as u64);
-        Waiting { position, records: records.unwrap_or(0) as usize }
+        Unread { position, records: records.unwrap_or(0) as usize }
     }
 
     /// Byte ranges of the first `records` unread records in the memory. The second range is the part that
     /// wraps around.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "masked by the capacity")]
-    pub fn places(&self, waiting: &Waiting, records: usize) -> [Range<usize>; 2] {
-        let first = waiting.position as usize & (self.capacity - 1);
+    pub fn byte_ranges(&self, unread: &Unread, records: usize) -> [Range<usize>; 2] {
+        let first = unread.position as usize & (self.capacity - 1);
         let contiguous = records.min(self.capacity - first);
-        let place = |first: usize, records: usize| {
-            let begin = self.begin + first * RECORD_BYTES;
+        let byte_range = |first: usize, records: usize| {
+            let begin = self.offset_bytes + first * RECORD_BYTES;
             begin..begin + records * RECORD_BYTES
         };
-        [place(first, contiguous), place(0, records - contiguous)]
+        [byte_range(first, contiguous), byte_range(0, records - contiguous)]
     }
 
     /// Consumes the first `records` unread records: the producer may overwrite them.
-    pub fn consume(&self, waiting: &mut Waiting, records: usize) {
-        waiting.position = waiting.position.wrapping_add(records as u64);
-        waiting.records = waiting.records.saturating_sub(records);
-        self.store(TAIL, waiting.position);
+    pub fn consume(&self, unread: &mut Unread, records: usize) {
+        unread.position = unread.position.wrapping_add(records as u64);
+        unread.records = unread.records.saturating_sub(records);
+        self.store(TAIL, unread.position);
     }
 
     /// Capacity in records.

@@ -37,9 +37,9 @@ pub mod token;
 
 pub use command::{Command, Commands};
 pub use group::Group;
-pub use kind::{Kind, MemoryKind, Size, SyncKind, Target};
+pub use kind::{Dim3, Kind, MemoryKind, SyncKind, Target};
 pub use lane::Lane;
-pub use memory::{Invalid, Memory, Mode, NAME, TOTAL_BYTES};
+pub use memory::{LayoutError, Memory, Mode, NAME, TOTAL_BYTES};
 pub use plan::{PLAN_BYTES, PLAN_NAME, Plan, PlanMemory};
 pub use record::{Record, Stamp};
 pub use token::Token;

@@ -43,7 +43,7 @@ pub const MINOR: u32 = 2;
 pub const LANES: usize = 16;
 /// Number of lanes with a single owner. Further threads share the other lanes: for each call, they lock a
 /// free lane.
-pub const OWN_LANES: usize = 12;
+pub const DEDICATED_LANES: usize = 12;
 /// Size of the header.
 pub const HEADER_BYTES: usize = 8192;
 /// Size of lane 0's records.
@@ -63,8 +63,9 @@ const LANE_HEADER_WORDS: usize = 16;
 
 const _: () = assert!(LANE_HEADERS + LANES * LANE_HEADER_WORDS <= COMMANDS, "lanes end before the commands");
 const _: () = assert!((COMMANDS + COMMAND_WORDS) * WORD_BYTES <= HEADER_BYTES, "commands fit the header");
-const _: () = assert!(FIRST_LANE_BYTES.is_power_of_two() && LANE_BYTES.is_power_of_two(), "positions are masked");
-const _: () = assert!(TOTAL_BYTES <= 8 << 20, "the program is charged for it");
+const _: () =
+    assert!(FIRST_LANE_BYTES.is_power_of_two() && LANE_BYTES.is_power_of_two(), "positions are masked by the capacity");
+const _: () = assert!(TOTAL_BYTES <= 8 << 20, "the memory is charged to the program");
 
 /// Mode of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ pub enum Mode {
 
 /// Reason why a shared memory is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalid {
+pub enum LayoutError {
     /// Wrong size.
     Size {
         /// Size found.
@@ -96,17 +97,17 @@ pub enum Invalid {
     },
 }
 
-impl fmt::Display for Invalid {
+impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Size { bytes, expected } => write!(f, "{bytes} bytes instead of {expected}"),
-            Self::Header => f.write_str("no header of a ring"),
-            Self::Version { major } => write!(f, "version {major} instead of {MAJOR}"),
+            Self::Header => f.write_str("unknown header"),
+            Self::Version { major } => write!(f, "unsupported version {major}"),
         }
     }
 }
 
-impl core::error::Error for Invalid {}
+impl core::error::Error for LayoutError {}
 
 /// Shared memory of the ring.
 #[derive(Clone, Copy, Debug)]
@@ -119,8 +120,8 @@ impl<'a> Memory<'a> {
     ///
     /// # Errors
     /// If the memory has the wrong size.
-    pub fn create(words: &'a [AtomicU64], mode: Mode) -> Result<Self, Invalid> {
-        let memory = Self::of(words)?;
+    pub fn create(words: &'a [AtomicU64], mode: Mode) -> Result<Self, LayoutError> {
+        let memory = Self::from_words(words)?;
         memory.store(1, u64::from(MAJOR) << 32 | u64::from(MINOR));
         memory.store(2, TOTAL_BYTES as u64);
         memory.store(3, LANES as u64);
@@ -134,25 +135,25 @@ impl<'a> Memory<'a> {
     ///
     /// # Errors
     /// If it is not a ring of this version.
-    pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+    pub fn open(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
         let is_header = words.len().saturating_mul(WORD_BYTES) == HEADER_BYTES;
-        let memory = if is_header { Self { words } } else { Self::of(words)? };
+        let memory = if is_header { Self { words } } else { Self::from_words(words)? };
         if memory.load(0) != MAGIC {
-            return Err(Invalid::Header);
+            return Err(LayoutError::Header);
         }
         let major = (memory.load(1) >> 32) as u32;
         if major != MAJOR {
-            return Err(Invalid::Version { major });
+            return Err(LayoutError::Version { major });
         }
         if memory.load(2) != TOTAL_BYTES as u64 || memory.load(3) != LANES as u64 {
-            return Err(Invalid::Header);
+            return Err(LayoutError::Header);
         }
         Ok(memory)
     }
 
-    fn of(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+    fn from_words(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
         let bytes = words.len().saturating_mul(WORD_BYTES);
-        if bytes == TOTAL_BYTES { Ok(Self { words }) } else { Err(Invalid::Size { bytes, expected: TOTAL_BYTES }) }
+        if bytes == TOTAL_BYTES { Ok(Self { words }) } else { Err(LayoutError::Size { bytes, expected: TOTAL_BYTES }) }
     }
 
     fn load(&self, at: usize) -> u64 {
@@ -180,7 +181,7 @@ impl<'a> Memory<'a> {
 
     /// Sets [`Mode::Act`], unless the helper is switched off; returns whether it acts.
     #[must_use]
-    pub fn act(&self) -> bool {
+    pub fn enable_acting(&self) -> bool {
         let is_off = self.mode() == Mode::Off;
         if !is_off {
             self.set_mode(Mode::Act);
@@ -240,8 +241,8 @@ impl<'a> Memory<'a> {
     /// Shared lanes, in an order that starts at another lane for each thread.
     pub fn shared_lanes(&self, thread: u32) -> impl Iterator<Item = Lane<'a>> + use<'a> {
         let memory = *self;
-        let shared = LANES - OWN_LANES;
-        (0..shared).map(move |at| memory.lane(OWN_LANES + (at + thread as usize) % shared))
+        let shared = LANES - DEDICATED_LANES;
+        (0..shared).map(move |at| memory.lane(DEDICATED_LANES + (at + thread as usize) % shared))
     }
 
     /// Lane of this number, which is clamped to the last one.

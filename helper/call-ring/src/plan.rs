@@ -6,7 +6,7 @@
 //! | 0 | [`MAGIC`] |
 //! | 1 | major version, minor version, each 32 bits |
 //! | 2 | size of the memory in bytes |
-//! | 8 | beat: time of uvmd's monotonic clock, written once a second; a cache line of its own |
+//! | 8 | heartbeat: time of uvmd's monotonic clock, written once a second; a cache line of its own |
 //! | 16 | generation of the plan, odd while it is written; a cache line of its own |
 //! | 24 | generation that the helper has adopted or refused, and its [`State`]; a cache line of its own |
 //! | 32–39 | [`Counters`], written by the helper |
@@ -24,8 +24,9 @@
 //! [number](crate::call::Call::number). A launch that the driver refuses takes a number, but has no
 //! record. The helper extends a launch number in a plan to the nearest match to its current number.
 //!
-//! uvmd calls [`publish`](PlanMemory::publish) once and [`beat`](PlanMemory::beat) each second, and wakes
-//! the helper as for a command; without a wake-up, the helper notices a plan up to a second later.
+//! uvmd calls [`publish`](PlanMemory::publish) once and [`set_heartbeat`](PlanMemory::set_heartbeat) each
+//! second, and wakes the helper as for a command; without a wake-up, the helper notices a plan up to a
+//! second later.
 //! [`report`](PlanMemory::report) returns the state of the plan. A plan that has ended is not resumed:
 //! uvmd publishes it again.
 //!
@@ -37,7 +38,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
-use crate::{memory::Invalid, token::Token};
+use crate::{memory::LayoutError, token::Token};
 
 /// Name of the memory.
 pub const PLAN_NAME: &CStr = c"uvmd-plan";
@@ -52,15 +53,15 @@ pub const PERIOD_MAX: usize = 16384;
 pub const MOVES_MAX: usize = 4096;
 /// Size of the whole memory.
 pub const PLAN_BYTES: usize = (TABLE + TABLE_WORDS) * WORD_BYTES;
-/// Maximum age of the beat at which plans are followed.
-pub const BEAT_AGE_MAX_NS: u64 = 5_000_000_000;
+/// Maximum age of the heartbeat at which plans are followed.
+pub const HEARTBEAT_AGE_MAX_NS: u64 = 5_000_000_000;
 /// Longest wait of a launch for a hand-over that a plan may set.
 pub const HANDOVER_WAIT_MAX_NS: u64 = 10_000_000;
 /// Granularity of ranges.
 pub const PAGE_BYTES: u64 = 4096;
 
 const WORD_BYTES: usize = 8;
-const BEAT: usize = 8;
+const HEARTBEAT: usize = 8;
 const GENERATION: usize = 16;
 const STATE_GENERATION: usize = 24;
 const STATE: usize = 25;
@@ -68,8 +69,8 @@ const COUNTERS: usize = 32;
 const TABLE: usize = 64;
 
 /// Words of a table: the plan without its generation.
-pub const TABLE_WORDS: usize = HEAD_WORDS + PERIOD_MAX + MOVES_MAX * MOVE_WORDS;
-const HEAD_WORDS: usize = 8;
+pub const TABLE_WORDS: usize = HEADER_WORDS + PERIOD_MAX + MOVES_MAX * MOVE_WORDS;
+const HEADER_WORDS: usize = 8;
 const GPU: usize = 0;
 const FIRST_LAUNCH: usize = 2;
 const PERIOD: usize = 3;
@@ -78,7 +79,7 @@ const BUDGET: usize = 5;
 const HANDOVER_WAIT: usize = 6;
 const MOVE_WORDS: usize = 4;
 
-const _: () = assert!(PLAN_BYTES <= 512 << 10, "the program is charged for it");
+const _: () = assert!(PLAN_BYTES <= 512 << 10, "the memory is charged to the program");
 
 /// Destination of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +109,7 @@ pub struct Move {
 }
 
 /// Optional op, encoded as the upper half of a word.
-const fn upper(op: Option<u32>) -> u64 {
+const fn upper_half(op: Option<u32>) -> u64 {
     match op {
         Some(op) => (op as u64 + 1) << 32,
         None => 0,
@@ -117,7 +118,7 @@ const fn upper(op: Option<u32>) -> u64 {
 
 impl Move {
     #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
-    const fn of_words([begin, bytes, destination, ops]: [u64; MOVE_WORDS]) -> Option<Self> {
+    const fn from_words([begin, bytes, destination, ops]: [u64; MOVE_WORDS]) -> Option<Self> {
         let (expiry_op, wait_op) = ((destination >> 32) as u32, (ops >> 32) as u32);
         let destination = match destination as u32 {
             1 => Destination::Gpu,
@@ -129,8 +130,8 @@ impl Move {
     }
 
     const fn to_words(self) -> [u64; MOVE_WORDS] {
-        let destination = self.destination as u64 | upper(self.expiry_op);
-        [self.begin, self.bytes, destination, self.begin_op as u64 | upper(self.wait_op)]
+        let destination = self.destination as u64 | upper_half(self.expiry_op);
+        [self.begin, self.bytes, destination, self.begin_op as u64 | upper_half(self.wait_op)]
     }
 
     const fn end(self) -> Option<u64> {
@@ -140,7 +141,7 @@ impl Move {
 
 /// Header of a plan: all but its tokens and moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct Header {
     /// UUID of the GPU: the program may number its devices differently.
     pub gpu: [u8; 16],
     /// Number of a launch at which an iteration begins, in the past or future.
@@ -180,11 +181,11 @@ impl Plan<'_> {
     /// # Errors
     /// If the helper would refuse it.
     pub fn check(&self) -> Result<(), Reason> {
-        check(&self.head(), self.moves.iter().copied().map(Some))
+        check(&self.header(), self.moves.iter().copied().map(Some))
     }
 
-    const fn head(&self) -> Head {
-        Head {
+    const fn header(&self) -> Header {
+        Header {
             gpu: self.gpu,
             first_launch: self.first_launch,
             period: self.tokens.len(),
@@ -229,8 +230,8 @@ pub enum Reason {
     Failed(u32),
     /// The mode is no longer [`Mode::Act`](crate::Mode::Act), or permission to act has ended.
     Mode,
-    /// uvmd's beat has stopped.
-    Beat,
+    /// uvmd's heartbeat has stopped.
+    StaleHeartbeat,
     /// The program has freed memory of a range.
     Freed,
     /// The program has ended the context.
@@ -256,7 +257,7 @@ impl Reason {
         Self::Unsupported,
         Self::Failed(0),
         Self::Mode,
-        Self::Beat,
+        Self::StaleHeartbeat,
         Self::Freed,
         Self::ContextEnded,
         Self::Withdrawn,
@@ -265,7 +266,7 @@ impl Reason {
     ];
 
     /// Number of the reason, and a `CUresult`.
-    const fn parts(self) -> (u64, u32) {
+    const fn to_parts(self) -> (u64, u32) {
         match self {
             Self::Period => (1, 0),
             Self::MoveCount => (2, 0),
@@ -280,7 +281,7 @@ impl Reason {
             Self::Unsupported => (11, 0),
             Self::Failed(result) => (12, result),
             Self::Mode => (13, 0),
-            Self::Beat => (14, 0),
+            Self::StaleHeartbeat => (14, 0),
             Self::Freed => (15, 0),
             Self::ContextEnded => (16, 0),
             Self::Withdrawn => (17, 0),
@@ -289,8 +290,8 @@ impl Reason {
         }
     }
 
-    fn of_parts(number: u64, result: u32) -> Option<Self> {
-        let reason = Self::ALL.into_iter().find(|reason| reason.parts().0 == number)?;
+    fn from_parts(number: u64, result: u32) -> Option<Self> {
+        let reason = Self::ALL.into_iter().find(|reason| reason.to_parts().0 == number)?;
         Some(if matches!(reason, Self::Failed(_)) { Self::Failed(result) } else { reason })
     }
 }
@@ -318,21 +319,21 @@ impl State {
             Self::None => (0, (0, 0)),
             Self::Following => (1, (0, 0)),
             Self::Drifted(op) => (2, (0, op)),
-            Self::Stopped(reason) => (3, reason.parts()),
-            Self::Refused(reason) => (4, reason.parts()),
+            Self::Stopped(reason) => (3, reason.to_parts()),
+            Self::Refused(reason) => (4, reason.to_parts()),
         };
         kind << 56 | reason << 48 | number as u64
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    fn of_word(word: u64) -> Option<Self> {
+    fn from_word(word: u64) -> Option<Self> {
         let (reason, number) = (word >> 48 & 0xff, word as u32);
         Some(match word >> 56 {
             0 => Self::None,
             1 => Self::Following,
             2 => Self::Drifted(number),
-            3 => Self::Stopped(Reason::of_parts(reason, number)?),
-            4 => Self::Refused(Reason::of_parts(reason, number)?),
+            3 => Self::Stopped(Reason::from_parts(reason, number)?),
+            4 => Self::Refused(Reason::from_parts(reason, number)?),
             _ => return None,
         })
     }
@@ -397,33 +398,37 @@ fn store(words: &[AtomicU64], at: usize, value: u64) {
 }
 
 /// Validates a plan. `None` among the moves is a move with an unknown destination.
-fn check(head: &Head, moves: impl Iterator<Item = Option<Move>>) -> Result<(), Reason> {
-    if head.period == 0 || head.period > PERIOD_MAX {
+fn check(header: &Header, moves: impl Iterator<Item = Option<Move>>) -> Result<(), Reason> {
+    if header.period == 0 || header.period > PERIOD_MAX {
         return Err(Reason::Period);
     }
-    if head.moves > MOVES_MAX {
+    if header.moves > MOVES_MAX {
         return Err(Reason::MoveCount);
     }
-    if head.handover_wait_ns > HANDOVER_WAIT_MAX_NS {
+    if header.handover_wait_ns > HANDOVER_WAIT_MAX_NS {
         return Err(Reason::HandoverWait);
     }
     let (mut last_op, mut bytes) = (0, 0_u64);
-    for one in moves.take(head.moves) {
-        let one = one.ok_or(Reason::Destination)?;
-        if [Some(one.begin_op), one.wait_op, one.expiry_op].into_iter().flatten().any(|op| op as usize >= head.period) {
+    for planned in moves.take(header.moves) {
+        let planned = planned.ok_or(Reason::Destination)?;
+        if [Some(planned.begin_op), planned.wait_op, planned.expiry_op]
+            .into_iter()
+            .flatten()
+            .any(|op| op as usize >= header.period)
+        {
             return Err(Reason::Op);
         }
-        if one.begin_op < last_op {
+        if planned.begin_op < last_op {
             return Err(Reason::Order);
         }
-        last_op = one.begin_op;
-        let is_of_pages = one.begin.is_multiple_of(PAGE_BYTES) && one.bytes.is_multiple_of(PAGE_BYTES);
-        if one.bytes == 0 || !is_of_pages || one.end().is_none() {
+        last_op = planned.begin_op;
+        let is_of_pages = planned.begin.is_multiple_of(PAGE_BYTES) && planned.bytes.is_multiple_of(PAGE_BYTES);
+        if planned.bytes == 0 || !is_of_pages || planned.end().is_none() {
             return Err(Reason::Range);
         }
-        bytes = bytes.saturating_add(one.bytes);
+        bytes = bytes.saturating_add(planned.bytes);
     }
-    if bytes > head.budget_bytes { Err(Reason::Budget) } else { Ok(()) }
+    if bytes > header.budget_bytes { Err(Reason::Budget) } else { Ok(()) }
 }
 
 /// Words of a plan, in the shared memory or in a private copy.
@@ -449,24 +454,24 @@ impl<'a> Table<'a> {
         store(self.words, BUDGET, plan.budget_bytes);
         store(self.words, HANDOVER_WAIT, plan.handover_wait_ns);
         for (at, token) in plan.tokens.iter().enumerate() {
-            store(self.words, HEAD_WORDS + at, token.to_word());
+            store(self.words, HEADER_WORDS + at, token.to_word());
         }
-        for (at, one) in plan.moves.iter().enumerate() {
-            for (within, word) in one.to_words().into_iter().enumerate() {
-                store(self.words, HEAD_WORDS + PERIOD_MAX + at * MOVE_WORDS + within, word);
+        for (at, planned) in plan.moves.iter().enumerate() {
+            for (within, word) in planned.to_words().into_iter().enumerate() {
+                store(self.words, HEADER_WORDS + PERIOD_MAX + at * MOVE_WORDS + within, word);
             }
         }
     }
 
     /// Header, before validation.
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
-    fn head(&self) -> Head {
+    fn header(&self) -> Header {
         let mut gpu = [0; 16];
         for (at, half) in gpu.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             *half = load(self.words, GPU + at).to_le_bytes();
         }
         let count = |at| usize::try_from(load(self.words, at)).unwrap_or(usize::MAX);
-        Head {
+        Header {
             gpu,
             first_launch: load(self.words, FIRST_LAUNCH) as u32,
             period: count(PERIOD),
@@ -478,11 +483,11 @@ impl<'a> Table<'a> {
 
     /// Copies the words that the plan uses.
     fn copy_to(&self, to: Table<'_>) {
-        let Head { period, moves, .. } = self.head();
-        let tokens = HEAD_WORDS..HEAD_WORDS + period.min(PERIOD_MAX);
-        let first_move = HEAD_WORDS + PERIOD_MAX;
+        let Header { period, moves, .. } = self.header();
+        let tokens = HEADER_WORDS..HEADER_WORDS + period.min(PERIOD_MAX);
+        let first_move = HEADER_WORDS + PERIOD_MAX;
         let moves = first_move..first_move + moves.min(MOVES_MAX) * MOVE_WORDS;
-        for at in (0..HEAD_WORDS).chain(tokens).chain(moves) {
+        for at in (0..HEADER_WORDS).chain(tokens).chain(moves) {
             store(to.words, at, load(self.words, at));
         }
     }
@@ -491,27 +496,27 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// If the plan is invalid; [`Reason::Withdrawn`] without a plan.
-    pub fn check(&self) -> Result<Head, Reason> {
-        let head = self.head();
-        if head.period == 0 {
+    pub fn check(&self) -> Result<Header, Reason> {
+        let header = self.header();
+        if header.period == 0 {
             return Err(Reason::Withdrawn);
         }
-        check(&head, (0..MOVES_MAX).map(|at| self.move_at(at)))?;
-        Ok(head)
+        check(&header, (0..MOVES_MAX).map(|at| self.move_at(at)))?;
+        Ok(header)
     }
 
     /// Token of an op.
     #[must_use]
     pub fn token(&self, op: usize) -> Token {
-        Token::of_word(load(self.words, HEAD_WORDS + op.min(PERIOD_MAX - 1)))
+        Token::from_word(load(self.words, HEADER_WORDS + op.min(PERIOD_MAX - 1)))
     }
 
     /// Move at an index; `None` if it is out of range or has an unknown destination.
     #[must_use]
     pub fn move_at(&self, at: usize) -> Option<Move> {
-        let first = HEAD_WORDS + PERIOD_MAX + at.min(MOVES_MAX) * MOVE_WORDS;
+        let first = HEADER_WORDS + PERIOD_MAX + at.min(MOVES_MAX) * MOVE_WORDS;
         let words = self.words.get(first..first + MOVE_WORDS)?.first_chunk::<MOVE_WORDS>()?;
-        Move::of_words(words.each_ref().map(|word| word.load(Ordering::Acquire)))
+        Move::from_words(words.each_ref().map(|word| word.load(Ordering::Acquire)))
     }
 }
 
@@ -526,7 +531,7 @@ impl<'a> PlanMemory<'a> {
     ///
     /// # Errors
     /// If the memory has the wrong size.
-    pub fn create(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+    pub fn create(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
         let memory = Self::of(words)?;
         store(words, 1, u64::from(MAJOR) << 32 | u64::from(MINOR));
         store(words, 2, PLAN_BYTES as u64);
@@ -539,19 +544,19 @@ impl<'a> PlanMemory<'a> {
     ///
     /// # Errors
     /// If it is not a plan memory of this version.
-    pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+    pub fn open(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
         let memory = Self::of(words)?;
         let major = (load(words, 1) >> 32) as u32;
         match (load(words, 0), load(words, 2)) {
-            (MAGIC, _) if major != MAJOR => Err(Invalid::Version { major }),
+            (MAGIC, _) if major != MAJOR => Err(LayoutError::Version { major }),
             (MAGIC, bytes) if bytes == PLAN_BYTES as u64 => Ok(memory),
-            _ => Err(Invalid::Header),
+            _ => Err(LayoutError::Header),
         }
     }
 
-    fn of(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+    fn of(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
         let bytes = words.len().saturating_mul(WORD_BYTES);
-        if bytes == PLAN_BYTES { Ok(Self { words }) } else { Err(Invalid::Size { bytes, expected: PLAN_BYTES }) }
+        if bytes == PLAN_BYTES { Ok(Self { words }) } else { Err(LayoutError::Size { bytes, expected: PLAN_BYTES }) }
     }
 
     fn table(&self) -> Table<'a> {
@@ -560,10 +565,10 @@ impl<'a> PlanMemory<'a> {
 
     // === uvmd's side ===
 
-    /// Heartbeat of uvmd, at a time of the monotonic clock. Due each second while a plan is to be
+    /// Sets uvmd's heartbeat, at a time of the monotonic clock. Due each second while a plan is to be
     /// followed.
-    pub fn beat(&self, now_ns: u64) {
-        store(self.words, BEAT, now_ns);
+    pub fn set_heartbeat(&self, now_ns: u64) {
+        store(self.words, HEARTBEAT, now_ns);
     }
 
     /// Publishes a plan in place of the previous one, and returns its generation. The caller must be the
@@ -573,16 +578,16 @@ impl<'a> PlanMemory<'a> {
     /// If the helper would refuse the plan, as far as that can be known outside of the process.
     pub fn publish(&self, plan: &Plan<'_>) -> Result<u64, Reason> {
         plan.check()?;
-        Ok(self.change(|table| table.write(plan)))
+        Ok(self.update(|table| table.write(plan)))
     }
 
     /// Withdraws the plan: no move begins from the next launch on. Returns the new generation.
     #[expect(clippy::must_use_candidate, reason = "the withdrawal is the effect")]
     pub fn withdraw(&self) -> u64 {
-        self.change(|table| store(table.words, PERIOD, 0))
+        self.update(|table| store(table.words, PERIOD, 0))
     }
 
-    fn change(&self, change: impl FnOnce(Table<'a>)) -> u64 {
+    fn update(&self, change: impl FnOnce(Table<'a>)) -> u64 {
         // Odd while a plan is written; already odd if uvmd exited during a write.
         let written = load(self.words, GENERATION) | 1;
         store(self.words, GENERATION, written);
@@ -603,7 +608,7 @@ impl<'a> PlanMemory<'a> {
         let counter = |counter| load(self.words, COUNTERS + counter as usize);
         Report {
             generation: load(self.words, STATE_GENERATION),
-            state: State::of_word(load(self.words, STATE)),
+            state: State::from_word(load(self.words, STATE)),
             counters: Counters {
                 iterations: counter(Counter::Iterations),
                 moves: counter(Counter::Moves),
@@ -619,14 +624,16 @@ impl<'a> PlanMemory<'a> {
 
     // === The helper's side ===
 
-    /// Whether uvmd's last beat is at most [`BEAT_AGE_MAX_NS`] old, at this time of the monotonic clock.
-    /// A beat in the future is invalid: it is from another clock.
+    /// Whether uvmd's last heartbeat is at most [`HEARTBEAT_AGE_MAX_NS`] old, at this time of the monotonic
+    /// clock. A heartbeat in the future is invalid: it is from another clock.
     #[must_use]
     pub fn is_live(&self, now_ns: u64) -> bool {
-        // Tolerance for a caller that read its clock before the beat was written.
-        const AHEAD_MAX_NS: u64 = 1_000_000_000;
-        let beat = load(self.words, BEAT);
-        beat != 0 && now_ns.saturating_sub(beat) <= BEAT_AGE_MAX_NS && beat.saturating_sub(now_ns) <= AHEAD_MAX_NS
+        // Tolerance for a caller that read its clock before the heartbeat was written.
+        const CLOCK_SKEW_MAX_NS: u64 = 1_000_000_000;
+        let heartbeat = load(self.words, HEARTBEAT);
+        heartbeat != 0
+            && now_ns.saturating_sub(heartbeat) <= HEARTBEAT_AGE_MAX_NS
+            && heartbeat.saturating_sub(now_ns) <= CLOCK_SKEW_MAX_NS
     }
 
     /// Generation of the published plan; 0 without a plan, odd while one is written.
@@ -650,9 +657,9 @@ impl<'a> PlanMemory<'a> {
     }
 
     /// Adds to a counter.
-    pub fn count(&self, counter: Counter, more: u64) {
+    pub fn count(&self, counter: Counter, amount: u64) {
         if let Some(word) = self.words.get(COUNTERS + counter as usize) {
-            word.fetch_add(more, Ordering::Relaxed);
+            word.fetch_add(amount, Ordering::Relaxed);
         }
     }
 }

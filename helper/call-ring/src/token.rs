@@ -9,7 +9,7 @@
 
 use core::num::NonZeroU32;
 
-use crate::kind::Size;
+use crate::kind::Dim3;
 
 /// Multiplier of Fibonacci hashing: 2^64 divided by the golden ratio, odd.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -34,7 +34,7 @@ pub struct Signature(u32);
 impl Signature {
     /// Signature of a kernel launch.
     #[must_use]
-    pub const fn of_kernel(function: u64, grid: Size, block: Size, shared_bytes: u32) -> Self {
+    pub const fn of_kernel(function: u64, grid: Dim3, block: Dim3, shared_bytes: u32) -> Self {
         let sizes = mix(mix(mix(KERNEL, function), grid.to_word()), block.to_word());
         Self(fold(mix(sizes, shared_bytes as u64)))
     }
@@ -95,7 +95,7 @@ impl Token {
     /// Token from a word; any word is valid.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
-    pub const fn of_word(word: u64) -> Self {
+    pub const fn from_word(word: u64) -> Self {
         Self { signature: Signature((word >> 32) as u32), pointers: NonZeroU32::new(word as u32) }
     }
 

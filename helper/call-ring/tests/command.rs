@@ -16,12 +16,12 @@ fn words() -> Vec<AtomicU64> {
 }
 
 #[test]
-fn a_command_is_taken_as_it_was_submitted_and_its_answer_returns() {
+fn command_and_answer_round_trip() {
     let words = words();
     let memory = Memory::create(&words, Mode::Record).unwrap();
     assert!(memory.has_commands());
     let commands = memory.commands();
-    assert_eq!((commands.agent(), commands.take()), (AgentState::Absent, None));
+    assert_eq!((commands.agent_state(), commands.take()), (AgentState::NotStarted, None));
     for answer in [Answer::Done, Answer::Failed(801), Answer::NotAllocated, Answer::ProgramAdvice, Answer::NoDevice] {
         let ticket = commands.submit(&COMMAND).unwrap();
         assert_eq!(commands.response(ticket), Err(NoAnswer::Pending));
@@ -34,7 +34,7 @@ fn a_command_is_taken_as_it_was_submitted_and_its_answer_returns() {
 }
 
 #[test]
-fn a_revoked_command_is_not_carried_out() {
+fn revoked_command_is_not_taken() {
     let words = words();
     let memory = Memory::create(&words, Mode::Record).unwrap();
     let commands = memory.commands();
@@ -44,14 +44,14 @@ fn a_revoked_command_is_not_carried_out() {
     assert_eq!(commands.response(ticket), Err(NoAnswer::Invalid));
     // A pending command of a former uvmd is revoked by the next uvmd.
     let former = commands.submit(&COMMAND).unwrap();
-    let next = commands.submit(&Command { action: Action::Duplicate, ..COMMAND }).unwrap();
+    let next = commands.submit(&Command { action: Action::EnableReadDuplication, ..COMMAND }).unwrap();
     let taken = commands.take().unwrap();
-    assert_eq!((taken.0, taken.1.unwrap().action), (next, Action::Duplicate));
+    assert_eq!((taken.0, taken.1.unwrap().action), (next, Action::EnableReadDuplication));
     assert_ne!(former, next);
 }
 
 #[test]
-fn a_command_that_is_being_carried_out_cannot_be_revoked_or_followed() {
+fn taken_command_cannot_be_revoked_or_replaced() {
     let words = words();
     let memory = Memory::create(&words, Mode::Record).unwrap();
     let commands = memory.commands();
@@ -64,7 +64,7 @@ fn a_command_that_is_being_carried_out_cannot_be_revoked_or_followed() {
 }
 
 #[test]
-fn a_command_that_is_none_is_taken_to_be_answered() {
+fn invalid_command_is_taken_and_has_to_be_answered() {
     let words = words();
     let memory = Memory::create(&words, Mode::Record).unwrap();
     let commands = memory.commands();

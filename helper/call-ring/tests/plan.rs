@@ -8,9 +8,11 @@ use std::{
 };
 
 use call_ring::{
-    Group, Invalid, Kind, Memory, Mode, PLAN_BYTES, Plan, PlanMemory, Size, TOTAL_BYTES, Target, Token,
+    Dim3, Group, Kind, LayoutError, Memory, Mode, PLAN_BYTES, Plan, PlanMemory, TOTAL_BYTES, Target, Token,
     call::{Call, Read, Reader},
-    plan::{BEAT_AGE_MAX_NS, Counter, Destination, MOVES_MAX, Move, PERIOD_MAX, Reason, State, TABLE_WORDS, Table},
+    plan::{
+        Counter, Destination, HEARTBEAT_AGE_MAX_NS, MOVES_MAX, Move, PERIOD_MAX, Reason, State, TABLE_WORDS, Table,
+    },
     token::Signature,
 };
 use proptest::prelude::*;
@@ -23,11 +25,11 @@ fn words(count: usize) -> Vec<AtomicU64> {
 }
 
 fn token(number: u64) -> Token {
-    let size = Size::new(1, 1, 1);
+    let size = Dim3::new(1, 1, 1);
     Token { signature: Signature::of_kernel(number, size, size, 0), pointers: None }
 }
 
-const fn one(begin_op: u32, wait_op: Option<u32>) -> Move {
+const fn move_of(begin_op: u32, wait_op: Option<u32>) -> Move {
     Move { begin: 0x20_0000, bytes: 0x1000, destination: Destination::Gpu, begin_op, wait_op, expiry_op: None }
 }
 
@@ -36,20 +38,20 @@ const fn plan<'a>(tokens: &'a [Token], moves: &'a [Move]) -> Plan<'a> {
 }
 
 #[test]
-fn a_plan_is_copied_as_it_was_published() {
+fn published_plan_round_trips() {
     let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
     let memory = PlanMemory::create(&shared).unwrap();
     assert_eq!((memory.generation(), memory.report().state), (0, Some(State::None)));
     let tokens: Vec<Token> = (0..5).map(token).collect();
-    let leaves = Move { destination: Destination::Host, expiry_op: Some(2), ..one(4, None) };
-    let moves = [one(0, Some(3)), leaves, one(4, Some(1))];
+    let to_host = Move { destination: Destination::Host, expiry_op: Some(2), ..move_of(4, None) };
+    let moves = [move_of(0, Some(3)), to_host, move_of(4, Some(1))];
     let generation = memory.publish(&plan(&tokens, &moves)).unwrap();
     let table = Table::new(&own);
     assert!(memory.copy_to(generation, table));
     let head = table.check().unwrap();
     assert_eq!((head.gpu, head.first_launch, head.period, head.moves), (GPU, 7, 5, 3));
     assert!(tokens.iter().enumerate().all(|(op, token)| table.token(op) == *token));
-    assert!(moves.iter().enumerate().all(|(at, one)| table.move_at(at) == Some(*one)));
+    assert!(moves.iter().enumerate().all(|(at, planned)| table.move_at(at) == Some(*planned)));
     // The next plan, and a withdrawal.
     let next = memory.publish(&plan(&tokens[..1], &[])).unwrap();
     assert!(next > generation && !memory.copy_to(generation, table) && memory.copy_to(next, table));
@@ -60,22 +62,22 @@ fn a_plan_is_copied_as_it_was_published() {
 }
 
 #[test]
-fn a_plan_that_is_none_is_refused_with_its_reason_by_either_side() {
+fn invalid_plan_is_refused_by_both_sides_with_its_reason() {
     let tokens: Vec<Token> = (0..4).map(token).collect();
-    let many = vec![token(1); PERIOD_MAX + 1];
-    let crowd = vec![one(0, None); MOVES_MAX + 1];
-    let large = [Move { bytes: 1 << 19, ..one(0, None) }, Move { bytes: (1 << 19) + 0x1000, ..one(1, None) }];
-    let end = Move { begin: u64::MAX - 0xfff, bytes: 0x1000, ..one(0, None) };
+    let excess_tokens = vec![token(1); PERIOD_MAX + 1];
+    let excess_moves = vec![move_of(0, None); MOVES_MAX + 1];
+    let large = [Move { bytes: 1 << 19, ..move_of(0, None) }, Move { bytes: (1 << 19) + 0x1000, ..move_of(1, None) }];
+    let end = Move { begin: u64::MAX - 0xfff, bytes: 0x1000, ..move_of(0, None) };
     for (tokens, moves, reason) in [
         (&tokens[..0], &[][..], Reason::Period),
-        (&many, &[], Reason::Period),
-        (&tokens, &crowd, Reason::MoveCount),
-        (&tokens, &[one(1, None), one(0, None)], Reason::Order),
-        (&tokens, &[one(4, None)], Reason::Op),
-        (&tokens, &[one(0, Some(4))], Reason::Op),
-        (&tokens, &[Move { bytes: 0, ..one(0, None) }], Reason::Range),
-        (&tokens, &[Move { begin: 0x20_0800, ..one(0, None) }], Reason::Range),
-        (&tokens, &[Move { bytes: 0x800, ..one(0, None) }], Reason::Range),
+        (&excess_tokens, &[], Reason::Period),
+        (&tokens, &excess_moves, Reason::MoveCount),
+        (&tokens, &[move_of(1, None), move_of(0, None)], Reason::Order),
+        (&tokens, &[move_of(4, None)], Reason::Op),
+        (&tokens, &[move_of(0, Some(4))], Reason::Op),
+        (&tokens, &[Move { bytes: 0, ..move_of(0, None) }], Reason::Range),
+        (&tokens, &[Move { begin: 0x20_0800, ..move_of(0, None) }], Reason::Range),
+        (&tokens, &[Move { bytes: 0x800, ..move_of(0, None) }], Reason::Range),
         (&tokens, &[end], Reason::Range),
         (&tokens, &large, Reason::Budget),
     ] {
@@ -87,7 +89,7 @@ fn a_plan_that_is_none_is_refused_with_its_reason_by_either_side() {
     // The helper also validates values that the process writes.
     let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
     let memory = PlanMemory::create(&shared).unwrap();
-    let generation = memory.publish(&plan(&tokens, &[one(0, None)])).unwrap();
+    let generation = memory.publish(&plan(&tokens, &[move_of(0, None)])).unwrap();
     let destination = 64 + 8 + PERIOD_MAX + 2;
     assert_eq!(shared[destination].swap(3, Ordering::Relaxed), Destination::Gpu as u64);
     assert!(memory.copy_to(generation, Table::new(&own)));
@@ -107,7 +109,7 @@ fn a_plan_that_is_being_written_is_not_copied() {
 }
 
 #[test]
-fn copies_beside_a_writer_are_of_one_plan() {
+fn copies_during_writes_are_consistent() {
     let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
     let memory = PlanMemory::create(&shared).unwrap();
     thread::scope(|scope| {
@@ -131,20 +133,20 @@ fn copies_beside_a_writer_are_of_one_plan() {
 }
 
 #[test]
-fn a_beat_holds_for_five_seconds() {
+fn heartbeat_expires_after_five_seconds() {
     let shared = words(PLAN_BYTES / 8);
     let memory = PlanMemory::create(&shared).unwrap();
     let now_ns = 100 * SECOND_NS;
-    assert!(!memory.is_live(now_ns), "there was none");
-    memory.beat(now_ns);
-    assert!(memory.is_live(now_ns) && memory.is_live(now_ns + BEAT_AGE_MAX_NS));
-    assert!(!memory.is_live(now_ns + BEAT_AGE_MAX_NS + 1));
+    assert!(!memory.is_live(now_ns), "no heartbeat yet");
+    memory.set_heartbeat(now_ns);
+    assert!(memory.is_live(now_ns) && memory.is_live(now_ns + HEARTBEAT_AGE_MAX_NS));
+    assert!(!memory.is_live(now_ns + HEARTBEAT_AGE_MAX_NS + 1));
     // Times of a call that began before the beat, and of another clock.
     assert!(memory.is_live(now_ns - 1) && !memory.is_live(now_ns - 2 * SECOND_NS));
 }
 
 #[test]
-fn states_and_counters_are_read_as_they_were_written() {
+fn states_and_counters_round_trip() {
     let shared = words(PLAN_BYTES / 8);
     let memory = PlanMemory::create(&shared).unwrap();
     for state in [
@@ -167,19 +169,19 @@ fn states_and_counters_are_read_as_they_were_written() {
     assert_eq!((counters.late, counters.bytes_to_host, counters.expired, counters.moves), (2, 1 << 40, 3, 0));
     shared[25].store(9 << 56, Ordering::Relaxed);
     assert_eq!(memory.report().state, None);
-    assert!(matches!(PlanMemory::open(&shared[1..]), Err(Invalid::Size { .. })));
+    assert!(matches!(PlanMemory::open(&shared[1..]), Err(LayoutError::Size { .. })));
     shared[1].store(3 << 32, Ordering::Relaxed);
-    assert_eq!(PlanMemory::open(&shared).unwrap_err(), Invalid::Version { major: 3 });
+    assert_eq!(PlanMemory::open(&shared).unwrap_err(), LayoutError::Version { major: 3 });
     shared[0].store(0, Ordering::Relaxed);
-    assert_eq!(PlanMemory::open(&shared).unwrap_err(), Invalid::Header);
+    assert_eq!(PlanMemory::open(&shared).unwrap_err(), LayoutError::Header);
 }
 
 /// Records a launch as the helper does. Returns the hash of its pointers.
 fn launch(memory: &Memory<'_>, function: u64, addresses: &[u64], number: u32) -> Option<NonZeroU32> {
-    let words = [function, Size::new(3, 2, 1).to_word(), Size::new(64, 1, 1).to_word(), 48 + (u64::from(number) << 32)];
+    let words = [function, Dim3::new(3, 2, 1).to_word(), Dim3::new(64, 1, 1).to_word(), 48 + (u64::from(number) << 32)];
     let mut group = Group::with_target(memory.lane(0), memory.stamp(1, 2), Kind::Launch, 0, Target::Stream(5), words);
-    group.hash_pointers();
-    addresses.iter().zip(0..).for_each(|(address, at)| group.pointer(8 * at, *address));
+    group.enable_pointers_hash();
+    addresses.iter().zip(0..).for_each(|(address, at)| group.add_pointer(8 * at, *address));
     let hash = group.pointers_hash();
     assert!(group.publish());
     hash
@@ -198,7 +200,7 @@ fn next(memory: &Memory<'_>) -> Call {
 fn both_sides_have_the_same_token_and_number_of_a_launch() {
     let words = words(TOTAL_BYTES / 8);
     let memory = Memory::create(&words, Mode::Record).unwrap();
-    let (grid, block) = (Size::new(3, 2, 1), Size::new(64, 1, 1));
+    let (grid, block) = (Dim3::new(3, 2, 1), Dim3::new(64, 1, 1));
     for (addresses, number) in
         [&[][..], &[0x1000], &[0x1000, 0x2000], &[0x2000, 0x1000], &[9; 6]].into_iter().zip([1, 2, 0, u32::MAX, 64])
     {
@@ -207,7 +209,7 @@ fn both_sides_have_the_same_token_and_number_of_a_launch() {
         let token = Token { signature: Signature::of_kernel(7, grid, block, 48), pointers };
         assert_eq!((call.token(), call.number), (Some(token), Some(number)));
         assert!(pointers.is_some());
-        assert_eq!(Token::of_word(token.to_word()), token);
+        assert_eq!(Token::from_word(token.to_word()), token);
         // Other calls are not ops of an iteration.
         assert!(Group::begin(memory.lane(0), memory.stamp(1, 2), Kind::Sync, 0, [0, 1, 0, 0, 0]).publish());
         assert_eq!(next(&memory).number, None);
@@ -225,7 +227,7 @@ fn both_sides_have_the_same_token_and_number_of_a_launch() {
 
 #[test]
 fn tokens_differ_by_each_part_of_a_launch() {
-    let (grid, block) = (Size::new(3, 2, 1), Size::new(64, 1, 1));
+    let (grid, block) = (Dim3::new(3, 2, 1), Dim3::new(64, 1, 1));
     let signatures = [
         Signature::of_kernel(7, grid, block, 48),
         Signature::of_kernel(8, grid, block, 48),
@@ -240,7 +242,7 @@ fn tokens_differ_by_each_part_of_a_launch() {
     assert_ne!(Signature::of_graph(0x55d0_1234_5680), Signature::of_graph(0x7f11_1234_5680));
     let signatures = |of: fn(u64) -> Signature| (0..64).map(move |bit| of(1 << bit)).chain([of(0)]);
     for of in
-        [Signature::of_graph, |function| Signature::of_kernel(function, Size::new(1, 1, 1), Size::new(1, 1, 1), 0)]
+        [Signature::of_graph, |function| Signature::of_kernel(function, Dim3::new(1, 1, 1), Dim3::new(1, 1, 1), 0)]
     {
         assert!(signatures(of).enumerate().all(|(at, one)| !signatures(of).skip(at + 1).any(|other| other == one)));
     }
@@ -280,19 +282,19 @@ proptest! {
             prop_assert!((1..=PERIOD_MAX).contains(&head.period) && head.moves <= MOVES_MAX);
             let mut bytes = 0_u64;
             for at in 0..head.moves {
-                let one = table.move_at(at).unwrap();
-                prop_assert!((one.begin_op as usize) < head.period);
-                let others = [one.wait_op, one.expiry_op];
+                let planned = table.move_at(at).unwrap();
+                prop_assert!((planned.begin_op as usize) < head.period);
+                let others = [planned.wait_op, planned.expiry_op];
                 prop_assert!(others.into_iter().flatten().all(|op| (op as usize) < head.period));
-                prop_assert!(one.bytes > 0 && (one.begin | one.bytes).is_multiple_of(0x1000));
-                bytes += one.bytes;
+                prop_assert!(planned.bytes > 0 && (planned.begin | planned.bytes).is_multiple_of(0x1000));
+                bytes += planned.bytes;
             }
             prop_assert!(bytes <= head.budget_bytes);
         }
     }
 
     #[test]
-    fn any_word_is_a_state_or_none(word in any::<u64>()) {
+    fn any_word_decodes_to_a_state_or_none(word in any::<u64>()) {
         let shared = words(PLAN_BYTES / 8);
         let memory = PlanMemory::create(&shared).unwrap();
         shared[25].store(word, Ordering::Relaxed);

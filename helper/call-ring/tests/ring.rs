@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use call_ring::{
-    Group, Invalid, Kind, Lane, Memory, MemoryKind, Mode, Size, TOTAL_BYTES, Target,
+    Dim3, Group, Kind, Lane, LayoutError, Memory, MemoryKind, Mode, TOTAL_BYTES, Target,
     call::{Action, Call, Pointer, Read, Reader, USER_SPACE_END},
     group::{NAME_BYTES_MAX, POINTERS_MAX},
     kind::ASYNCHRONOUS,
-    memory::{HEADER_BYTES, LANES, OWN_LANES},
+    memory::{DEDICATED_LANES, HEADER_BYTES, LANES},
 };
 use proptest::prelude::*;
 
@@ -39,16 +39,16 @@ fn malloc<'a>(memory: &Memory<'a>, lane: Lane<'a>, address: u64) -> bool {
 }
 
 fn launch<'a>(memory: &Memory<'a>, lane: Lane<'a>, target: Target, pointers: usize) -> Group<'a> {
-    let sizes = [0x1230, Size::new(1000, 2, 3).to_word(), Size::new(256, 1, 1).to_word(), 48];
+    let sizes = [0x1230, Dim3::new(1000, 2, 3).to_word(), Dim3::new(256, 1, 1).to_word(), 48];
     let mut group = Group::with_target(lane, memory.stamp(8, 99), Kind::Launch, ASYNCHRONOUS, target, sizes);
     for at in 0..pointers {
-        group.pointer(u16::try_from(at * 8).unwrap(), 0x7000_0000 + at as u64);
+        group.add_pointer(u16::try_from(at * 8).unwrap(), 0x7000_0000 + at as u64);
     }
     group
 }
 
 #[test]
-fn calls_are_read_as_they_were_written() {
+fn calls_round_trip() {
     let words = words();
     let memory = create(&words);
     let lane = memory.lane(0);
@@ -56,7 +56,7 @@ fn calls_are_read_as_they_were_written() {
     let target = Target::Executable { executable: 5, node: 6 };
     assert!(launch(&memory, lane, target, 9).publish());
     let mut named = Group::begin(lane, memory.stamp(9, 99), Kind::Function, 0, [0, 0x1230, 0, 0, 0]);
-    named.name(b"a_function_whose_name_is_longer_than_a_record_has_room_for".iter().copied());
+    named.add_name(b"a_function_whose_name_is_longer_than_a_record_has_room_for".iter().copied());
     assert!(named.publish());
 
     let memory = Memory::open(&words).unwrap();
@@ -70,8 +70,8 @@ fn calls_are_read_as_they_were_written() {
     let launch = Action::Launch {
         target,
         function: 0x1230,
-        grid: Size::new(1000, 2, 3),
-        block: Size::new(256, 1, 1),
+        grid: Dim3::new(1000, 2, 3),
+        block: Dim3::new(256, 1, 1),
         shared_bytes: 48,
         pointers: Some(pointers),
     };
@@ -82,13 +82,13 @@ fn calls_are_read_as_they_were_written() {
 }
 
 #[test]
-fn what_exceeds_a_call_is_cut_and_said_to_be() {
+fn excess_pointers_and_name_bytes_are_cut_and_flagged() {
     let words = words();
     let memory = create(&words);
     let lane = memory.lane(0);
     assert!(launch(&memory, lane, Target::Stream(0), POINTERS_MAX + 1).publish());
     let mut named = Group::begin(lane, memory.stamp(9, 99), Kind::Function, 0, [0; 5]);
-    named.name(std::iter::repeat_n(b'x', NAME_BYTES_MAX + 1));
+    named.add_name(std::iter::repeat_n(b'x', NAME_BYTES_MAX + 1));
     assert!(named.publish());
     let [launch, named] = calls(&memory, &lane);
     let Action::Launch { pointers: Some(pointers), .. } = launch.action else { panic!("{launch:?}") };
@@ -97,7 +97,7 @@ fn what_exceeds_a_call_is_cut_and_said_to_be() {
 }
 
 #[test]
-fn memory_outside_of_user_space_is_no_memory_of_a_program() {
+fn ranges_outside_user_space_are_invalid() {
     let words = words();
     let memory = create(&words);
     let lane = memory.lane(0);
@@ -137,7 +137,7 @@ fn call_that_does_not_fit_is_dropped_as_a_whole_and_counted() {
 
 proptest! {
     #[test]
-    fn calls_are_whole_wherever_their_records_lie(
+    fn calls_that_wrap_around_the_lane_are_whole(
         rounds in prop::collection::vec(prop::collection::vec(0_usize..200, 1..40), 1..20),
     ) {
         let words = words();
@@ -157,7 +157,7 @@ proptest! {
 }
 
 #[test]
-fn lane_belongs_to_one_thread_until_it_gives_it_up() {
+fn lane_has_one_owner_until_it_is_released() {
     let words = words();
     let memory = create(&words);
     let lane = memory.lane(3);
@@ -170,16 +170,16 @@ fn lane_belongs_to_one_thread_until_it_gives_it_up() {
 }
 
 #[test]
-fn memory_of_another_size_or_version_is_no_ring() {
+fn memory_of_another_size_or_version_is_rejected() {
     let all = words();
-    assert_eq!(Memory::open(&all).unwrap_err(), Invalid::Header);
+    assert_eq!(Memory::open(&all).unwrap_err(), LayoutError::Header);
     create(&all);
     assert!(Memory::open(&all).is_ok());
-    assert!(matches!(Memory::open(&all[1..]), Err(Invalid::Size { .. })));
+    assert!(matches!(Memory::open(&all[1..]), Err(LayoutError::Size { .. })));
     let header = Memory::open(&all[..HEADER_BYTES / 8]).unwrap();
-    assert_eq!(header.lanes().map(|lane| lane.waiting().records()).sum::<usize>(), 0);
+    assert_eq!(header.lanes().map(|lane| lane.unread().records()).sum::<usize>(), 0);
     all[1].store(2 << 32, Ordering::Relaxed);
-    assert_eq!(Memory::open(&all).unwrap_err(), Invalid::Version { major: 2 });
+    assert_eq!(Memory::open(&all).unwrap_err(), LayoutError::Version { major: 2 });
 }
 
 #[test]
@@ -224,17 +224,17 @@ proptest! {
 }
 
 #[test]
-fn threads_without_a_lane_begin_at_different_shared_ones_and_find_each() {
+fn threads_start_at_different_shared_lanes_and_try_each_once() {
     let words = words();
     let memory = create(&words);
     for thread in 0..7 {
         let lanes = || memory.shared_lanes(thread);
-        assert_eq!(lanes().count(), LANES - OWN_LANES);
+        assert_eq!(lanes().count(), LANES - DEDICATED_LANES);
         assert!(lanes().all(|lane| lane.try_lock()), "each lane once");
-        (OWN_LANES..LANES).for_each(|lane| memory.lane(lane).unlock());
+        (DEDICATED_LANES..LANES).for_each(|lane| memory.lane(lane).unlock());
         assert!(memory.shared_lanes(thread + 1).next().unwrap().try_lock());
         let first_free = lanes().position(|lane| lane.try_lock());
-        assert_eq!(first_free, Some(0), "one that is taken is not the first of the thread before");
-        (OWN_LANES..LANES).for_each(|lane| memory.lane(lane).unlock());
+        assert_eq!(first_free, Some(0), "the next thread starts at another lane");
+        (DEDICATED_LANES..LANES).for_each(|lane| memory.lane(lane).unlock());
     }
 }

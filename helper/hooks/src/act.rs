@@ -15,15 +15,15 @@ use call_ring::{
 };
 
 use crate::{
-    advised::{Advised, Subject},
-    blocks::{Block, Blocks, Unknown},
-    calls::{Calls, HOST},
+    blocks::{Block, Blocks, TableUnavailable},
     contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
+    driver_call::{DriverCall, HOST},
     gate::{self, Gate},
     parts::{NotManaged, Parts, Range},
     permission::Permission,
+    program_advice::{ProgramAdvice, Subject},
     stream::Stream,
     system,
     watch::Watch,
@@ -38,8 +38,8 @@ impl From<NotManaged> for Answer {
     }
 }
 
-impl From<Unknown> for Answer {
-    fn from(_: Unknown) -> Self {
+impl From<TableUnavailable> for Answer {
+    fn from(_: TableUnavailable) -> Self {
         NOT_READY
     }
 }
@@ -49,7 +49,7 @@ impl From<Unknown> for Answer {
 const NOT_READY: Answer = Answer::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
 /// Converts a driver result to the command's answer.
-fn done(result: Option<CuResult>) -> Result<(), Answer> {
+fn check_result(result: Option<CuResult>) -> Result<(), Answer> {
     match result {
         Some(result) if result.is_ok() => Ok(()),
         Some(CuResult(result)) => Err(Answer::Failed(result.cast_unsigned())),
@@ -64,14 +64,14 @@ pub(crate) struct Executor {
     pub(crate) permission: Permission,
     pub(crate) blocks: Blocks,
     /// The program's own advice.
-    pub(crate) advised: Advised,
+    pub(crate) program_advice: ProgramAdvice,
     /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
     pub(crate) stream: Stream,
 }
 
 /// Command in progress.
-struct Work<'a> {
+struct Execution<'a> {
     executor: &'a Executor,
     watch: &'a mut Watch,
     /// Count of advice calls made to the driver.
@@ -81,24 +81,24 @@ struct Work<'a> {
 impl Executor {
     /// Executes a command.
     pub(crate) fn execute(&self, command: &Command, watch: &mut Watch) -> Response {
-        let mut work = Work { executor: self, watch, advice_calls: 0 };
-        let answer = match work.execute(command) {
+        let mut execution = Execution { executor: self, watch, advice_calls: 0 };
+        let answer = match execution.execute(command) {
             Ok(()) => Answer::Done,
             Err(Answer::Failed(result)) => Answer::Failed(result),
             // Advice is in force in part: a failure, not a refusal.
-            Err(_) if work.advice_calls > 0 => NOT_READY,
+            Err(_) if execution.advice_calls > 0 => NOT_READY,
             Err(answer) => answer,
         };
-        Response { answer, advice_calls: work.advice_calls }
+        Response { answer, advice_calls: execution.advice_calls }
     }
 
-    fn managed_from(&self, address: u64) -> Result<Option<Block>, Answer> {
-        Ok(self.blocks.managed_from(address)?)
+    fn next_managed(&self, address: u64) -> Result<Option<Block>, Answer> {
+        Ok(self.blocks.next_managed(address)?)
     }
 
     /// Context of managed memory's allocation; `None` if the memory no longer exists.
     fn context_of(&self, part: Range) -> Result<Option<Handle>, Answer> {
-        Ok(self.managed_from(part.begin)?.and_then(context_of))
+        Ok(self.next_managed(part.begin)?.and_then(context_of))
     }
 
     /// Destroys the stream, which the next command would create again, unless a call of the program
@@ -113,7 +113,7 @@ impl Executor {
 
     /// Destroys the stream after the last command, with retries for a second, and shuts the gate.
     pub(crate) fn shut_down(&self) {
-        self.gate.try_for_a_second(|| {
+        self.gate.retry_for_one_second(|| {
             self.release_idle();
             !self.stream.exists()
         });
@@ -121,37 +121,39 @@ impl Executor {
     }
 }
 
-impl Work<'_> {
+impl Execution<'_> {
     fn execute(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), Answer> {
         let (executor, range) = (self.executor, Range { begin, end });
         // Checks the whole range, so that the command is refused before its first part.
-        let mut parts = Calls::new(action, HOST).parts(range);
+        let mut parts = DriverCall::new(action, HOST).parts(range);
         let mut is_managed = false;
-        while parts.next(|address| executor.managed_from(address))?.is_some() {
+        while parts.next(|address| executor.next_managed(address))?.is_some() {
             is_managed = true;
         }
         if !is_managed {
             return Err(Answer::NotAllocated);
         }
         let device = self.device_of(gpu)?;
-        let calls = Calls::new(action, device);
-        match calls {
-            Calls::Prefetch { to } => {
-                self.check_advice(range, Some(Subject::LOCATION))?;
-                self.prefetch(calls.parts(range), to, device)
+        let call = DriverCall::new(action, device);
+        match call {
+            DriverCall::Prefetch { to } => {
+                self.check_program_advice(range, Some(Subject::LOCATION))?;
+                self.prefetch(call.parts(range), to, device)
             }
-            Calls::Advise { advice, to } => {
-                self.check_advice(range, None)?;
-                self.advise(calls.parts(range), advice, to, device)
+            DriverCall::Advise { advice, to } => {
+                self.check_program_advice(range, None)?;
+                self.advise(call.parts(range), advice, to, device)
             }
-            Calls::Withdraw { advice, to, before } => self.withdraw(calls.parts(range), (advice, before), to, device),
+            DriverCall::Withdraw { advice, to, preliminary } => {
+                self.withdraw(call.parts(range), (advice, preliminary), to, device)
+            }
         }
     }
 
     /// Begins a part, once the gate is free.
-    fn begin(&mut self) -> Result<gate::Part, Answer> {
+    fn begin(&mut self) -> Result<gate::PartGuard, Answer> {
         let part = self.watch.begin_part().ok_or(NOT_READY)?;
-        if self.executor.permission.is_given() { Ok(part) } else { Err(Answer::NotActing) }
+        if self.executor.permission.is_granted() { Ok(part) } else { Err(Answer::NotActing) }
     }
 
     /// Device of a GPU, found in a part of its own.
@@ -159,13 +161,13 @@ impl Work<'_> {
         let _part = self.begin()?;
         // Per thread; only this thread executes commands.
         driver::relax_capture_mode();
-        driver::device_of(gpu).ok_or(Answer::NoDevice)
+        driver::device_by_uuid(gpu).ok_or(Answer::NoDevice)
     }
 
     /// Checks that the program has given no advice on the range: on this subject, or with `None` on
     /// any.
-    fn check_advice(&self, range: Range, subject: Option<Subject>) -> Result<(), Answer> {
-        if self.executor.advised.has(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
+    fn check_program_advice(&self, range: Range, subject: Option<Subject>) -> Result<(), Answer> {
+        if self.executor.program_advice.overlaps(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
     }
 
     /// Makes a call in a context of the device, preferably the context of the memory.
@@ -187,26 +189,27 @@ impl Work<'_> {
         while !parts.is_exhausted() {
             let _part = self.begin()?;
             // The block stays allocated during this part, as frees wait at the gate.
-            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
-            self.check_advice(part, Some(Subject::LOCATION))?;
-            self.within_context(part, device, |work, context| work.prefetch_part(part, to, context, device))?;
+            let Some(part) = parts.next(|address| executor.next_managed(address))? else { break };
+            self.check_program_advice(part, Some(Subject::LOCATION))?;
+            self.within_context(part, device, |execution, context| execution.prefetch_part(part, to, context, device))?;
         }
         Ok(())
     }
 
     fn prefetch_part(&mut self, part: Range, to: i32, context: Handle, device: i32) -> Result<(), Answer> {
-        let stream = self.executor.stream.get_or_create(context, device).or_else(|result| done(result).map(|()| 0))?;
-        done(driver::prefetch(part.begin, bytes_of(part)?, to, stream))?;
-        wait_for(stream, self.watch)
+        let stream =
+            self.executor.stream.get_or_create(context, device).or_else(|result| check_result(result).map(|()| 0))?;
+        check_result(driver::prefetch(part.begin, bytes_of(part)?, to, stream))?;
+        wait_for_stream(stream, self.watch)
     }
 
     fn advise(&mut self, mut parts: Parts, advice: u32, to: i32, device: i32) -> Result<(), Answer> {
         let executor = self.executor;
         while !parts.is_exhausted() {
             let _part = self.begin()?;
-            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
-            self.check_advice(part, None)?;
-            self.within_context(part, device, |work, _| work.advise_part(part, advice, to))?;
+            let Some(part) = parts.next(|address| executor.next_managed(address))? else { break };
+            self.check_program_advice(part, None)?;
+            self.within_context(part, device, |execution, _| execution.advise_part(part, advice, to))?;
         }
         Ok(())
     }
@@ -214,7 +217,7 @@ impl Work<'_> {
     fn advise_part(&mut self, part: Range, advice: u32, to: i32) -> Result<(), Answer> {
         let result = driver::advise(part.begin, bytes_of(part)?, advice, to);
         self.advice_calls = self.advice_calls.saturating_add(result.is_some().into());
-        done(result)
+        check_result(result)
     }
 
     /// Undoes advice in each part in which the program has given none on the same subject.
@@ -222,7 +225,7 @@ impl Work<'_> {
     fn withdraw(
         &mut self,
         mut parts: Parts,
-        (advice, before): (u32, Option<u32>),
+        (advice, preliminary): (u32, Option<u32>),
         to: i32,
         device: i32,
     ) -> Result<(), Answer> {
@@ -231,26 +234,26 @@ impl Work<'_> {
         let mut result = Err(Answer::NotAllocated);
         while !parts.is_exhausted() {
             let _part = self.begin()?;
-            let Some(part) = parts.next(|address| executor.managed_from(address))? else { break };
+            let Some(part) = parts.next(|address| executor.next_managed(address))? else { break };
             if executor.context_of(part)?.is_none() {
                 continue;
             }
-            let own = executor.advised.first(part, subject)?;
-            let bare = Range { end: own.map_or(part.end, |own| own.begin.min(part.end)), ..part };
-            if let Some(own) = own {
-                parts.skip_to(own.end);
+            let advised = executor.program_advice.first_in(part, subject)?;
+            let unadvised = Range { end: advised.map_or(part.end, |advised| advised.begin.min(part.end)), ..part };
+            if let Some(advised) = advised {
+                parts.skip_to(advised.end);
             }
-            let of_part = if bare.is_empty() {
+            let part_result = if unadvised.is_empty() {
                 Err(Answer::ProgramAdvice)
             } else {
-                self.within_context(bare, device, |work, _| {
-                    if let Some(before) = before {
-                        let _ = work.advise_part(bare, before, to);
+                self.within_context(unadvised, device, |execution, _| {
+                    if let Some(preliminary) = preliminary {
+                        let _ = execution.advise_part(unadvised, preliminary, to);
                     }
-                    work.advise_part(bare, advice, to)
+                    execution.advise_part(unadvised, advice, to)
                 })
             };
-            result = worst_of(result, of_part);
+            result = merge_results(result, part_result);
         }
         result
     }
@@ -258,7 +261,7 @@ impl Work<'_> {
 
 /// Merges the results of two parts of a withdrawal. A failure has precedence over success, and
 /// success over a reason for which nothing was done.
-const fn worst_of(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Result<(), Answer> {
+const fn merge_results(before: Result<(), Answer>, part_result: Result<(), Answer>) -> Result<(), Answer> {
     const fn rank(result: Result<(), Answer>) -> u32 {
         match result {
             Err(Answer::NotAllocated) => 0,
@@ -267,7 +270,7 @@ const fn worst_of(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Re
             Err(_) => 3,
         }
     }
-    if rank(of_part) > rank(before) { of_part } else { before }
+    if rank(part_result) > rank(before) { part_result } else { before }
 }
 
 fn bytes_of(part: Range) -> Result<usize, Answer> {
@@ -275,11 +278,11 @@ fn bytes_of(part: Range) -> Result<usize, Answer> {
 }
 
 /// Waits until a stream's work is complete, or the thread must end.
-fn wait_for(stream: Handle, watch: &mut Watch) -> Result<(), Answer> {
+fn wait_for_stream(stream: Handle, watch: &mut Watch) -> Result<(), Answer> {
     loop {
-        match driver::result_of(stream) {
+        match driver::query_stream(stream) {
             Some(CuResult::NOT_READY) if !watch.must_end() => system::sleep(POLL_NS),
-            result => return done(result),
+            result => return check_result(result),
         }
     }
 }

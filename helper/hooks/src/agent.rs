@@ -29,12 +29,12 @@ use crate::{
     clock,
     first_stage::FirstStage,
     headroom,
+    mapping::Words,
     plan::Mover,
     process,
-    system::{self, Sharing, Waited},
+    system::{self, Sharing, WaitResult},
     threads::{STACK_BYTES, Threads},
-    watch::{LOOK_NS, Watch},
-    zeroed::Words,
+    watch::{CHECK_INTERVAL_NS, Watch},
 };
 
 /// Address space that the C library reserves for a thread's allocations.
@@ -42,8 +42,8 @@ const ARENA_BYTES: u64 = 128 << 20;
 
 /// Intervals of checks for commands and uvmd's heartbeat while a plan is followed: normally, and
 /// for a second after a command.
-const SLICE_NS: u64 = 100_000_000;
-const BUSY_SLICE_NS: u64 = 10_000_000;
+const POLL_INTERVAL_NS: u64 = 100_000_000;
+const BUSY_POLL_INTERVAL_NS: u64 = 10_000_000;
 
 /// The helper's thread.
 #[derive(Debug)]
@@ -76,18 +76,18 @@ impl Agent {
     pub(crate) fn start(&'static self) {
         if self.is_started.load(Ordering::Relaxed) == 0 && self.is_started.swap(1, Ordering::AcqRel) == 0 {
             let threads = self.threads.filter(|_| self.is_permitted());
-            let own = (&raw const *self).cast_mut().cast();
+            let this = (&raw const *self).cast_mut().cast();
             // The exit handler first: without it, the thread could call the driver while the driver
             // shuts down.
-            if !threads.is_some_and(|threads| threads.at_exit(process_exits, own) && threads.start(run, own)) {
-                self.executor.memory.commands().set_agent(AgentState::Ended);
+            if !threads.is_some_and(|threads| threads.at_exit(on_process_exit, this) && threads.start(run, this)) {
+                self.executor.memory.commands().set_agent_state(AgentState::Ended);
             }
         }
     }
 
     /// Whether the calling thread is known to have only the system call filters with which the
     /// helper was loaded.
-    pub(crate) fn has_filters_of_start(&self) -> bool {
+    pub(crate) fn has_initial_filters(&self) -> bool {
         self.filters.is_some() && self.first_stage.filters() == self.filters
     }
 
@@ -95,50 +95,56 @@ impl Agent {
     fn is_permitted(&self) -> bool {
         // A filter installed since then may kill the program for creating a thread. Under the
         // earlier filters, the driver has created threads of its own.
-        self.has_filters_of_start()
+        self.has_initial_filters()
             && headroom::has_room(STACK_BYTES as u64, STACK_BYTES as u64 + ARENA_BYTES)
-            && process::sees_ends()
+            && process::can_detect_end()
     }
 
-    fn work(&self) {
+    fn serve(&self) {
         let (executor, commands) = (&self.executor, self.executor.memory.commands());
         let mut watch = Watch::new(executor.gate);
         // Time of the last command, if less than a second ago.
-        let mut commanded_ns = None;
+        let mut last_command_ns = None;
         while !watch.must_end() {
             // Reports the thread as ended, so that uvmd acts from outside. The thread itself does
             // not end, as that takes system calls.
-            if executor.permission.has_ended() {
-                commands.set_agent(AgentState::Ended);
+            if executor.permission.is_revoked() {
+                commands.set_agent_state(AgentState::Ended);
             }
             let Some((word, stage)) = commands.futex() else { return };
             let is_following = self.mover.follow(&mut watch);
             let Some((ticket, command)) = commands.take() else {
                 if is_following {
-                    self.mover.plan.wait(if commanded_ns.is_some() { BUSY_SLICE_NS } else { SLICE_NS });
-                    if commanded_ns.is_some_and(|time_ns| clock::monotonic_ns().saturating_sub(time_ns) >= LOOK_NS) {
-                        commanded_ns = None;
+                    self.mover.plan.wait(if last_command_ns.is_some() {
+                        BUSY_POLL_INTERVAL_NS
+                    } else {
+                        POLL_INTERVAL_NS
+                    });
+                    if last_command_ns
+                        .is_some_and(|time_ns| clock::monotonic_ns().saturating_sub(time_ns) >= CHECK_INTERVAL_NS)
+                    {
+                        last_command_ns = None;
                         executor.release_idle();
                     }
                     continue;
                 }
-                match system::wait(word, stage, Sharing::Shared, LOOK_NS) {
-                    Waited::Woken => {}
-                    Waited::TimedOut => {
+                match system::wait(word, stage, Sharing::Shared, CHECK_INTERVAL_NS) {
+                    WaitResult::Woken => {}
+                    WaitResult::TimedOut => {
                         executor.release_idle();
                         self.mover.release_idle();
                     }
-                    Waited::Failed => return,
+                    WaitResult::Failed => return,
                 }
                 continue;
             };
             let refused = |answer| Response { answer, advice_calls: 0 };
             let response = match command {
-                _ if !executor.permission.is_given() => refused(Answer::NotActing),
+                _ if !executor.permission.is_granted() => refused(Answer::NotActing),
                 Some(command) => executor.execute(&command, &mut watch),
                 None => refused(Answer::Unsupported),
             };
-            commanded_ns = Some(clock::monotonic_ns());
+            last_command_ns = Some(clock::monotonic_ns());
             commands.respond(ticket, response);
             system::wake(word, Sharing::Shared);
         }
@@ -146,29 +152,29 @@ impl Agent {
 }
 
 /// Agent that was passed as a pointer.
-fn agent(own: *mut c_void) -> &'static Agent {
+fn agent(this: *mut c_void) -> &'static Agent {
     // SAFETY: `start` passes an agent with the lifetime `'static`.
-    unsafe { &*own.cast::<Agent>() }
+    unsafe { &*this.cast::<Agent>() }
 }
 
 /// Runs at the process's exit: waits for the part of a command in progress, and permits no further
 /// one. In a forked child, none is in progress.
-extern "C" fn process_exits(own: *mut c_void) {
-    let agent = agent(own);
+extern "C" fn on_process_exit(this: *mut c_void) {
+    let agent = agent(this);
     agent.mover.plan.stop(Reason::Exit);
     agent.executor.gate.shut();
 }
 
 /// Main function of the thread.
-extern "C" fn run(own: *mut c_void) -> *mut c_void {
-    let agent = agent(own);
+extern "C" fn run(this: *mut c_void) -> *mut c_void {
+    let agent = agent(this);
     system::name_thread(c"uvmd-helper");
     agent.executor.gate.set_owner();
     let commands = agent.executor.memory.commands();
-    commands.set_agent(AgentState::Running);
-    agent.work();
+    commands.set_agent_state(AgentState::Running);
+    agent.serve();
     agent.mover.shut_down();
     agent.executor.shut_down();
-    commands.set_agent(AgentState::Ended);
+    commands.set_agent_state(AgentState::Ended);
     null_mut()
 }

@@ -12,7 +12,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
-use crate::{lock::Lock, system::Errno, zeroed};
+use crate::{lock::Lock, mapping, system::Errno};
 
 /// Capacity of the table. Pointers into further blocks count as numbers.
 const BLOCKS_MAX: usize = 16384;
@@ -68,7 +68,7 @@ pub(crate) struct Blocks {
 
 /// The table is contended or may be stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unknown;
+pub(crate) struct TableUnavailable;
 
 /// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(crate) enum Found {
     /// The address is in no block.
     Outside,
     /// The table is contended.
-    Unknown,
+    Contended,
 }
 
 fn get(words: &[AtomicU64], at: usize) -> u64 {
@@ -97,7 +97,7 @@ impl Blocks {
     /// # Errors
     /// Fails if its memory cannot be mapped.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let words = zeroed::private(8 + 4 * BLOCKS_MAX + CACHE_WORDS)?;
+        let words = mapping::private(8 + 4 * BLOCKS_MAX + CACHE_WORDS)?;
         let (head, tables) = words.split_at_checked(8).ok_or(Errno(0))?;
         let (begins, rest) = tables.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (ends, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
@@ -188,7 +188,7 @@ impl Blocks {
         match self.search(is_inside) {
             Some(true) => Found::Inside,
             Some(false) => Found::Outside,
-            None => Found::Unknown,
+            None => Found::Contended,
         }
     }
 
@@ -196,13 +196,13 @@ impl Blocks {
     ///
     /// # Errors
     /// Fails if the table is contended or may be stale.
-    pub(crate) fn managed_from(&self, address: u64) -> Result<Option<Block>, Unknown> {
+    pub(crate) fn next_managed(&self, address: u64) -> Result<Option<Block>, TableUnavailable> {
         let first = || {
             let from = self.upper_bound(address).saturating_sub(1);
             (from..self.len()).map(|at| self.get(at)).find(|block| block.is_managed && block.end > address)
         };
         let found = self.search(first).filter(|_| self.is_stale.load(Ordering::Relaxed) == 0);
-        found.ok_or(Unknown)
+        found.ok_or(TableUnavailable)
     }
 
     /// Any block of the context with the next greater handle, to iterate over the contexts.
@@ -215,7 +215,7 @@ impl Blocks {
     }
 
     /// Changes the table under its lock; `None` if the lock was not acquired.
-    fn change<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+    fn update<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
         let result = self.lock.with(|| {
             let version = self.version.load(Ordering::Relaxed);
             self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -232,7 +232,7 @@ impl Blocks {
 
     /// Adds a block; false if the table is full, or its lock was not acquired.
     pub(crate) fn add(&self, block: Block) -> bool {
-        self.change(|| {
+        self.update(|| {
             let (count, at) = (self.len(), self.upper_bound(block.begin));
             if count >= BLOCKS_MAX {
                 return false;
@@ -251,7 +251,7 @@ impl Blocks {
 
     /// Removes the block that begins at an address, and returns it.
     pub(crate) fn remove(&self, address: u64) -> Option<Block> {
-        self.change(|| {
+        self.update(|| {
             let at = self.upper_bound(address).checked_sub(1).filter(|at| get(self.begins, *at) == address)?;
             Some(self.remove_at(at))
         })
@@ -271,7 +271,7 @@ impl Blocks {
 
     /// Removes any block of a context, and returns it; `None` if it has none.
     pub(crate) fn remove_any_in(&self, context: u64) -> Option<Block> {
-        self.change(|| {
+        self.update(|| {
             let at = (0..self.len()).find(|at| get(self.contexts, *at) == context)?;
             Some(self.remove_at(at))
         })
@@ -310,7 +310,7 @@ impl Block {
     }
 
     /// Marks the block as one from a pool.
-    pub(crate) const fn pooled(self) -> Self {
+    pub(crate) const fn in_pool(self) -> Self {
         Self { is_pooled: true, ..self }
     }
 }
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn address_is_inside_from_its_blocks_begin_to_before_its_end() {
+    fn addresses_from_begin_to_end_exclusive_are_inside() {
         let blocks = Blocks::new().unwrap();
         let all = [block(0x2000, 0x1000, 1), block(0x8000, 0x10, 1), block(0x1000, 0x800, 2)];
         assert!(all.into_iter().all(|block| blocks.add(block)));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn search_counts_the_blocks_before_an_address_among_any_number_of_them() {
+    fn upper_bound_counts_blocks_up_to_an_address() {
         let blocks = Blocks::new().unwrap();
         for count in 0..40 {
             for before in 0..=count {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_are_found_where_their_blocks_are_now() {
+    fn cached_positions_are_checked_after_blocks_move() {
         let blocks = Blocks::new().unwrap();
         let begin = |at: u64| 0x7f00_0000_0000 + (at << 20);
         let middle = |at: u64| begin(at) + 4096;
@@ -385,25 +385,25 @@ mod tests {
     }
 
     #[test]
-    fn full_table_takes_no_more() {
+    fn full_table_rejects_blocks() {
         let blocks = Blocks::new().unwrap();
         assert!((0..BLOCKS_MAX as u64).all(|at| blocks.add(block(at << 12, 4096, 0))));
         assert!(!blocks.add(block(u64::MAX - 4096, 4096, 0)));
     }
 
     #[test]
-    fn managed_blocks_are_found_from_an_address_on_and_no_others() {
+    fn next_managed_finds_managed_blocks_only() {
         let blocks = Blocks::new().unwrap();
-        let managed = Block::new(0x5000, 0x1000, 7, true).pooled();
+        let managed = Block::new(0x5000, 0x1000, 7, true).in_pool();
         assert!(blocks.add(block(0x1000, 0x1000, 7)) && blocks.add(managed) && blocks.add(block(0x9000, 0x1000, 8)));
         for address in [0, 0x1000, 0x4fff, 0x5000, 0x5fff] {
-            assert_eq!(blocks.managed_from(address), Ok(Some(managed)), "{address:#x}");
+            assert_eq!(blocks.next_managed(address), Ok(Some(managed)), "{address:#x}");
         }
-        assert_eq!(blocks.managed_from(0x6000), Ok(None));
+        assert_eq!(blocks.next_managed(0x6000), Ok(None));
     }
 
     #[test]
-    fn each_context_has_its_turn() {
+    fn contexts_are_iterated_in_order_and_once() {
         let blocks = Blocks::new().unwrap();
         assert!([5, 2, 5, 9].into_iter().zip(1_u64..).all(|(context, at)| blocks.add(block(at << 12, 1, context))));
         let contexts =
@@ -417,6 +417,6 @@ mod tests {
         assert!(blocks.add(Block::new(0x1000, 0x1000, 1, true)));
         // The lock is held throughout.
         assert_eq!(blocks.lock.with(|| blocks.remove(0x1000)), Some(None));
-        assert_eq!((blocks.managed_from(0x1000), blocks.next_context_block(0)), (Err(Unknown), None));
+        assert_eq!((blocks.next_managed(0x1000), blocks.next_context_block(0)), (Err(TableUnavailable), None));
     }
 }

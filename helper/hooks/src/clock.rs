@@ -6,7 +6,7 @@ use core::{ffi::c_int, ptr::null_mut};
 
 use crate::{libc::Dlsym, real::Real};
 
-static CLOCK: Real = Real::none();
+static CLOCK: Real = Real::unresolved();
 
 /// Finds the function; false if it is missing.
 pub(crate) fn find(dlsym: Dlsym) -> bool {

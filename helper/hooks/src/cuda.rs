@@ -36,7 +36,7 @@ impl Location {
     }
 
     /// Location of a device, or of the host for -1.
-    pub(crate) const fn of(device: i32) -> Self {
+    pub(crate) const fn from_device(device: i32) -> Self {
         if device < 0 { Self { kind: Self::HOST, id: 0 } } else { Self { kind: Self::DEVICE, id: device } }
     }
 }
@@ -61,7 +61,7 @@ pub(crate) struct LaunchParams {
     pub(crate) block: [u32; 3],
     pub(crate) shared_bytes: u32,
     pub(crate) stream: Handle,
-    pub(crate) each: *const *const u8,
+    pub(crate) kernel_params: *const *const u8,
 }
 
 /// `CUDA_KERNEL_NODE_PARAMS_v1`: a node of a graph, and here any launch.
@@ -73,7 +73,7 @@ pub(crate) struct KernelNode {
     pub(crate) block: [u32; 3],
     pub(crate) shared_bytes: u32,
     /// A pointer to each argument.
-    pub(crate) each: *const *const u8,
+    pub(crate) kernel_params: *const *const u8,
     /// Alternatively a list of keys and values, with a buffer of all arguments.
     pub(crate) extra: *const usize,
 }
@@ -81,8 +81,8 @@ pub(crate) struct KernelNode {
 /// `CUDA_KERNEL_NODE_PARAMS_v2`: a kernel of a library in place of the function.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct KernelNode2 {
-    pub(crate) first: KernelNode,
+pub(crate) struct KernelNodeV2 {
+    pub(crate) v1: KernelNode,
     pub(crate) kernel: Handle,
     pub(crate) context: Handle,
 }
@@ -111,8 +111,8 @@ pub(crate) struct NodeParams {
 /// Parameters of a node, by its kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node {
-    Kernel(*const KernelNode2),
-    Copy(*const Copy3),
+    Kernel(*const KernelNodeV2),
+    Copy(*const Copy3d),
     Fill(*const FillNode),
     Other,
 }
@@ -122,11 +122,11 @@ impl NodeParams {
     pub(crate) const fn node(&self) -> Node {
         // Fields before the copy in `CUDA_MEMCPY_NODE_PARAMS`: flags, a reserved number, the
         // context.
-        const BEFORE_COPY_BYTES: usize = 16;
+        const COPY_OFFSET_BYTES: usize = 16;
         let parameters = (&raw const self.parameters).cast::<u8>();
         match self.kind {
             0 => Node::Kernel(parameters.cast()),
-            1 => Node::Copy(parameters.wrapping_add(BEFORE_COPY_BYTES).cast()),
+            1 => Node::Copy(parameters.wrapping_add(COPY_OFFSET_BYTES).cast()),
             2 => Node::Fill(parameters.cast()),
             _ => Node::Other,
         }
@@ -136,7 +136,7 @@ impl NodeParams {
 /// A side of `CUDA_MEMCPY2D`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Side2 {
+pub(crate) struct Side2d {
     x_bytes: usize,
     y: usize,
     kind: u32,
@@ -149,9 +149,9 @@ pub(crate) struct Side2 {
 /// `CUDA_MEMCPY2D`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Copy2 {
-    pub(crate) from: Side2,
-    pub(crate) to: Side2,
+pub(crate) struct Copy2d {
+    pub(crate) from: Side2d,
+    pub(crate) to: Side2d,
     pub(crate) width_bytes: usize,
     pub(crate) rows: usize,
 }
@@ -159,11 +159,11 @@ pub(crate) struct Copy2 {
 /// A side of `CUDA_MEMCPY3D`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Side3 {
+pub(crate) struct Side3d {
     x_bytes: usize,
     y: usize,
     z: usize,
-    detail: usize,
+    lod: usize,
     kind: u32,
     host: u64,
     device: u64,
@@ -176,9 +176,9 @@ pub(crate) struct Side3 {
 /// `CUDA_MEMCPY3D`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Copy3 {
-    pub(crate) from: Side3,
-    pub(crate) to: Side3,
+pub(crate) struct Copy3d {
+    pub(crate) from: Side3d,
+    pub(crate) to: Side3d,
     pub(crate) width_bytes: usize,
     pub(crate) rows: usize,
     pub(crate) planes: usize,
@@ -198,7 +198,7 @@ fn address(kind: u32, (host, device): (u64, u64), offset_bytes: usize) -> u64 {
     base.wrapping_add(offset_bytes as u64)
 }
 
-impl Side2 {
+impl Side2d {
     /// Address of the first byte.
     pub(crate) fn address(&self) -> u64 {
         let offset_bytes = self.y.wrapping_mul(self.pitch_bytes).wrapping_add(self.x_bytes);
@@ -206,7 +206,7 @@ impl Side2 {
     }
 }
 
-impl Side3 {
+impl Side3d {
     /// Address of the first byte.
     pub(crate) fn address(&self) -> u64 {
         let rows = self.z.wrapping_mul(self.height).wrapping_add(self.y);

@@ -41,40 +41,40 @@ driver_functions! {
 }
 
 /// Output of a call, if it succeeded.
-fn written<T>(result: Option<CuResult>, value: T) -> Option<T> {
+fn output<T>(result: Option<CuResult>, value: T) -> Option<T> {
     result.filter(|result| result.is_ok()).map(|_| value)
 }
 
 /// Context of the calling thread; 0 without one.
-pub(crate) fn context() -> Handle {
+pub(crate) fn current_context() -> Handle {
     let mut context = 0;
-    written(cuCtxGetCurrent(&raw mut context), ()).map_or(0, |()| context)
+    output(cuCtxGetCurrent(&raw mut context), ()).map_or(0, |()| context)
 }
 
 /// CUDA device of the calling thread's context.
-pub(crate) fn device() -> u64 {
+pub(crate) fn current_device() -> u64 {
     let mut device = 0;
     let result = cuCtxGetDevice(&raw mut device);
-    written(result, device).and_then(|device| u64::try_from(device).ok()).unwrap_or(0)
+    output(result, device).and_then(|device| u64::try_from(device).ok()).unwrap_or(0)
 }
 
 /// Whether the primary context of a device exists.
-pub(crate) fn primary_is_active(device: i32) -> bool {
+pub(crate) fn is_primary_context_active(device: i32) -> bool {
     let (mut flags, mut is_active) = (0, 0);
     let result = cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active);
-    written(result, is_active).is_none_or(|is_active| is_active != 0)
+    output(result, is_active).is_none_or(|is_active| is_active != 0)
 }
 
 /// Name of a function, or of a kernel that is launched as one; null before CUDA 12.3.
-pub(crate) fn name(function: Handle) -> *const u8 {
+pub(crate) fn function_name(function: Handle) -> *const u8 {
     let mut name = core::ptr::null();
     let result = cuFuncGetName(&raw mut name, function);
-    if written(result, ()).is_some() {
+    if output(result, ()).is_some() {
         return name;
     }
     let mut name = core::ptr::null();
     let result = cuKernelGetName(&raw mut name, function);
-    written(result, name).unwrap_or(core::ptr::null())
+    output(result, name).unwrap_or(core::ptr::null())
 }
 
 /// Parameter of a function, or of a kernel that is launched as one; `None` after the last one, and
@@ -82,10 +82,10 @@ pub(crate) fn name(function: Handle) -> *const u8 {
 pub(crate) fn parameter(function: Handle, at: usize) -> Option<Parameter> {
     let (mut offset_bytes, mut bytes) = (0, 0);
     let mut result = cuFuncGetParamInfo(function, at, &raw mut offset_bytes, &raw mut bytes);
-    if written(result, ()).is_none() {
+    if output(result, ()).is_none() {
         result = cuKernelGetParamInfo(function, at, &raw mut offset_bytes, &raw mut bytes);
     }
-    written(result, ()).and_then(|()| Parameter::new(offset_bytes, bytes))
+    output(result, ()).and_then(|()| Parameter::new(offset_bytes, bytes))
 }
 
 /// Whether drivers report parameters at all.
@@ -98,7 +98,7 @@ pub(crate) fn is_managed(address: u64) -> bool {
     const IS_MANAGED: u32 = 8;
     let mut is_managed = 0_u32;
     let result = cuPointerGetAttribute((&raw mut is_managed).cast(), IS_MANAGED, address);
-    written(result, ()).is_some() && is_managed != 0
+    output(result, ()).is_some() && is_managed != 0
 }
 
 /// Whether a stream is being captured, and the capture's id; `None` if the driver does not report
@@ -106,11 +106,11 @@ pub(crate) fn is_managed(address: u64) -> bool {
 fn capture_info(stream: Handle) -> Option<(bool, u64)> {
     let (mut status, mut id) = (0_u32, 0);
     let result = cuStreamGetCaptureInfo(stream, &raw mut status, &raw mut id);
-    written(result, ()).map(|()| (status != 0, id))
+    output(result, ()).map(|()| (status != 0, id))
 }
 
 /// Id of the capture that a stream is part of.
-pub(crate) fn capture(stream: Handle) -> Option<u64> {
+pub(crate) fn capture_id(stream: Handle) -> Option<u64> {
     capture_info(stream).filter(|(is_captured, _)| *is_captured).map(|(_, id)| id)
 }
 
@@ -128,14 +128,14 @@ pub(crate) fn relax_capture_mode() {
 }
 
 /// Device by its UUID, or a MIG instance by the UUID of its GPU.
-pub(crate) fn device_of(uuid: [u8; 16]) -> Option<i32> {
+pub(crate) fn device_by_uuid(uuid: [u8; 16]) -> Option<i32> {
     let mut count = 0;
-    written(cuDeviceGetCount(&raw mut count), ())?;
+    output(cuDeviceGetCount(&raw mut count), ())?;
     (0..count).find_map(|ordinal| {
         let (mut device, mut own, mut whole) = (0, [0; 16], [0; 16]);
-        written(cuDeviceGet(&raw mut device, ordinal), ())?;
-        let own = written(cuDeviceGetUuid_v2(&raw mut own, device), ()).map(|()| own);
-        let whole = written(cuDeviceGetUuid(&raw mut whole, device), ()).map(|()| whole);
+        output(cuDeviceGet(&raw mut device, ordinal), ())?;
+        let own = output(cuDeviceGetUuid_v2(&raw mut own, device), ()).map(|()| own);
+        let whole = output(cuDeviceGetUuid(&raw mut whole, device), ()).map(|()| whole);
         (own == Some(uuid) || whole == Some(uuid)).then_some(device)
     })
 }
@@ -156,9 +156,9 @@ pub(crate) fn context_of(address: u64, known: Handle) -> Option<Handle> {
 
 /// Makes a context current to the calling thread; returns its device.
 pub(crate) fn enter_context(context: Handle) -> Option<i32> {
-    written(cuCtxSetCurrent(context), ())?;
+    output(cuCtxSetCurrent(context), ())?;
     let mut device = 0;
-    written(cuCtxGetDevice(&raw mut device), ()).map(|()| device)
+    output(cuCtxGetDevice(&raw mut device), ()).map(|()| device)
 }
 
 /// Leaves the calling thread without a context.
@@ -170,11 +170,11 @@ pub(crate) fn leave_context() {
 ///
 /// # Errors
 /// The driver's error; `None` if it lacks the function.
-pub(crate) fn make_stream() -> Result<Handle, Option<CuResult>> {
+pub(crate) fn create_stream() -> Result<Handle, Option<CuResult>> {
     const NON_BLOCKING: u32 = 1;
     let mut stream = 0;
     let result = cuStreamCreate(&raw mut stream, NON_BLOCKING);
-    written(result, ()).map(|()| stream).ok_or(result)
+    output(result, ()).map(|()| stream).ok_or(result)
 }
 
 /// Destroys a stream; its work still completes.
@@ -192,22 +192,22 @@ pub(crate) fn supports_plans() -> bool {
 }
 
 /// Whether a device prefetches managed memory: it must permit concurrent access by the host.
-pub(crate) fn prefetches(device: i32) -> bool {
+pub(crate) fn supports_prefetch(device: i32) -> bool {
     const CONCURRENT_MANAGED_ACCESS: u32 = 89;
     let mut value = 0;
     let result = cuDeviceGetAttribute(&raw mut value, CONCURRENT_MANAGED_ACCESS, device);
-    written(result, value).is_some_and(|value| value != 0)
+    output(result, value).is_some_and(|value| value != 0)
 }
 
 /// Creates an event without timing in the calling thread's context.
 ///
 /// # Errors
 /// The driver's error; `None` if it lacks the function.
-pub(crate) fn make_event() -> Result<Handle, Option<CuResult>> {
+pub(crate) fn create_event() -> Result<Handle, Option<CuResult>> {
     const DISABLE_TIMING: u32 = 2;
     let mut event = 0;
     let result = cuEventCreate(&raw mut event, DISABLE_TIMING);
-    written(result, ()).map(|()| event).ok_or(result)
+    output(result, ()).map(|()| event).ok_or(result)
 }
 
 /// Destroys an event. Waits for it stay in effect.
@@ -227,7 +227,7 @@ pub(crate) fn wait_for_event(stream: Handle, event: Handle) -> Option<CuResult> 
 }
 
 /// Result of a stream's work; [`CuResult::NOT_READY`] while it is in progress.
-pub(crate) fn result_of(stream: Handle) -> Option<CuResult> {
+pub(crate) fn query_stream(stream: Handle) -> Option<CuResult> {
     cuStreamQuery(stream)
 }
 
@@ -235,10 +235,11 @@ pub(crate) fn result_of(stream: Handle) -> Option<CuResult> {
 /// function.
 pub(crate) fn prefetch(address: u64, bytes: usize, to: i32, stream: Handle) -> Option<CuResult> {
     cuMemPrefetchAsync(address, bytes, to, stream)
-        .or_else(|| cuMemPrefetchAsync_v2(address, bytes, Location::of(to), 0, stream))
+        .or_else(|| cuMemPrefetchAsync_v2(address, bytes, Location::from_device(to), 0, stream))
 }
 
 /// Gives advice on managed memory. `None` if the driver lacks the function.
 pub(crate) fn advise(address: u64, bytes: usize, advice: u32, to: i32) -> Option<CuResult> {
-    cuMemAdvise(address, bytes, advice, to).or_else(|| cuMemAdvise_v2(address, bytes, advice, Location::of(to)))
+    cuMemAdvise(address, bytes, advice, to)
+        .or_else(|| cuMemAdvise_v2(address, bytes, advice, Location::from_device(to)))
 }

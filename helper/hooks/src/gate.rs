@@ -17,9 +17,9 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
+    mapping::Words,
     system::{self, Sharing},
     thread,
-    zeroed::Words,
 };
 
 /// A part of a command is in progress.
@@ -27,15 +27,15 @@ const IN_PROGRESS: u64 = 1;
 /// No further part begins.
 const SHUT: u64 = 2;
 /// Calls no longer wait.
-const GIVEN_UP: u64 = 4;
+const ABANDONED: u64 = 4;
 /// Unit of the count of calls within the gate, in the upper bits.
 const CALL: u64 = 8;
 
 /// Maximum sleep of a waiting call before it checks the state again.
-const SLICE_NS: u64 = 1_000_000;
+const WAIT_SLICE_NS: u64 = 1_000_000;
 /// Limit of a call's wait, in slices: 5 s. A clock would also count time in which the process is
 /// stopped.
-const SLICES_MAX: usize = 5000;
+const WAIT_SLICES_MAX: usize = 5000;
 
 /// Maximum attempts to begin a part: a second in all.
 pub(crate) const RETRIES_MAX: u32 = 10_000;
@@ -47,24 +47,24 @@ pub(crate) const RETRY_NS: u64 = 100_000;
 pub(crate) struct Gate {
     state: &'static AtomicU64,
     /// Count of ended parts, the futex that calls wait on.
-    ended: &'static AtomicU64,
+    ended_parts: &'static AtomicU64,
     /// The helper's thread, whose own calls pass.
     owner: &'static AtomicU64,
 }
 
 /// Guard of a call of the program: within the gate until dropped.
 #[derive(Debug)]
-pub(crate) struct Call(Gate);
+pub(crate) struct CallGuard(Gate);
 
 /// Guard of a part of a command: within the gate until dropped.
 #[derive(Debug)]
-pub(crate) struct Part(Gate);
+pub(crate) struct PartGuard(Gate);
 
 /// Reason for which a part cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
     /// A call of the program is within the gate.
-    Calls,
+    Busy,
     /// The gate is shut for good.
     Shut,
 }
@@ -72,7 +72,7 @@ pub(crate) enum Closed {
 impl Gate {
     /// Creates an open gate.
     pub(crate) fn new(words: &mut Words) -> Option<Self> {
-        Some(Self { state: words.next()?, ended: words.next()?, owner: words.next()? })
+        Some(Self { state: words.next()?, ended_parts: words.next()?, owner: words.next()? })
     }
 
     fn state(&self) -> u64 {
@@ -85,11 +85,11 @@ impl Gate {
     }
 
     /// Admits a call of the program, after the part in progress.
-    pub(crate) fn enter(&self) -> Call {
+    pub(crate) fn enter(&self) -> CallGuard {
         // Before the check: no part begins from here on.
         self.state.fetch_add(CALL, Ordering::AcqRel);
         self.wait();
-        Call(*self)
+        CallGuard(*self)
     }
 
     /// Waits for the part in progress.
@@ -97,30 +97,30 @@ impl Gate {
         if self.state() & IN_PROGRESS == 0 || self.owner.load(Ordering::Acquire) == this_thread() {
             return;
         }
-        for _ in 0..SLICES_MAX {
-            let ended = self.ended.load(Ordering::Acquire);
-            if self.state() & IN_PROGRESS == 0 || self.state() & GIVEN_UP != 0 {
+        for _ in 0..WAIT_SLICES_MAX {
+            let ended = self.ended_parts.load(Ordering::Acquire);
+            if self.state() & IN_PROGRESS == 0 || self.state() & ABANDONED != 0 {
                 return;
             }
-            system::wait(self.ended, low(ended), Sharing::Private, SLICE_NS);
+            system::wait(self.ended_parts, low(ended), Sharing::Private, WAIT_SLICE_NS);
         }
-        self.state.fetch_or(SHUT | GIVEN_UP, Ordering::AcqRel);
+        self.state.fetch_or(SHUT | ABANDONED, Ordering::AcqRel);
     }
 
     /// Begins a part, if no call of the program is within the gate.
     ///
     /// # Errors
     /// Fails if one is, or if the gate is shut.
-    pub(crate) fn begin(&self) -> Result<Part, Closed> {
+    pub(crate) fn begin(&self) -> Result<PartGuard, Closed> {
         match self.state.compare_exchange(0, IN_PROGRESS, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(Part(*self)),
+            Ok(_) => Ok(PartGuard(*self)),
             Err(state) if state & SHUT != 0 => Err(Closed::Shut),
-            Err(_) => Err(Closed::Calls),
+            Err(_) => Err(Closed::Busy),
         }
     }
 
     /// Retries `is_done` for a second, until it returns true or the gate is shut.
-    pub(crate) fn try_for_a_second(&self, is_done: impl Fn() -> bool) {
+    pub(crate) fn retry_for_one_second(&self, is_done: impl Fn() -> bool) {
         for _ in 0..RETRIES_MAX {
             if is_done() || self.is_shut() {
                 break;
@@ -143,7 +143,7 @@ impl Gate {
 
 /// Id of the calling thread; `u64::MAX`, which is no thread's id, if it is unknown.
 fn this_thread() -> u64 {
-    thread::own_id().map_or(u64::MAX, u64::from)
+    thread::current_id().map_or(u64::MAX, u64::from)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the half that a futex compares")]
@@ -151,18 +151,18 @@ const fn low(word: u64) -> u32 {
     word as u32
 }
 
-impl Drop for Call {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         self.0.state.fetch_sub(CALL, Ordering::AcqRel);
     }
 }
 
-impl Drop for Part {
+impl Drop for PartGuard {
     fn drop(&mut self) {
         let state = self.0.state.fetch_and(!IN_PROGRESS, Ordering::AcqRel);
-        self.0.ended.fetch_add(1, Ordering::AcqRel);
+        self.0.ended_parts.fetch_add(1, Ordering::AcqRel);
         if state & !IN_PROGRESS != 0 {
-            system::wake(self.0.ended, Sharing::Private);
+            system::wake(self.0.ended_parts, Sharing::Private);
         }
     }
 }
@@ -178,15 +178,15 @@ mod tests {
     use super::*;
 
     fn gate() -> Gate {
-        Gate::new(&mut Words::new(crate::zeroed::private(8).unwrap())).unwrap()
+        Gate::new(&mut Words::new(crate::mapping::private(8).unwrap())).unwrap()
     }
 
     #[test]
-    fn parts_give_way_to_calls_and_calls_wait_for_the_part_at_work() {
+    fn parts_yield_to_calls_and_calls_wait_for_the_part_in_progress() {
         let gate = gate();
         let call = gate.enter();
         let other = gate.enter();
-        assert_eq!(gate.begin().unwrap_err(), Closed::Calls);
+        assert_eq!(gate.begin().unwrap_err(), Closed::Busy);
         drop((call, other));
         let part = gate.begin().unwrap();
         let has_entered = AtomicBool::new(false);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_from_within_a_part_does_not_wait_for_itself() {
+    fn call_from_within_a_part_does_not_wait() {
         let gate = gate();
         gate.set_owner();
         let part = gate.begin().unwrap();
@@ -222,24 +222,24 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_never_ends_holds_the_program_up_once_and_for_a_bounded_time() {
+    fn hung_part_delays_the_program_once_and_for_a_bounded_time() {
         let gate = gate();
         let part = gate.begin().unwrap();
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         drop(gate.enter());
         assert!(gate.is_shut());
-        let (first, begun) = (begun.elapsed(), std::time::Instant::now());
+        let (first, start) = (start.elapsed(), std::time::Instant::now());
         drop(gate.enter());
-        assert!(begun.elapsed() < first, "nobody waits any more");
+        assert!(start.elapsed() < first, "calls no longer wait");
         drop(part);
         assert_eq!(gate.begin().unwrap_err(), Closed::Shut);
     }
 
     #[test]
-    fn calls_and_parts_are_never_within_at_a_time() {
+    fn calls_and_parts_exclude_each_other() {
         let gate = gate();
         let (calls, parts) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let ends = AtomicBool::new(false);
+        let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -251,10 +251,10 @@ mod tests {
                         drop(call);
                         thread::yield_now();
                     }
-                    ends.store(true, Ordering::SeqCst);
+                    is_done.store(true, Ordering::SeqCst);
                 });
             }
-            while !ends.load(Ordering::SeqCst) {
+            while !is_done.load(Ordering::SeqCst) {
                 if let Ok(part) = gate.begin() {
                     parts.fetch_add(1, Ordering::SeqCst);
                     assert_eq!(calls.load(Ordering::SeqCst), 0);

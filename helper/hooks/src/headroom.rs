@@ -12,22 +12,26 @@ use syscalls::{
 use crate::system;
 
 /// `RLIMIT_AS` of linux/resource.h.
-const ADDRESS_SPACE: usize = 9;
+const RLIMIT_AS: usize = 9;
 /// Divisor of the available memory and address space: the helper takes at most 1/16 of each.
-const LEFT_PART: u64 = 16;
+const HEADROOM_DIVISOR: u64 = 16;
 
 /// File names of a cgroup version: limit, usage, and the part of the usage that the kernel can
 /// reclaim at once.
-struct Files {
+struct CgroupFiles {
     root: &'static [u8],
     limit: &'static [u8],
     usage: &'static [u8],
     reclaimable: &'static [u8],
 }
 
-const SECOND: Files =
-    Files { root: b"/sys/fs/cgroup", limit: b"memory.max", usage: b"memory.current", reclaimable: b"inactive_file " };
-const FIRST: Files = Files {
+const CGROUP_V2: CgroupFiles = CgroupFiles {
+    root: b"/sys/fs/cgroup",
+    limit: b"memory.max",
+    usage: b"memory.current",
+    reclaimable: b"inactive_file ",
+};
+const CGROUP_V1: CgroupFiles = CgroupFiles {
     root: b"/sys/fs/cgroup/memory",
     limit: b"memory.limit_in_bytes",
     usage: b"memory.usage_in_bytes",
@@ -35,16 +39,16 @@ const FIRST: Files = Files {
 };
 
 /// The cgroup with the memory controller, from /proc/self/cgroup.
-fn cgroup(lines: &[u8]) -> Option<(&'static Files, &[u8])> {
+fn cgroup(lines: &[u8]) -> Option<(&'static CgroupFiles, &[u8])> {
     let mut found = None;
     for line in lines.split(|byte| *byte == b'\n') {
         let mut fields = line.splitn(3, |byte| *byte == b':');
         let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else { continue };
         if controllers.split(|byte| *byte == b',').any(|name| name == b"memory") {
-            return Some((&FIRST, path));
+            return Some((&CGROUP_V1, path));
         }
         if controllers.is_empty() {
-            found = Some((&SECOND, path));
+            found = Some((&CGROUP_V2, path));
         }
     }
     found
@@ -59,7 +63,7 @@ fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&
 }
 
 /// Whether a cgroup has `bytes` left, or its limit cannot be read.
-fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
+fn cgroup_has(files: &CgroupFiles, folder: &[u8], bytes: u64) -> bool {
     let (mut name, mut text) = ([0; TEXT_BYTES_MAX], [0; TEXT_BYTES_MAX]);
     let mut read_in = |file: &[u8], word: &[u8]| {
         let path = path([files.root, folder, b"/", file], &mut name)?;
@@ -74,9 +78,9 @@ fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
 }
 
 /// Address space left below the limit.
-fn address_space_bytes() -> u64 {
+fn available_address_space_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
-    let limit = system::limit(ADDRESS_SPACE);
+    let limit = system::limit(RLIMIT_AS);
     if limit == u64::MAX {
         return limit;
     }
@@ -86,20 +90,21 @@ fn address_space_bytes() -> u64 {
     pages.map_or(0, |pages| limit.saturating_sub(pages.saturating_mul(PAGE_BYTES)))
 }
 
-/// Whether at least [`LEFT_PART`] times the memory and address space that the helper takes are
-/// available.
-pub(crate) fn has_room(memory_bytes: u64, address_space: u64) -> bool {
-    address_space_bytes() / LEFT_PART >= address_space && has_bytes(memory_bytes.saturating_mul(LEFT_PART))
+/// Whether at least [`HEADROOM_DIVISOR`] times the memory and address space that the helper takes
+/// are available.
+pub(crate) fn has_room(memory_bytes: u64, address_space_bytes: u64) -> bool {
+    available_address_space_bytes() / HEADROOM_DIVISOR >= address_space_bytes
+        && cgroups_have(memory_bytes.saturating_mul(HEADROOM_DIVISOR))
 }
 
 /// Whether `bytes` are left in the process's cgroup and all its ancestors, as far as visible.
-fn has_bytes(bytes: u64) -> bool {
+fn cgroups_have(bytes: u64) -> bool {
     let mut text = [0; TEXT_BYTES_MAX];
     let Some((files, mut folder)) = read_text(c"/proc/self/cgroup", &mut text).and_then(cgroup) else {
         return true;
     };
     loop {
-        if !has_in(files, folder, bytes) {
+        if !cgroup_has(files, folder, bytes) {
             return false;
         }
         let Some(end) = folder.iter().rposition(|byte| *byte == b'/') else { return true };
@@ -112,17 +117,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroup_is_that_with_the_memory_controller() {
+    fn cgroup_has_the_memory_controller() {
         let found = |lines: &'static [u8]| cgroup(lines).map(|(files, path)| (files.limit, path));
-        let second: &[u8] = b"0::/user.slice/a:b\n";
-        assert_eq!(found(second), Some((SECOND.limit, &b"/user.slice/a:b"[..])));
-        let first: &[u8] = b"12:cpu,cpuacct:/c\n4:memory:/docker/1\n0::/d\n";
-        assert_eq!(found(first), Some((FIRST.limit, &b"/docker/1"[..])));
+        let v2: &[u8] = b"0::/user.slice/a:b\n";
+        assert_eq!(found(v2), Some((CGROUP_V2.limit, &b"/user.slice/a:b"[..])));
+        let v1: &[u8] = b"12:cpu,cpuacct:/c\n4:memory:/docker/1\n0::/d\n";
+        assert_eq!(found(v1), Some((CGROUP_V1.limit, &b"/docker/1"[..])));
         assert_eq!(found(b""), None);
     }
 
     #[test]
     fn limits_of_this_process_are_read() {
-        assert!(has_bytes(1) && has_room(1, 1));
+        assert!(cgroups_have(1) && has_room(1, 1));
     }
 }

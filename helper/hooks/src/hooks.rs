@@ -41,9 +41,9 @@ pub(crate) fn find(dlsym: Dlsym, driver: *mut c_void) {
 }
 
 /// Hook in place of a function; the function itself if it has none.
-pub(crate) fn in_place_of(function: *mut c_void) -> *mut c_void {
+pub(crate) fn hook_for(function: *mut c_void) -> *mut c_void {
     let hook = all().find(|hook| hook.real.address() == function);
-    hook.filter(|_| !function.is_null()).map_or(function, |hook| hook.own.cast_mut())
+    hook.filter(|_| !function.is_null()).map_or(function, |hook| hook.address.cast_mut())
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
     include!("../../hooked.rs");
 
     #[test]
-    fn programs_that_are_linked_to_the_driver_find_each_hook() {
+    fn hooks_match_the_exported_names() {
         let mut hooked: Vec<&str> = super::all().map(|hook| hook.name.to_str().unwrap()).collect();
         hooked.sort_unstable();
         assert_eq!(hooked, EXPORTED);

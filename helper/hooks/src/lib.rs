@@ -15,44 +15,45 @@
 //! * [`hooks`]: the hooks
 //! * [`recorder`]: the recorder, with a lane of the ring for each thread
 //! * [`agent`]: the helper's thread, whose end [`watch`] detects; [`act`]: execution of commands,
-//!   as [`calls`], in [`parts`]
+//!   by [`driver_call`]s, in [`parts`]
 //! * [`gate`]: exclusion between the program and that thread; [`stream`]: that thread's stream
 //! * [`plan`]: a plan of moves, which launches begin and wait for
 //! * [`permission`]: whether that thread may act
 //! * [`contexts`]: contexts in which that thread calls the driver
-//! * [`advised`]: the program's own advice
+//! * [`program_advice`]: the program's own advice
 //! * [`blocks`]: memory that the program has allocated
 //! * [`parameters`]: layout of functions' parameters
 //! * [`driver`]: driver calls by the helper itself
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
 //! * [`first_stage`], [`headroom`], [`process`]: arguments from the first stage, memory left to the
 //!   process, end of its first thread
-//! * [`libc`], [`clock`], [`thread`], [`threads`], [`system`], [`lock`], [`shared`], [`zeroed`]:
+//! * [`libc`], [`clock`], [`thread`], [`threads`], [`system`], [`lock`], [`shared`], [`mapping`]:
 //!   threads, system calls and memory
 
 #![cfg_attr(not(test), no_std)]
 
 mod act;
-mod advised;
 mod agent;
 mod blocks;
-mod calls;
 mod clock;
 mod contexts;
 mod cuda;
 mod driver;
+mod driver_call;
 mod first_stage;
 mod gate;
 mod headroom;
 mod hooks;
 mod libc;
 mod lock;
+mod mapping;
 mod parameters;
 mod parts;
 mod permission;
 mod plan;
 mod process;
 mod program;
+mod program_advice;
 mod real;
 mod recorder;
 mod shared;
@@ -61,7 +62,6 @@ mod system;
 mod thread;
 mod threads;
 mod watch;
-mod zeroed;
 
 use core::{ffi::c_void, sync::atomic::AtomicBool};
 
@@ -71,7 +71,7 @@ use first_stage::FirstStage;
 pub type Replace = extern "C" fn(*mut c_void) -> *mut c_void;
 
 extern "C" fn replace(function: *mut c_void) -> *mut c_void {
-    hooks::in_place_of(function)
+    hooks::hook_for(function)
 }
 
 /// Starts the second stage. Called once, and again in a forked child whose fork interrupted the
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn uvmd_helper_start(
 }
 
 #[cfg(feature = "injected")]
-#[expect(unsafe_code, reason = "a symbol that nobody has: no panic is reachable, or the build says so")]
+#[expect(unsafe_code, reason = "an undefined symbol: the build fails if a panic is reachable")]
 mod panic {
     include!("../../panic.rs");
 }

@@ -41,7 +41,7 @@ pub(crate) fn find(dlsym: Dlsym, handle: *mut c_void, name: &CStr) -> *mut c_voi
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
 pub(crate) unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F is a function pointer") };
     let function = find(dlsym, null_mut(), name);
     // SAFETY: the caller guarantees that `F` is the function's type.
     (!function.is_null()).then(|| unsafe { transmute_copy(&function) })

@@ -1,18 +1,18 @@
 //! Lock of a table, for changes that take less time than a system call.
 //!
-//! A waiting thread spins, then sleeps, and gives up after [`TURNS_MAX`] attempts: the holder may
-//! have exited during its change, or be starved by waiters of a higher priority.
+//! A waiting thread spins, then sleeps, and gives up after [`ATTEMPTS_MAX`] attempts: the holder
+//! may have exited during its change, or be starved by waiters of a higher priority.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::system;
 
 /// Attempts before a waiting thread gives up.
-const TURNS_MAX: usize = 2_000;
+const ATTEMPTS_MAX: usize = 2_000;
 /// Number of those attempts before which the thread spins.
-const SPINS: usize = 200;
+const SPINS_MAX: usize = 200;
 /// Sleep before each of the others.
-const TURN_NS: u64 = 20_000;
+const SLEEP_NS: u64 = 20_000;
 
 /// Lock in a word of a table.
 #[derive(Clone, Copy, Debug)]
@@ -26,16 +26,16 @@ impl Lock {
 
     /// Makes a change under the lock; `None` if another thread does not release it.
     pub(crate) fn with<T>(self, change: impl FnOnce() -> T) -> Option<T> {
-        let mut turns = 0;
+        let mut attempts = 0;
         while self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            if turns >= TURNS_MAX {
+            if attempts >= ATTEMPTS_MAX {
                 return None;
             }
-            turns += 1;
-            if turns <= SPINS {
+            attempts += 1;
+            if attempts <= SPINS_MAX {
                 core::hint::spin_loop();
             } else {
-                system::sleep(TURN_NS);
+                system::sleep(SLEEP_NS);
             }
         }
         let result = change();
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_ever_for_a_thread_that_has_ended_within_its_change() {
+    fn waiters_give_up_if_the_holder_never_releases() {
         static WORD: AtomicU64 = AtomicU64::new(0);
         let lock = Lock::new(&WORD);
         assert_eq!(lock.with(|| lock.with(|| ())), Some(None));

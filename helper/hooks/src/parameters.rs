@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{system::Errno, zeroed};
+use crate::{mapping, system::Errno};
 
 /// Maximum number of functions in the table. Others are queried at each launch.
 const FUNCTIONS_MAX: usize = 16384;
@@ -38,23 +38,23 @@ impl Parameter {
 
 /// Parameters of a function, as found in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum Lookup {
     /// In the table: index of the first parameter, and count.
-    At(usize, usize),
+    Found(usize, usize),
     /// In the table: the driver does not report the parameters.
     NotReported,
     /// Not in the table.
-    New,
+    NotFound,
 }
 
-impl Known {
+impl Lookup {
     /// Decodes an entry's last word, which is 0 until it is written.
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     const fn from_word(word: u64) -> Self {
         match word {
-            0 => Self::New,
+            0 => Self::NotFound,
             NOT_REPORTED => Self::NotReported,
-            _ => Self::At((word >> 32) as usize, word as u32 as usize & !IS_REPORTED),
+            _ => Self::Found((word >> 32) as usize, word as u32 as usize & !IS_REPORTED),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Parameters {
     /// # Errors
     /// Fails if its memory cannot be mapped.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let words = zeroed::private(8 + FUNCTIONS_MAX * ENTRY_WORDS + PARAMETERS_MAX)?;
+        let words = mapping::private(8 + FUNCTIONS_MAX * ENTRY_WORDS + PARAMETERS_MAX)?;
         let (head, rest) = words.split_at_checked(8).ok_or(Errno(0))?;
         let (entries, reported) = rest.split_at_checked(FUNCTIONS_MAX * ENTRY_WORDS).ok_or(Errno(0))?;
         let [epoch, used, ..] = head else { return Err(Errno(0)) };
@@ -87,12 +87,12 @@ impl Parameters {
     }
 
     /// Forgets all functions, as a module is unloaded.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Entries at which a function may be: handle, epoch, parameters.
-    fn places(&self, function: u64) -> impl Iterator<Item = [&'static AtomicU64; 3]> + use<> {
+    fn probe(&self, function: u64) -> impl Iterator<Item = [&'static AtomicU64; 3]> + use<> {
         let entries = self.entries;
         let hash = (function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
         (0..PROBES_MAX).filter_map(move |probe| {
@@ -105,18 +105,18 @@ impl Parameters {
     }
 
     /// Looks up the parameters of a function.
-    pub(crate) fn find(&self, function: u64) -> Known {
+    pub(crate) fn find(&self, function: u64) -> Lookup {
         let now = self.epoch.load(Ordering::Acquire);
-        for [handle, epoch, reported] in self.places(function) {
-            let reported = Known::from_word(reported.load(Ordering::Acquire));
-            if reported != Known::New
+        for [handle, epoch, reported] in self.probe(function) {
+            let reported = Lookup::from_word(reported.load(Ordering::Acquire));
+            if reported != Lookup::NotFound
                 && handle.load(Ordering::Relaxed) == function
                 && epoch.load(Ordering::Relaxed) == now
             {
                 return reported;
             }
         }
-        Known::New
+        Lookup::NotFound
     }
 
     /// Parameter at an index of the table.
@@ -128,9 +128,9 @@ impl Parameters {
 
     /// Remembers a function, if the table has room. `None`: the driver does not report its
     /// parameters.
-    pub(crate) fn remember(&self, function: u64, parameters: Option<impl Iterator<Item = Parameter> + Clone>) {
+    pub(crate) fn insert(&self, function: u64, parameters: Option<impl Iterator<Item = Parameter> + Clone>) {
         let now = self.epoch.load(Ordering::Acquire);
-        let free = self.places(function).find(|[handle, ..]| {
+        let free = self.probe(function).find(|[handle, ..]| {
             handle.load(Ordering::Relaxed) == 0
                 && handle.compare_exchange(0, function, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         });
@@ -159,37 +159,37 @@ mod tests {
     }
 
     #[test]
-    fn remembered_parameters_are_those_that_the_driver_reported() {
+    fn inserted_parameters_are_found() {
         let table = Parameters::new().unwrap();
-        assert_eq!(table.find(0x5000), Known::New);
-        table.remember(0x5000, Some(parameters(3)));
-        table.remember(0x6000, Some(parameters(0)));
-        table.remember(0x7000, None::<core::iter::Empty<Parameter>>);
-        let Known::At(first, 3) = table.find(0x5000) else { panic!("{:?}", table.find(0x5000)) };
+        assert_eq!(table.find(0x5000), Lookup::NotFound);
+        table.insert(0x5000, Some(parameters(3)));
+        table.insert(0x6000, Some(parameters(0)));
+        table.insert(0x7000, None::<core::iter::Empty<Parameter>>);
+        let Lookup::Found(first, 3) = table.find(0x5000) else { panic!("{:?}", table.find(0x5000)) };
         assert!((first..).zip(parameters(3)).all(|(at, parameter)| table.get(at) == parameter));
-        assert!(matches!(table.find(0x6000), Known::At(_, 0)));
-        assert_eq!(table.find(0x7000), Known::NotReported);
+        assert!(matches!(table.find(0x6000), Lookup::Found(_, 0)));
+        assert_eq!(table.find(0x7000), Lookup::NotReported);
     }
 
     #[test]
-    fn functions_of_an_unloaded_module_are_new_again() {
+    fn functions_of_an_unloaded_module_are_not_found() {
         let table = Parameters::new().unwrap();
-        table.remember(0x5000, Some(parameters(3)));
-        table.forget();
-        assert_eq!(table.find(0x5000), Known::New);
-        table.remember(0x5000, Some(parameters(1)));
-        assert!(matches!(table.find(0x5000), Known::At(_, 1)));
+        table.insert(0x5000, Some(parameters(3)));
+        table.invalidate();
+        assert_eq!(table.find(0x5000), Lookup::NotFound);
+        table.insert(0x5000, Some(parameters(1)));
+        assert!(matches!(table.find(0x5000), Lookup::Found(_, 1)));
     }
 
     #[test]
-    fn functions_beyond_the_table_stay_new() {
+    fn functions_beyond_the_capacity_are_not_found() {
         let table = Parameters::new().unwrap();
         for at in 1..=FUNCTIONS_MAX as u64 * 2 {
-            table.remember(at << 4, Some(parameters(9)));
+            table.insert(at << 4, Some(parameters(9)));
         }
-        let known = (1..=FUNCTIONS_MAX as u64 * 2).filter(|at| table.find(at << 4) != Known::New).count();
+        let known = (1..=FUNCTIONS_MAX as u64 * 2).filter(|at| table.find(at << 4) != Lookup::NotFound).count();
         assert!((PARAMETERS_MAX / 9 - 9..=FUNCTIONS_MAX).contains(&known), "{known}");
-        assert_eq!(table.find(5), Known::New);
+        assert_eq!(table.find(5), Lookup::NotFound);
     }
 
     #[test]

@@ -146,21 +146,21 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_in_one_block_each_and_no_larger_than_the_most() {
+    fn parts_stay_within_a_block_and_the_size_limit() {
         assert_eq!(parts(0x10_1000, 0x10_3000), Ok(vec![(0x10_1000, 0x10_3000)]));
         let all = vec![(0x10_1000, 0x18_0000), (0x18_0000, 0x20_0000), (0x20_0000, 0x20_1000)];
         assert_eq!(parts(0x10_1000, 0x20_1000), Ok(all));
     }
 
     #[test]
-    fn pages_count_as_a_whole_and_the_calls_stay_in_the_blocks() {
+    fn whole_pages_yield_parts_within_blocks() {
         assert_eq!(parts(0x20_0000, 0x20_2000), Ok(vec![(0x20_0000, 0x20_1100), (0x20_1180, 0x20_1200)]));
         assert_eq!(parts(0x20_1000, 0x20_2000), Ok(vec![(0x20_1000, 0x20_1100), (0x20_1180, 0x20_1200)]));
         assert_eq!(parts(0x20_1200, 0x20_2000), Err(NotManaged));
     }
 
     #[test]
-    fn a_command_about_a_page_without_managed_memory_is_refused() {
+    fn page_without_managed_memory_is_refused() {
         for (begin, end) in [
             (0x20_0000, 0x20_3000),
             (0, 0x10_0001),

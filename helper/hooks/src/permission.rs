@@ -19,12 +19,12 @@ impl Permission {
     }
 
     /// Whether the helper may act.
-    pub(crate) fn is_given(&self) -> bool {
-        self.memory.mode() == Mode::Act && !self.has_ended()
+    pub(crate) fn is_granted(&self) -> bool {
+        self.memory.mode() == Mode::Act && !self.is_revoked()
     }
 
     /// Whether permission has been revoked, regardless of the mode.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub(crate) fn is_revoked(&self) -> bool {
         self.is_filter_requested.load(Ordering::Relaxed)
     }
 }

@@ -36,11 +36,11 @@ use crate::{
     blocks::Block,
     clock,
     cuda::Handle,
+    mapping::{self, Words},
     parts::Range,
     permission::Permission,
     stream::Stream,
     system::{self, Errno, Sharing},
-    zeroed::{self, Words},
 };
 
 /// Stage of a move.
@@ -80,7 +80,7 @@ pub(crate) struct Plan {
     /// Count of the process's launches.
     launches: &'static AtomicU64,
     /// Number of the launch at which the plan starts: the first one of an iteration.
-    first: &'static AtomicU64,
+    first_launch: &'static AtomicU64,
     period: &'static AtomicU64,
     moves: &'static AtomicU64,
     /// Limit of a launch's wait for the hand-over of a move; 0 for no wait.
@@ -93,10 +93,10 @@ pub(crate) struct Plan {
     /// that op.
     stream: &'static AtomicU64,
     /// Generation that was adopted or refused last.
-    seen: &'static AtomicU64,
+    processed_generation: &'static AtomicU64,
     /// Futex that the thread waits on, and 1 while it waits.
-    bell: &'static AtomicU64,
-    is_asleep: &'static AtomicU64,
+    wake_futex: &'static AtomicU64,
+    is_waiting: &'static AtomicU64,
     /// The thread's copy of the plan.
     table: Table<'static>,
     /// [`OpIndex`] of each op.
@@ -171,7 +171,7 @@ impl Plan {
     pub(crate) fn new(permission: Permission, shared: PlanMemory<'static>, at_fork: &mut Words) -> Result<Self, Errno> {
         const NONE: Errno = Errno(0);
         let tables = TABLE_WORDS + PERIOD_MAX + 3 * MOVES_MAX + Queue::WORDS + Events::WORDS;
-        let words = zeroed::private(HEAD_WORDS + tables)?;
+        let words = mapping::private(HEAD_WORDS + tables)?;
         let (head, rest) = words.split_at_checked(HEAD_WORDS).ok_or(NONE)?;
         let (table, rest) = rest.split_at_checked(TABLE_WORDS).ok_or(NONE)?;
         let (ops, rest) = rest.split_at_checked(PERIOD_MAX).ok_or(NONE)?;
@@ -180,20 +180,20 @@ impl Plan {
         let (queue, events) = rest.split_at_checked(Queue::WORDS).ok_or(NONE)?;
         let (read, rest) = head.split_at_checked(LINE_WORDS).ok_or(NONE)?;
         let (changed, others) = rest.split_at_checked(LINE_WORDS).ok_or(NONE)?;
-        let [first, period, moves, context, device, handover_wait_ns, wait_backoff_end_ns, ..] = read else {
+        let [first_launch, period, moves, context, device, handover_wait_ns, wait_backoff_end_ns, ..] = read else {
             return Err(NONE);
         };
         let [visitors, launches, ..] = changed else { return Err(NONE) };
         let mut others = Words::new(others);
         let mut other = || others.next().ok_or(NONE);
-        let (seen, bell, is_asleep, stream) = (other()?, other()?, other()?, other()?);
+        let (processed_generation, wake_futex, is_waiting, stream) = (other()?, other()?, other()?, other()?);
         Ok(Self {
             permission,
             shared,
             followed: at_fork.next().ok_or(NONE)?,
             visitors,
             launches,
-            first,
+            first_launch,
             period,
             moves,
             handover_wait_ns,
@@ -201,9 +201,9 @@ impl Plan {
             context,
             device,
             stream,
-            seen,
-            bell,
-            is_asleep,
+            processed_generation,
+            wake_futex,
+            is_waiting,
             table: Table::new(table),
             ops,
             waits,
@@ -251,8 +251,8 @@ impl Plan {
         let Some(visit) = self.visit() else { return };
         let freed = Range { begin: block.begin, end: block.end };
         let moves = usize::try_from(self.moves.load(Ordering::Relaxed)).unwrap_or(0);
-        let mut ranges = (0..moves.min(MOVES_MAX)).filter_map(|one| self.table.move_at(one));
-        if ranges.any(|one| Range::new(one.begin, one.bytes).shares_a_page(freed)) {
+        let mut ranges = (0..moves.min(MOVES_MAX)).filter_map(|index| self.table.move_at(index));
+        if ranges.any(|planned| Range::new(planned.begin, planned.bytes).shares_a_page(freed)) {
             self.end(visit.generation, State::Stopped(Reason::Freed));
         }
     }
@@ -285,21 +285,21 @@ impl Plan {
         self.events.forget_device(device);
     }
 
-    /// Waits until a launch begins a move, for at most `most_ns`. For the helper's thread.
-    pub(crate) fn wait(&self, most_ns: u64) {
-        let bell = self.bell.load(Ordering::SeqCst);
-        self.is_asleep.store(1, Ordering::SeqCst);
+    /// Waits until a launch begins a move, for at most `timeout_ns`. For the helper's thread.
+    pub(crate) fn wait(&self, timeout_ns: u64) {
+        let wake_futex = self.wake_futex.load(Ordering::SeqCst);
+        self.is_waiting.store(1, Ordering::SeqCst);
         if self.queue.is_empty() {
-            system::wait(self.bell, low(bell), Sharing::Private, most_ns);
+            system::wait(self.wake_futex, low(wake_futex), Sharing::Private, timeout_ns);
         }
-        self.is_asleep.store(0, Ordering::SeqCst);
+        self.is_waiting.store(0, Ordering::SeqCst);
     }
 
     /// Wakes the helper's thread, if it waits.
-    fn ring_bell(&self) {
-        if self.is_asleep.swap(0, Ordering::SeqCst) != 0 {
-            self.bell.fetch_add(1, Ordering::SeqCst);
-            system::wake(self.bell, Sharing::Private);
+    fn wake_thread(&self) {
+        if self.is_waiting.swap(0, Ordering::SeqCst) != 0 {
+            self.wake_futex.fetch_add(1, Ordering::SeqCst);
+            system::wake(self.wake_futex, Sharing::Private);
         }
     }
 
@@ -309,7 +309,7 @@ impl Plan {
     }
 
     fn is_acting(&self) -> bool {
-        self.permission.is_given()
+        self.permission.is_granted()
     }
 }
 

@@ -12,33 +12,33 @@ use crate::{
 };
 
 /// The first thread; 0 if unknown. Its data stay valid, as its stack is never freed.
-static FIRST: AtomicUsize = AtomicUsize::new(0);
+static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
 
 /// Finds the first thread: the one with which the process began, or the calling one, if it is the
 /// first.
-pub(crate) fn find_first_thread(loader: Thread) {
+pub(crate) fn find_first_thread(initial: Thread) {
     let id = system::process_id();
-    let found = [loader, thread::own()].into_iter().find(|thread| thread::id_of(*thread) == Some(id));
-    FIRST.store(found.unwrap_or(0), Ordering::Relaxed);
+    let found = [initial, thread::current()].into_iter().find(|thread| thread::id_of(*thread) == Some(id));
+    FIRST_THREAD.store(found.unwrap_or(0), Ordering::Relaxed);
 }
 
 /// Finds the first thread of a forked child: the parent's first thread, if that forked. Otherwise
 /// it is unknown, as the data of any other thread are on a stack that is freed when it ends.
 pub(crate) fn find_first_thread_in_child() {
-    let first = FIRST.load(Ordering::Relaxed);
+    let first = FIRST_THREAD.load(Ordering::Relaxed);
     if thread::id_of(first) != Some(system::process_id()) {
-        FIRST.store(0, Ordering::Relaxed);
+        FIRST_THREAD.store(0, Ordering::Relaxed);
     }
 }
 
 /// Whether the first thread has ended before the process; `None` if unknown.
 pub(crate) fn first_thread_has_ended() -> Option<bool> {
-    let first = FIRST.load(Ordering::Relaxed);
+    let first = FIRST_THREAD.load(Ordering::Relaxed);
     (first != 0).then(|| thread::id_of(first).is_none())
 }
 
 /// Whether the first thread is alive, so that its end can be detected.
-pub(crate) fn sees_ends() -> bool {
+pub(crate) fn can_detect_end() -> bool {
     first_thread_has_ended() == Some(false)
 }
 
@@ -49,16 +49,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_of_threads_are_known() {
+    fn ended_threads_have_no_id() {
         let (send, receive) = mpsc::channel();
-        let (end, ends) = mpsc::channel::<()>();
+        let (stop, stopped) = mpsc::channel::<()>();
         let other = thread::spawn(move || {
-            send.send((crate::thread::own(), system::thread_id())).unwrap();
-            let _ = ends.recv();
+            send.send((crate::thread::current(), system::thread_id())).unwrap();
+            let _ = stopped.recv();
         });
         let (other_thread, id) = receive.recv().unwrap();
         assert_eq!(crate::thread::id_of(other_thread), Some(id));
-        drop(end);
+        drop(stop);
         while Path::new(&format!("/proc/self/task/{id}")).exists() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn first_thread_is_the_one_with_the_number_of_the_process() {
-        find_first_thread(crate::thread::own());
+    fn first_thread_has_the_id_of_the_process() {
+        find_first_thread(crate::thread::current());
         assert_eq!(first_thread_has_ended(), None, "tests run in other threads");
-        assert!(!sees_ends());
+        assert!(!can_detect_end());
         // In a child, the thread that forked is the first one, whichever it was in the parent. This
         // test does not fork.
-        FIRST.store(crate::thread::own(), Ordering::Relaxed);
-        assert!(sees_ends());
+        FIRST_THREAD.store(crate::thread::current(), Ordering::Relaxed);
+        assert!(can_detect_end());
         find_first_thread_in_child();
         assert_eq!(first_thread_has_ended(), None);
     }

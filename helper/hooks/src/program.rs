@@ -28,7 +28,7 @@ pub(crate) fn text(pointer: *const u8) -> impl Iterator<Item = u8> {
 }
 
 /// Overwrites a value that the driver has just written in the same call.
-pub(crate) fn replace<T>(pointer: *mut T, value: T) {
+pub(crate) fn overwrite<T>(pointer: *mut T, value: T) {
     if !pointer.is_null() {
         // SAFETY: the driver has written here in the same call.
         unsafe { pointer.write_unaligned(value) };

@@ -13,7 +13,7 @@ use crate::libc::{Dlsym, find};
 pub(crate) struct Real(AtomicPtr<c_void>);
 
 impl Real {
-    pub(crate) const fn none() -> Self {
+    pub(crate) const fn unresolved() -> Self {
         Self(AtomicPtr::new(null_mut()))
     }
 
@@ -28,7 +28,7 @@ impl Real {
     /// It was found, and `F` is the type of a pointer to it.
     #[expect(unsafe_code, reason = "a function by its address")]
     pub(crate) unsafe fn function<F: Copy>(&self) -> F {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F is a function pointer") };
         // SAFETY: the caller guarantees that it was found, and that `F` is its type.
         unsafe { core::mem::transmute_copy(&self.address()) }
     }
@@ -46,8 +46,8 @@ pub(crate) struct Hook {
     pub(crate) name: &'static CStr,
     /// The driver's function.
     pub(crate) real: &'static Real,
-    /// The hook.
-    pub(crate) own: *const c_void,
+    /// Address of the hook.
+    pub(crate) address: *const c_void,
 }
 
 #[expect(unsafe_code, reason = "an address of code is the same for all threads")]
@@ -74,7 +74,7 @@ macro_rules! driver_functions {
 
         #[expect(non_upper_case_globals, reason = "the names of the driver")]
         mod reals {
-            $(pub(super) static $name: $crate::real::Real = $crate::real::Real::none();)*
+            $(pub(super) static $name: $crate::real::Real = $crate::real::Real::unresolved();)*
         }
 
         /// Finds all of them.
@@ -103,7 +103,7 @@ macro_rules! hooks {
 
         #[expect(non_upper_case_globals, reason = "the names of the driver")]
         mod reals {
-            $($(pub(super) static $name: $crate::real::Real = $crate::real::Real::none();)+)*
+            $($(pub(super) static $name: $crate::real::Real = $crate::real::Real::unresolved();)+)*
         }
     };
     (@hooks ($name:ident) $arguments:tt |$real:ident, $per_thread:ident| $body:block) => {
@@ -120,12 +120,12 @@ macro_rules! hooks {
                 Err(_) => c"",
             },
             real: &reals::$name,
-            own: $name as *const core::ffi::c_void,
+            address: $name as *const core::ffi::c_void,
         }
     };
     (@hook $name:ident ($($argument:ident: $type:ty),* $(,)?) |$real:ident, $per_thread:ident| $is:literal, $body:block) => {
         #[expect(non_snake_case, reason = "the name of the driver")]
-        #[allow(clippy::too_many_arguments, unused_variables, reason = "as the driver has it")]
+        #[allow(clippy::too_many_arguments, unused_variables, reason = "signature of the driver")]
         extern "C" fn $name($($argument: $type),*) -> $crate::cuda::CuResult {
             let $per_thread = $is;
             let $real = || {

@@ -9,13 +9,12 @@ use core::{
 use call_ring::{
     Group, Kind, Lane, Memory, Mode, PlanMemory, Stamp, Target,
     kind::{LEGACY, PER_THREAD},
-    memory::OWN_LANES,
+    memory::DEDICATED_LANES,
     token::Signature,
 };
 
 use crate::{
     act::Executor,
-    advised::{Advised, Subject},
     agent::Agent,
     blocks::{Block, Blocks, Found},
     clock,
@@ -24,15 +23,17 @@ use crate::{
     first_stage::FirstStage,
     gate::{self, Gate},
     libc::{Libc, ThreadKey},
+    mapping::{self, Words},
     parameters::Parameters,
     parts::Range,
     permission::Permission,
     plan::{Launch, Mover, Plan},
-    process, shared,
+    process,
+    program_advice::{ProgramAdvice, Subject},
+    shared,
     stream::Stream,
     thread,
     threads::Threads,
-    zeroed::{self, Words},
 };
 
 /// Functions and keys that a forked child's recorder inherits from its parent's. The child looks up
@@ -40,22 +41,23 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 struct Inherited {
     first_stage: FirstStage,
-    /// Thread-local slot for the [`Seat`].
+    /// Thread-local slot for the [`LaneAssignment`].
     thread: ThreadKey,
     threads: Option<Threads>,
 }
 
-/// Lane of a thread in the ring of a recorder; [`OWN_LANES`] if it has no lane of its own.
+/// Lane of a thread in the ring of a recorder; [`DEDICATED_LANES`] if it has no lane of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seat {
-    /// Generation of the recorder: a child's thread may still have a seat of its parent's recorder.
+struct LaneAssignment {
+    /// Generation of the recorder: a child's thread may still have an assignment of its parent's
+    /// recorder.
     generation: u8,
     thread: u32,
     lane: u8,
 }
 
-impl Seat {
-    /// Packs the seat into a word; 0 is no seat.
+impl LaneAssignment {
+    /// Packs the assignment into a word; 0 is no assignment.
     fn pack(self) -> usize {
         let [a, b, c, d] = self.thread.to_le_bytes();
         usize::from_le_bytes([self.lane + 1, a, b, c, d, self.generation, 0, 0])
@@ -77,7 +79,7 @@ pub(crate) struct Recorder {
     pub(crate) blocks: Blocks,
     pub(crate) parameters: Parameters,
     /// The program's own advice.
-    pub(crate) advised: Advised,
+    pub(crate) program_advice: ProgramAdvice,
     /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
     /// Stream of the helper's thread.
@@ -97,29 +99,29 @@ pub(crate) struct Recorder {
 static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(null_mut());
 
 #[expect(unsafe_code, reason = "a pointer that children compare")]
-fn last() -> Option<&'static Recorder> {
+fn latest() -> Option<&'static Recorder> {
     // SAFETY: null, or a leaked recorder that is only shared: a child creates its own.
     unsafe { RECORDER.load(Ordering::Acquire).as_ref() }
 }
 
 /// Recorder of this process; `None` before it has started, and in forked children.
-pub(crate) fn existing() -> Option<&'static Recorder> {
-    last().filter(|recorder| recorder.is_own())
+pub(crate) fn current() -> Option<&'static Recorder> {
+    latest().filter(|recorder| recorder.is_own())
 }
 
 /// Recorder of this process, unless it is off. Starts the helper's thread in the mode to act.
 pub(crate) fn recording() -> Option<&'static Recorder> {
-    existing().filter(|recorder| recorder.is_recording())
+    current().filter(|recorder| recorder.is_recording())
 }
 
 /// Recorder of this process, and the guard of the gate, for a call that changes memory, advice or
 /// contexts. In any mode, as commands may follow later.
-pub(crate) fn at_gate() -> Option<(&'static Recorder, gate::Call)> {
-    existing().map(|recorder| (recorder, recorder.gate.enter()))
+pub(crate) fn enter_gate() -> Option<(&'static Recorder, gate::CallGuard)> {
+    current().map(|recorder| (recorder, recorder.gate.enter()))
 }
 
 /// Records a call after it was made, if it succeeded; returns its result.
-pub(crate) fn after(result: CuResult, record: impl FnOnce(&'static Recorder)) -> CuResult {
+pub(crate) fn record_success(result: CuResult, record: impl FnOnce(&'static Recorder)) -> CuResult {
     if result.is_ok()
         && let Some(recorder) = recording()
     {
@@ -133,17 +135,17 @@ pub(crate) fn start(first_stage: FirstStage) {
     let dlsym = first_stage.dlsym;
     if clock::find(dlsym)
         && thread::find(dlsym)
-        && let Some(thread) = Libc::find(dlsym).and_then(|libc| libc.thread_key(thread_ends))
+        && let Some(thread) = Libc::find(dlsym).and_then(|libc| libc.thread_key(on_thread_exit))
     {
         process::find_first_thread(first_stage.first_thread);
-        make(Inherited { first_stage, thread, threads: Threads::find(dlsym) }, 0);
+        create(Inherited { first_stage, thread, threads: Threads::find(dlsym) }, 0);
     }
 }
 
 /// Creates the recorder. Only one thread may call this.
-fn make(inherited: Inherited, generation: u8) {
+fn create(inherited: Inherited, generation: u8) {
     if let Some(recorder) = Recorder::new(inherited, generation)
-        && let Ok(recorder) = zeroed::leak(recorder)
+        && let Ok(recorder) = mapping::leak(recorder)
     {
         RECORDER.store(recorder, Ordering::Release);
     }
@@ -152,53 +154,54 @@ fn make(inherited: Inherited, generation: u8) {
 /// Restarts recording in a forked child that calls `cuInit`. If the parent has called it before,
 /// the driver refuses that, and nothing is recorded.
 pub(crate) fn start_in_child() {
-    let Some(parent) = last().filter(|recorder| !recorder.is_own()) else { return };
+    let Some(parent) = latest().filter(|recorder| !recorder.is_own()) else { return };
     let former = ptr::from_ref(parent).cast_mut();
     if RECORDER.compare_exchange(former, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
     process::find_first_thread_in_child();
     // A filter installed since the parent began may forbid what follows.
-    if parent.agent.has_filters_of_start() {
-        make(parent.inherited, parent.generation.wrapping_add(1));
+    if parent.agent.has_initial_filters() {
+        create(parent.inherited, parent.generation.wrapping_add(1));
     }
 }
 
-/// Lane of a seat for threads without a lane of their own.
-#[expect(clippy::cast_possible_truncation, reason = "twelve")]
-const SHARED: u8 = OWN_LANES as u8;
+/// Lane number of threads without a lane of their own.
+#[expect(clippy::cast_possible_truncation, reason = "the number of dedicated lanes is 12")]
+const SHARED_LANE: u8 = DEDICATED_LANES as u8;
 
 /// Count of words that are zeroed in a forked child.
-const WORDS: usize = 32;
+const FORK_ZEROED_WORDS: usize = 32;
 
 /// Releases the lane of a thread that ends. Later calls of this thread, made while its thread-local
 /// data are destroyed, go to the shared lanes: nothing would release another lane.
-extern "C" fn thread_ends(value: *mut c_void) {
-    let (Some(recorder), Some(seat)) = (existing(), Seat::unpack(value as usize)) else { return };
+extern "C" fn on_thread_exit(value: *mut c_void) {
+    let (Some(recorder), Some(assignment)) = (current(), LaneAssignment::unpack(value as usize)) else { return };
     // In a child's ring, the lane of this number may be another thread's.
-    if seat.generation != recorder.generation {
+    if assignment.generation != recorder.generation {
         return;
     }
-    recorder.give_up(seat);
-    recorder.inherited.thread.set(Seat { lane: SHARED, ..seat }.pack());
+    recorder.release_lane(assignment);
+    recorder.inherited.thread.set(LaneAssignment { lane: SHARED_LANE, ..assignment }.pack());
 }
 
 impl Recorder {
     fn new(inherited: Inherited, generation: u8) -> Option<Self> {
-        if !(thread::has_number_of_kernel() && shared::is_permitted()) {
+        if !(thread::has_kernel_id() && shared::is_permitted()) {
             return None;
         }
-        let mut words = Words::new(zeroed::private_zero_at_fork(WORDS).ok()?);
+        let mut words = Words::new(mapping::private_wiped_on_fork(FORK_ZEROED_WORDS).ok()?);
         let is_own = words.next()?;
         let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
-        let (blocks, parameters, advised) = (Blocks::new().ok()?, Parameters::new().ok()?, Advised::new().ok()?);
+        let (blocks, parameters, program_advice) =
+            (Blocks::new().ok()?, Parameters::new().ok()?, ProgramAdvice::new().ok()?);
         // Before the ring: a reader that finds the ring finds both.
-        let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
-        let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
+        let plan_memory = PlanMemory::create(shared::create_plan().ok()?).ok()?;
+        let memory = Memory::create(shared::create_ring().ok()?, Mode::Record).ok()?;
         let permission = Permission::new(memory, inherited.first_stage.is_filter_requested);
         let plan = Plan::new(permission, plan_memory, &mut words).ok()?;
-        let executor = Executor { memory, permission, blocks, advised, gate, stream };
-        let mover = Mover { plan, blocks, advised, gate };
+        let executor = Executor { memory, permission, blocks, program_advice, gate, stream };
+        let mover = Mover { plan, blocks, program_advice, gate };
         let agent = Agent::new(inherited.first_stage, inherited.threads, &mut words, executor, &mover)?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicU64::new(0);
@@ -208,7 +211,7 @@ impl Recorder {
             memory,
             blocks,
             parameters,
-            advised,
+            program_advice,
             gate,
             stream,
             plan,
@@ -235,38 +238,39 @@ impl Recorder {
         }
     }
 
-    /// Lane and id of the calling thread; [`OWN_LANES`] if it has no lane of its own.
-    fn thread(&self) -> Option<(usize, u32)> {
-        let seat = Seat::unpack(self.inherited.thread.get()).filter(|seat| seat.generation == self.generation);
-        let Seat { lane, thread, .. } = seat.or_else(|| self.take_seat())?;
+    /// Lane and id of the calling thread; [`DEDICATED_LANES`] if it has no lane of its own.
+    fn lane_and_thread(&self) -> Option<(usize, u32)> {
+        let assignment = LaneAssignment::unpack(self.inherited.thread.get())
+            .filter(|assignment| assignment.generation == self.generation);
+        let LaneAssignment { lane, thread, .. } = assignment.or_else(|| self.assign_lane())?;
         Some((lane.into(), thread))
     }
 
-    fn take_seat(&self) -> Option<Seat> {
-        let thread = thread::own_id()?;
-        let own = (0..SHARED).find(|lane| self.memory.lane((*lane).into()).acquire(thread));
-        let seat = Seat { generation: self.generation, thread, lane: own.unwrap_or(SHARED) };
-        if !self.inherited.thread.set(seat.pack()) {
+    fn assign_lane(&self) -> Option<LaneAssignment> {
+        let thread = thread::current_id()?;
+        let own = (0..SHARED_LANE).find(|lane| self.memory.lane((*lane).into()).acquire(thread));
+        let assignment = LaneAssignment { generation: self.generation, thread, lane: own.unwrap_or(SHARED_LANE) };
+        if !self.inherited.thread.set(assignment.pack()) {
             // Nothing would release the lane at the thread's end.
-            self.give_up(seat);
+            self.release_lane(assignment);
             return None;
         }
-        Some(seat)
+        Some(assignment)
     }
 
-    fn give_up(&self, seat: Seat) {
-        if seat.lane < SHARED {
-            self.memory.lane(seat.lane.into()).release();
+    fn release_lane(&self, assignment: LaneAssignment) {
+        if assignment.lane < SHARED_LANE {
+            self.memory.lane(assignment.lane.into()).release();
         }
     }
 
     /// Writes a call with a lane and a stamp.
     fn write(&self, call: impl FnOnce(Lane<'static>, Stamp) -> Group<'static>) {
-        let Some((number, thread)) = self.thread() else {
+        let Some((number, thread)) = self.lane_and_thread() else {
             self.memory.count_unrecorded();
             return;
         };
-        if number < OWN_LANES {
+        if number < DEDICATED_LANES {
             self.write_to(self.memory.lane(number), thread, call);
             return;
         }
@@ -275,7 +279,7 @@ impl Recorder {
                 self.write_to(lane, thread, call);
                 lane.unlock();
             }
-            None => self.memory.lane(OWN_LANES).count_dropped(),
+            None => self.memory.lane(DEDICATED_LANES).count_dropped(),
         }
     }
 
@@ -314,10 +318,10 @@ impl Recorder {
     pub(crate) fn record_function(&self, function: Handle) {
         // Queried before the record takes its number, which the reader waits for: the driver may
         // take long.
-        let name = driver::name(function);
+        let name = driver::function_name(function);
         self.write(|lane, stamp| {
             let mut group = Group::begin(lane, stamp, Kind::Function, 0, [0, function, 0, 0, 0]);
-            group.name(crate::program::text(name));
+            group.add_name(crate::program::text(name));
             group
         });
     }
@@ -331,37 +335,39 @@ impl Recorder {
     pub(crate) fn add_pointers(&self, group: &mut Group<'static>, words: impl Iterator<Item = (u16, u64)>) {
         for (offset_bytes, word) in words {
             match self.blocks.find(word) {
-                Found::Inside => group.pointer(offset_bytes, word),
+                Found::Inside => group.add_pointer(offset_bytes, word),
                 Found::Outside => {}
-                Found::Unknown => group.set_arguments_unknown(),
+                Found::Contended => group.set_arguments_unknown(),
             }
         }
     }
 
     /// Target of work that is submitted to a stream: the stream, or the capture that it is part of.
     pub(crate) fn target(&self, stream: Handle, is_per_thread: bool) -> Target {
-        let stream = named_default(stream, is_per_thread);
-        let capture = if self.captures.load(Ordering::Relaxed) > 0 { driver::capture(stream) } else { None };
-        capture.map_or_else(|| Target::Stream(named_stream(stream, is_per_thread)), Target::Captured)
+        let stream = resolve_default_stream(stream, is_per_thread);
+        let capture = if self.captures.load(Ordering::Relaxed) > 0 { driver::capture_id(stream) } else { None };
+        capture.map_or_else(|| Target::Stream(unique_stream(stream, is_per_thread)), Target::Captured)
     }
 
     /// Numbers a launch that is about to be made, and makes its stream wait for moves of the plan.
     /// `launch` returns the signature and the stream; it is called only while a plan is followed.
-    pub(crate) fn before_launch(
+    pub(crate) fn prepare_launch(
         &self,
         is_per_thread: bool,
         launch: impl FnOnce() -> Option<(Signature, Handle)>,
     ) -> Launch<'_> {
-        self.plan.before(|| launch().map(|(signature, stream)| (signature, named_default(stream, is_per_thread))))
+        self.plan.prepare_launch(|| {
+            launch().map(|(signature, stream)| (signature, resolve_default_stream(stream, is_per_thread)))
+        })
     }
 
     /// Counts a capture that has begun.
-    pub(crate) fn capture_begins(&self) {
+    pub(crate) fn on_capture_begin(&self) {
         self.captures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a capture that has ended.
-    pub(crate) fn capture_ends(&self) {
+    pub(crate) fn on_capture_end(&self) {
         // A capture that began before the recorder existed was not counted.
         let fewer = |captures: u64| captures.checked_sub(1);
         let _ = self.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
@@ -378,20 +384,20 @@ impl Recorder {
     /// Restores a block after a failed free. Its advice was removed: the block counts as advised on
     /// any subject.
     pub(crate) fn restore(&self, block: Block) {
-        if block.is_managed && !self.advised.note(range(&block), Subject::UNKNOWN) {
+        if block.is_managed && !self.program_advice.insert(range(&block), Subject::UNKNOWN) {
             self.count_unrecorded();
         }
         self.blocks.add(block);
     }
 
     fn forget_advice(&self, block: &Block) {
-        if block.is_managed && !self.advised.forget(range(block), None) {
+        if block.is_managed && !self.program_advice.remove(range(block), None) {
             self.count_unrecorded();
         }
     }
 
     /// Records frees of all memory of a destroyed context.
-    pub(crate) fn context_ends(&'static self, context: Handle) {
+    pub(crate) fn on_context_destroyed(&'static self, context: Handle) {
         self.stream.forget_context(context);
         self.plan.forget_context(context);
         while let Some(block) = self.blocks.remove_any_in(context) {
@@ -408,7 +414,7 @@ const fn range(block: &Block) -> Range {
 }
 
 /// The driver's name of stream 0, by the form of the function called.
-pub(crate) const fn named_default(stream: Handle, is_per_thread: bool) -> Handle {
+pub(crate) const fn resolve_default_stream(stream: Handle, is_per_thread: bool) -> Handle {
     match stream {
         0 if is_per_thread => PER_THREAD_STREAM,
         0 => LEGACY_STREAM,
@@ -418,10 +424,10 @@ pub(crate) const fn named_default(stream: Handle, is_per_thread: bool) -> Handle
 
 /// Unique name of a stream. Each context has its own default streams: they are named by the
 /// context's handle with [`LEGACY`] or [`PER_THREAD`].
-pub(crate) fn named_stream(stream: Handle, is_per_thread: bool) -> Handle {
-    match named_default(stream, is_per_thread) {
-        LEGACY_STREAM => driver::context() | LEGACY,
-        PER_THREAD_STREAM => driver::context() | PER_THREAD,
+pub(crate) fn unique_stream(stream: Handle, is_per_thread: bool) -> Handle {
+    match resolve_default_stream(stream, is_per_thread) {
+        LEGACY_STREAM => driver::current_context() | LEGACY,
+        PER_THREAD_STREAM => driver::current_context() | PER_THREAD,
         stream => stream,
     }
 }
@@ -434,18 +440,18 @@ mod tests {
     use crate::libc::dlsym;
 
     #[test]
-    fn recorder_of_a_child_leaves_that_of_its_parent_as_it_is() {
+    fn child_does_not_change_the_recorder_of_its_parent() {
         static IS_FILTER_REQUESTED: AtomicBool = AtomicBool::new(false);
         start(FirstStage { dlsym, first_thread: 0, is_filter_requested: &IS_FILTER_REQUESTED });
-        let parent = existing().unwrap();
-        let (lane, _) = parent.thread().unwrap();
-        assert!(lane < OWN_LANES);
-        let seat = parent.inherited.thread.get();
+        let parent = current().unwrap();
+        let (lane, _) = parent.lane_and_thread().unwrap();
+        assert!(lane < DEDICATED_LANES);
+        let assignment = parent.inherited.thread.get();
         // As the kernel does in a forked child.
         parent.is_own.store(0, Ordering::Relaxed);
-        assert!(existing().is_none());
+        assert!(current().is_none());
         start_in_child();
-        let child = existing().unwrap();
+        let child = current().unwrap();
         assert!(!ptr::eq(parent, child));
         // Handlers and threads that have the parent's recorder find it unchanged.
         assert_eq!(parent.is_own.load(Ordering::Relaxed), 0);
@@ -454,14 +460,14 @@ mod tests {
         // child has created the recorder.
         let other = 7;
         assert!(child.memory.lane(lane).acquire(other));
-        assert_ne!(child.thread().unwrap().0, lane);
-        thread_ends(seat as *mut c_void);
+        assert_ne!(child.lane_and_thread().unwrap().0, lane);
+        on_thread_exit(assignment as *mut c_void);
         assert!(!child.memory.lane(lane).acquire(other), "the other thread still has it");
-        let (own, _) = child.thread().unwrap();
-        thread_ends(child.inherited.thread.get() as *mut c_void);
+        let (own, _) = child.lane_and_thread().unwrap();
+        on_thread_exit(child.inherited.thread.get() as *mut c_void);
         assert!(child.memory.lane(own).acquire(other));
-        assert_eq!(child.thread().unwrap().0, OWN_LANES);
+        assert_eq!(child.lane_and_thread().unwrap().0, DEDICATED_LANES);
         start_in_child();
-        assert!(ptr::eq(existing().unwrap(), child));
+        assert!(ptr::eq(current().unwrap(), child));
     }
 }

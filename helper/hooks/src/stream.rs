@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::{
     cuda::{CuResult, Handle},
     driver,
-    zeroed::Words,
+    mapping::Words,
 };
 
 /// Lazily created stream.
@@ -43,7 +43,7 @@ impl Stream {
             self.destroy();
             driver::enter_context(context);
         }
-        let made = driver::make_stream()?;
+        let made = driver::create_stream()?;
         self.context.store(context, Ordering::Relaxed);
         self.device.store(word(device), Ordering::Relaxed);
         self.handle.store(made, Ordering::Release);

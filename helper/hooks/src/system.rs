@@ -6,7 +6,7 @@
 
 pub(crate) use syscalls::{
     Errno,
-    futex::{Sharing, Waited, sleep, wait, wake},
+    futex::{Sharing, WaitResult, sleep, wait, wake},
 };
 use syscalls::{call, file::Descriptor};
 
@@ -42,19 +42,19 @@ pub(crate) fn process_id() -> u32 {
 
 /// Signal mask.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Signals(u64);
+pub(crate) struct SignalMask(u64);
 
-impl Signals {
+impl SignalMask {
     /// All signals except those that C libraries send to each thread, as `setuid` does.
     pub(crate) const ALL: Self = Self(!(0b111 << 31));
 
     /// Sets the calling thread's signal mask; returns the former one.
-    pub(crate) fn block(self) -> Result<Self, Errno> {
+    pub(crate) fn set(self) -> Result<Self, Errno> {
         const SET: usize = 2;
-        let mut before = 0_u64;
-        let arguments = [SET, (&raw const self.0) as usize, (&raw mut before) as usize, size_of::<u64>(), 0, 0];
+        let mut former = 0_u64;
+        let arguments = [SET, (&raw const self.0) as usize, (&raw mut former) as usize, size_of::<u64>(), 0, 0];
         // SAFETY: reads a set of signals, and writes another.
-        unsafe { call(number::RT_SIGPROCMASK, arguments) }.map(|_| Self(before))
+        unsafe { call(number::RT_SIGPROCMASK, arguments) }.map(|_| Self(former))
     }
 }
 
@@ -120,18 +120,18 @@ pub(crate) fn unmap(address: usize, bytes: usize) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AtFork {
     /// The child does not have the mapping.
-    Absent,
+    DontFork,
     /// The child's copy is zeroed.
-    Zeros,
+    WipeOnFork,
 }
 
 /// Sets the treatment of mapped memory in a forked child.
-pub(crate) fn at_fork(address: usize, bytes: usize, what: AtFork) -> Result<(), Errno> {
+pub(crate) fn at_fork(address: usize, bytes: usize, behaviour: AtFork) -> Result<(), Errno> {
     const DONT_FORK: usize = 10;
     const WIPE_ON_FORK: usize = 18;
-    let advice = match what {
-        AtFork::Absent => DONT_FORK,
-        AtFork::Zeros => WIPE_ON_FORK,
+    let advice = match behaviour {
+        AtFork::DontFork => DONT_FORK,
+        AtFork::WipeOnFork => WIPE_ON_FORK,
     };
     // SAFETY: changes nothing of this process's memory.
     unsafe { call(number::MADVISE, [address, bytes, advice, 0, 0, 0]) }.map(|_| ())

@@ -10,7 +10,7 @@ use core::{
 
 use crate::{
     libc::{Dlsym, named},
-    system::Signals,
+    system::SignalMask,
 };
 
 /// Stack of the helper's thread. Calls of the lab's CUDA use some 10 KiB, and the rest is never
@@ -27,10 +27,10 @@ type Run = extern "C" fn(*mut c_void) -> *mut c_void;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Threads {
     create: unsafe extern "C" fn(*mut usize, *const Attributes, Run, *mut c_void) -> c_int,
-    attributes: unsafe extern "C" fn(*mut Attributes) -> c_int,
+    init_attributes: unsafe extern "C" fn(*mut Attributes) -> c_int,
     set_stack_bytes: unsafe extern "C" fn(*mut Attributes, usize) -> c_int,
     set_detached: unsafe extern "C" fn(*mut Attributes, c_int) -> c_int,
-    forget_attributes: unsafe extern "C" fn(*mut Attributes) -> c_int,
+    destroy_attributes: unsafe extern "C" fn(*mut Attributes) -> c_int,
     at_exit: unsafe extern "C" fn(extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int,
 }
 
@@ -41,13 +41,13 @@ impl Threads {
             // SAFETY: the type is that of pthread.h.
             create: unsafe { named(dlsym, c"pthread_create") }?,
             // SAFETY: the type is that of pthread.h.
-            attributes: unsafe { named(dlsym, c"pthread_attr_init") }?,
+            init_attributes: unsafe { named(dlsym, c"pthread_attr_init") }?,
             // SAFETY: the type is that of pthread.h.
             set_stack_bytes: unsafe { named(dlsym, c"pthread_attr_setstacksize") }?,
             // SAFETY: the type is that of pthread.h.
             set_detached: unsafe { named(dlsym, c"pthread_attr_setdetachstate") }?,
             // SAFETY: the type is that of pthread.h.
-            forget_attributes: unsafe { named(dlsym, c"pthread_attr_destroy") }?,
+            destroy_attributes: unsafe { named(dlsym, c"pthread_attr_destroy") }?,
             // SAFETY: the type is that of the C++ ABI, which C libraries implement.
             at_exit: unsafe { named(dlsym, c"__cxa_atexit") }?,
         })
@@ -64,16 +64,16 @@ impl Threads {
     pub(crate) fn start(&self, run: Run, argument: *mut c_void) -> bool {
         let mut attributes: Attributes = [0; 16];
         // SAFETY: the address is writable, with room for the attributes.
-        if unsafe { (self.attributes)(&raw mut attributes) } != 0 {
+        if unsafe { (self.init_attributes)(&raw mut attributes) } != 0 {
             return false;
         }
-        let is_started = self.has_attributes(&mut attributes) && self.start_with(&attributes, run, argument);
+        let is_started = self.set_attributes(&mut attributes) && self.create_thread(&attributes, run, argument);
         // SAFETY: the attributes were initialised.
-        unsafe { (self.forget_attributes)(&raw mut attributes) };
+        unsafe { (self.destroy_attributes)(&raw mut attributes) };
         is_started
     }
 
-    fn has_attributes(&self, attributes: &mut Attributes) -> bool {
+    fn set_attributes(&self, attributes: &mut Attributes) -> bool {
         const DETACHED: c_int = 1;
         // SAFETY: changes attributes that were initialised.
         let has_stack = unsafe { (self.set_stack_bytes)(&raw mut *attributes, STACK_BYTES) } == 0;
@@ -81,15 +81,15 @@ impl Threads {
         has_stack && unsafe { (self.set_detached)(&raw mut *attributes, DETACHED) } == 0
     }
 
-    fn start_with(&self, attributes: &Attributes, run: Run, argument: *mut c_void) -> bool {
+    fn create_thread(&self, attributes: &Attributes, run: Run, argument: *mut c_void) -> bool {
         // A thread inherits the signal mask of its creator: from its first instruction on, no
         // signal handler of the program runs in it.
-        let Ok(before) = Signals::ALL.block() else { return false };
+        let Ok(former) = SignalMask::ALL.set() else { return false };
         let mut thread = 0;
         // SAFETY: room for the thread, attributes that were initialised, and a function that stays
         // loaded.
         let result = unsafe { (self.create)(&raw mut thread, &raw const *attributes, run, argument) };
-        let _ = before.block();
+        let _ = former.set();
         result == 0
     }
 }

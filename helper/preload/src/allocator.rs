@@ -52,7 +52,7 @@ pub unsafe extern "C" fn uvmd_malloc(bytes: isize, device: c_int, _stream: *mut 
         return address;
     }
     if bytes > 0 {
-        complain(b"uvmd_malloc: the CUDA driver refuses managed memory\n");
+        write_stderr(b"uvmd_malloc: the CUDA driver failed to allocate managed memory\n");
     }
     null_mut()
 }
@@ -83,15 +83,16 @@ fn in_context(device: c_int, mut call: impl FnMut() -> c_int) -> c_int {
 /// there is no such device.
 fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<c_int> {
     // SAFETY: the type is that of cuda.h.
-    let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { of_driver(c"cuDeviceGet") }?;
+    let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { driver_function(c"cuDeviceGet") }?;
     // SAFETY: the type is that of cuda.h.
-    let retain: unsafe extern "C" fn(*mut Context, c_int) -> c_int = unsafe { of_driver(c"cuDevicePrimaryCtxRetain") }?;
+    let retain: unsafe extern "C" fn(*mut Context, c_int) -> c_int =
+        unsafe { driver_function(c"cuDevicePrimaryCtxRetain") }?;
     // SAFETY: the type is that of cuda.h.
-    let release: unsafe extern "C" fn(c_int) -> c_int = unsafe { of_driver(c"cuDevicePrimaryCtxRelease_v2") }?;
+    let release: unsafe extern "C" fn(c_int) -> c_int = unsafe { driver_function(c"cuDevicePrimaryCtxRelease_v2") }?;
     // SAFETY: the type is that of cuda.h.
-    let push: unsafe extern "C" fn(Context) -> c_int = unsafe { of_driver(c"cuCtxPushCurrent_v2") }?;
+    let push: unsafe extern "C" fn(Context) -> c_int = unsafe { driver_function(c"cuCtxPushCurrent_v2") }?;
     // SAFETY: the type is that of cuda.h.
-    let pop: unsafe extern "C" fn(*mut Context) -> c_int = unsafe { of_driver(c"cuCtxPopCurrent_v2") }?;
+    let pop: unsafe extern "C" fn(*mut Context) -> c_int = unsafe { driver_function(c"cuCtxPopCurrent_v2") }?;
 
     let (mut handle, mut context) = (0, null_mut());
     // SAFETY: the handle's address is writable.
@@ -117,7 +118,7 @@ fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<
 }
 
 /// Writes a line to standard error.
-fn complain(line: &[u8]) {
+fn write_stderr(line: &[u8]) {
     const WRITE: usize = 1;
     const STANDARD_ERROR: usize = 2;
     // SAFETY: a system call that reads the line.
@@ -128,8 +129,8 @@ fn complain(line: &[u8]) {
 ///
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
-unsafe fn of_driver<F: Copy>(name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
+unsafe fn driver_function<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F is a function pointer") };
     let function = driver::function(name)?;
     // SAFETY: the caller guarantees that `F` is the function's type.
     Some(unsafe { transmute_copy(&function) })

@@ -13,11 +13,11 @@ use crate::{
     elf::{self, Object},
     exports,
     libc::{self, Dlsym},
-    stage::{self, Replaced},
+    second_stage::{self, Replacement},
 };
 
 /// `RTLD_NEXT`.
-const NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
+const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
 
 /// `void *dlsym(void *handle, const char *name)`. With the handle of a library, the result may be a
 /// hook. With `RTLD_DEFAULT` or `RTLD_NEXT`, it jumps to the C library's `dlsym`, which identifies
@@ -33,17 +33,17 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         // RTLD_DEFAULT and RTLD_NEXT are 0 and -1.
         "lea rax, [rdi + 1]",
         "cmp rax, 1",
-        "ja {of_handle}",
+        "ja {dlsym_by_handle}",
         "mov rdx, [rsp]",
         "push rdi",
         "push rsi",
         "sub rsp, 8",
-        "call {is_ours_alone}",
+        "call {is_sole_exporter}",
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
         "test al, al",
-        "jnz {missing}",
+        "jnz {report_missing}",
         "mov rax, [rip + {DLSYM}]",
         "test rax, rax",
         "jnz 2f",
@@ -59,57 +59,57 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "ret",
         "2:",
         "jmp rax",
-        of_handle = sym of_handle,
-        is_ours_alone = sym is_ours_alone,
-        missing = sym missing,
+        dlsym_by_handle = sym dlsym_by_handle,
+        is_sole_exporter = sym is_sole_exporter,
+        report_missing = sym report_missing,
         find_dlsym = sym libc::find_dlsym,
         DLSYM = sym libc::DLSYM,
     )
 }
 
 /// Whether a search of the whole process by this caller would find a name only in this library.
-unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, caller: usize) -> bool {
+unsafe extern "C" fn is_sole_exporter(handle: *mut c_void, name: *const c_char, caller: usize) -> bool {
     if !handle.is_null() {
         return false;
     }
     let Some(name) = libc::text(name) else { return false };
     prepare(handle, name);
-    if !is_of_driver(name) || exports::named(name).is_none() {
+    if !is_driver_name(name) || exports::address_of(name).is_none() {
         return false;
     }
     // A library may find the name among its own dependencies.
-    exports::next(name).is_none() || (elf::is_of_program(caller) && !is_global(name))
+    exports::next(name).is_none() || (elf::is_in_program(caller) && !is_globally_defined(name))
 }
 
 /// Whether a search by this handle has found an export of this library, and would find the name in
 /// no other.
-fn is_ours_by(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
+fn is_sole_exporter_by_handle(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
     const LAZY_IF_LOADED: c_int = 1 | 4;
-    if exports::named(name) != Some(found) {
+    if exports::address_of(name) != Some(found) {
         return false;
     }
-    exports::next(name).is_none() || (libc::dlopen(c"", LAZY_IF_LOADED) == Some(handle) && !is_global(name))
+    exports::next(name).is_none() || (libc::dlopen(c"", LAZY_IF_LOADED) == Some(handle) && !is_globally_defined(name))
 }
 
 /// Whether any other library in the global scope defines a name.
-fn is_global(name: &CStr) -> bool {
+fn is_globally_defined(name: &CStr) -> bool {
     let Some(real) = libc::dlsym() else { return false };
     // SAFETY: takes any name. As the caller is this library, it searches the objects after it.
-    let is_after = !unsafe { real(NEXT, name.as_ptr()) }.is_null();
-    if !is_after {
-        libc::forget_error();
+    let is_defined_after = !unsafe { real(RTLD_NEXT, name.as_ptr()) }.is_null();
+    if !is_defined_after {
+        libc::clear_error();
     }
-    is_after || elf::is_before((&raw const libc::DLSYM) as usize, name)
+    is_defined_after || elf::is_defined_before((&raw const libc::DLSYM) as usize, name)
 }
 
 /// `dlsym` of a name that only this library exports: reports it as missing.
-unsafe extern "C" fn missing(_: *mut c_void, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn report_missing(_: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the name is the program's. The call sets the error that `dlerror` returns.
-    libc::dlsym().map_or(null_mut(), |real| unsafe { real(NEXT, name) })
+    libc::dlsym().map_or(null_mut(), |real| unsafe { real(RTLD_NEXT, name) })
 }
 
 /// `dlsym` with the handle of a library: the hook, if the result is a function of the driver.
-unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn dlsym_by_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(real) = libc::dlsym() else { return null_mut() };
     // SAFETY: the arguments are the program's.
     let found = unsafe { real(handle, name) };
@@ -119,20 +119,20 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     // SAFETY: `dlsym` has read the name as text, and found it.
     let name = unsafe { CStr::from_ptr(name) };
     prepare(handle, name);
-    if !is_of_driver(name) {
+    if !is_driver_name(name) {
         return found;
     }
-    if is_ours_by(handle, found, name) {
+    if is_sole_exporter_by_handle(handle, found, name) {
         let name = name.as_ptr();
-        // SAFETY: `missing` ignores the handle, and `dlsym` has read the name as text.
-        return unsafe { missing(handle, name) };
+        // SAFETY: `report_missing` ignores the handle, and `dlsym` has read the name as text.
+        return unsafe { report_missing(handle, name) };
     }
     exports::prepare_early();
-    match stage::replace(found, || driver_of(real, handle).filter(driver::pin_found)) {
-        Replaced::By(function) => function,
+    match second_stage::replace(found, || driver_of(real, handle).filter(driver::pin_by_handle)) {
+        Replacement::Function(function) => function,
         // The program may look the function up only once: the export resolves the hook when it is
         // called.
-        Replaced::Starting => exports::named(name).unwrap_or(found),
+        Replacement::Starting => exports::address_of(name).unwrap_or(found),
     }
 }
 
@@ -141,8 +141,8 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
 /// program without CUDA.
 fn prepare(handle: *mut c_void, name: &CStr) {
     // SAFETY: the handle is null, or `dlsym` has found the name by it.
-    let leads_to_driver = || unsafe { elf::leads_to(handle, driver::NAME) };
-    if driver::is_unpinned() && (is_of_driver(name) || driver::is_called() || leads_to_driver()) {
+    let links_to_driver = || unsafe { elf::links_to(handle, driver::NAME) };
+    if driver::is_unpinned() && (is_driver_name(name) || driver::has_unpinned_call() || links_to_driver()) {
         exports::prepare();
     }
 }
@@ -152,14 +152,14 @@ fn driver_of(real: Dlsym, handle: *mut c_void) -> Option<Object> {
     // SAFETY: the handle is the program's, and `dlsym` has accepted it.
     let function = unsafe { real(handle, driver::FUNCTION.as_ptr()) };
     if function.is_null() {
-        libc::forget_error();
+        libc::clear_error();
         return None;
     }
-    driver::find().or_else(|| elf::object_of(function as usize))
+    driver::find().or_else(|| elf::object_containing(function as usize))
 }
 
 /// Whether a name has the form of the driver's functions: `cuInit`, but not `cudaMalloc`.
-fn is_of_driver(name: &CStr) -> bool {
+fn is_driver_name(name: &CStr) -> bool {
     matches!(name.to_bytes(), [b'c', b'u', third, ..] if third.is_ascii_uppercase())
 }
 
@@ -168,8 +168,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_driver_are_those_with_a_capital_after_cu() {
-        assert!([c"cuInit", c"cuGetProcAddress_v2"].into_iter().all(is_of_driver));
-        assert!(![c"cudaMalloc", c"cu", c"curl_easy_init", c"", c"Cu"].into_iter().any(is_of_driver));
+    fn driver_names_have_a_capital_letter_after_cu() {
+        assert!([c"cuInit", c"cuGetProcAddress_v2"].into_iter().all(is_driver_name));
+        assert!(![c"cudaMalloc", c"cu", c"curl_easy_init", c"", c"Cu"].into_iter().any(is_driver_name));
     }
 }

@@ -24,14 +24,16 @@ static DRIVER: AtomicUsize = AtomicUsize::new(0);
 /// Base address of the pinned library that has exported the driver's functions since the program
 /// began, or 0.
 static STUB: AtomicUsize = AtomicUsize::new(0);
-/// See [`is_called`].
-static IS_CALLED: AtomicBool = AtomicBool::new(false);
+/// See [`has_unpinned_call`].
+static HAS_UNPINNED_CALL: AtomicBool = AtomicBool::new(false);
 /// Thread that is looking for a driver to pin, or 0.
 static PINNER: AtomicUsize = AtomicUsize::new(0);
 
 /// The driver, if it is loaded.
 pub(crate) fn find() -> Option<Object> {
-    elf::named(NAME, FUNCTION, |driver| driver.symbol(FUNCTION).filter(|at| libc::is_loaded(*at)).map(|_| driver))
+    elf::find_named(NAME, FUNCTION, |driver| {
+        driver.symbol(FUNCTION).filter(|at| libc::is_relocated(*at)).map(|_| driver)
+    })
 }
 
 /// The driver, if it is pinned.
@@ -50,13 +52,13 @@ pub(crate) fn is_pinned(object: &Object) -> bool {
 }
 
 /// Notes that an export was called whose target is in an object that is not pinned.
-pub(crate) fn note_call() {
-    IS_CALLED.store(true, Ordering::Relaxed);
+pub(crate) fn record_unpinned_call() {
+    HAS_UNPINNED_CALL.store(true, Ordering::Relaxed);
 }
 
 /// Whether an export without a pinned target was called since the last search for a driver to pin.
-pub(crate) fn is_called() -> bool {
-    IS_CALLED.load(Ordering::Relaxed)
+pub(crate) fn has_unpinned_call() -> bool {
+    HAS_UNPINNED_CALL.load(Ordering::Relaxed)
 }
 
 /// Whether no driver is pinned yet.
@@ -70,8 +72,8 @@ pub(crate) fn pin() -> bool {
     if !is_unpinned() {
         return false;
     }
-    IS_CALLED.store(false, Ordering::Relaxed);
-    let thread = libc::own_thread().unwrap_or(0);
+    HAS_UNPINNED_CALL.store(false, Ordering::Relaxed);
+    let thread = libc::current_thread().unwrap_or(0);
     // Recursion: a library that interposes functions of the loader may call `dlsym` in them.
     if PINNER.swap(thread, Ordering::Relaxed) == thread {
         return false;
@@ -84,7 +86,7 @@ pub(crate) fn pin() -> bool {
 #[inline(never)]
 fn find_and_pin() -> bool {
     let mut path = [0; PATH_BYTES_MAX];
-    let driver = elf::named(NAME, FUNCTION, |driver| {
+    let driver = elf::find_named(NAME, FUNCTION, |driver| {
         let text = libc::text(driver.path())?.to_bytes_with_nul();
         path.get_mut(..text.len())?.iter_mut().zip(text).for_each(|(to, byte)| *to = *byte);
         Some(driver)
@@ -95,7 +97,7 @@ fn find_and_pin() -> bool {
 
 /// Pins a driver to which the program has a handle, whatever its name. Returns whether it is
 /// pinned. Takes the loader's lock.
-pub(crate) fn pin_found(driver: &Object) -> bool {
+pub(crate) fn pin_by_handle(driver: &Object) -> bool {
     is_pinned(driver) || libc::text(driver.path()).is_some_and(|path| pin_object(driver, path, &DRIVER))
 }
 
@@ -109,7 +111,7 @@ pub(crate) fn pin_stub(object: &Object) {
 fn pin_object(object: &Object, path: &CStr, base: &AtomicUsize) -> bool {
     const LAZY_IF_LOADED: c_int = 1 | 4;
     let is_open = libc::dlopen(path, LAZY_IF_LOADED).is_some();
-    libc::forget_error();
+    libc::clear_error();
     // The path may be of another object by now, loaded at another address.
     let is_pinned = is_open && elf::with_path(object.base(), path).is_some();
     if is_pinned {

@@ -10,16 +10,16 @@ use core::{
 
 /// `dl_phdr_info`, its first fields.
 #[repr(C)]
-struct Info {
+struct PhdrInfo {
     base: usize,
     path: *const c_char,
-    headers: *const Header,
+    headers: *const ProgramHeader,
     header_count: u16,
 }
 
 /// `link_map`, its first fields: the target of a library's handle.
 #[repr(C)]
-struct Opened {
+struct LinkMap {
     base: usize,
     path: *const c_char,
     dynamic: usize,
@@ -27,7 +27,7 @@ struct Opened {
 
 /// `Elf64_Phdr`.
 #[repr(C)]
-struct Header {
+struct ProgramHeader {
     kind: u32,
     flags: u32,
     offset: u64,
@@ -49,27 +49,27 @@ struct Symbol {
     bytes: usize,
 }
 
-/// Kinds of `Header`.
-const LOAD: u32 = 1;
-const DYNAMIC: u32 = 2;
+/// Kinds of `ProgramHeader`.
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 /// Tags of the dynamic section.
-const TAG_END: usize = 0;
-const TAG_NEEDED: usize = 1;
-const TAG_HASH: usize = 4;
-const TAG_STRINGS: usize = 5;
-const TAG_SYMBOLS: usize = 6;
-const TAG_NAME: usize = 14;
-const TAG_GNU_HASH: usize = 0x6fff_fef5;
+const DT_NULL: usize = 0;
+const DT_NEEDED: usize = 1;
+const DT_HASH: usize = 4;
+const DT_STRTAB: usize = 5;
+const DT_SYMTAB: usize = 6;
+const DT_SONAME: usize = 14;
+const DT_GNU_HASH: usize = 0x6fff_fef5;
 /// Mask of a `Symbol`'s type in `info`, and the type of an indirect function (`STT_GNU_IFUNC`).
-const KIND: u8 = 0xf;
-const INDIRECT: u8 = 10;
+const STT_MASK: u8 = 0xf;
+const STT_GNU_IFUNC: u8 = 10;
 
 unsafe extern "C" {
     // In every version of the C library. Calls back with each loaded object until a result is not
     // 0. Holds the lock of the loader's list of objects. The loader takes that lock to change the
     // list, but does not hold it while constructors and destructors run.
     fn dl_iterate_phdr(
-        callback: unsafe extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
+        callback: unsafe extern "C" fn(*const PhdrInfo, usize, *mut c_void) -> c_int,
         search: *mut c_void,
     ) -> c_int;
 }
@@ -95,7 +95,7 @@ impl Next {
 
 /// Definition of a symbol by the next object after the one that contains the address `own`, or else
 /// by the first object before it.
-pub(crate) fn next(own: usize, name: &CStr) -> Option<Next> {
+pub(crate) fn next_definition(own: usize, name: &CStr) -> Option<Next> {
     let mut is_after = false;
     let mut before = None;
     let after = search(|info| {
@@ -115,16 +115,16 @@ pub(crate) fn next(own: usize, name: &CStr) -> Option<Next> {
 
 /// First definition of a symbol in load order, except by the object that contains the address
 /// `own`, and by the vDSO, which the loader does not search.
-pub(crate) fn first(own: usize, name: &CStr) -> Option<*mut c_void> {
-    const OF_KERNEL: &CStr = c"linux-vdso.so.1";
+pub(crate) fn first_definition(own: usize, name: &CStr) -> Option<*mut c_void> {
+    const VDSO: &CStr = c"linux-vdso.so.1";
     search(|info| {
         let object = if info.contains(own) { None } else { info.object() };
-        object.filter(|object| !object.is_named(OF_KERNEL))?.symbol(name)
+        object.filter(|object| !object.is_named(VDSO))?.symbol(name)
     })
 }
 
 /// Whether an object before the one that contains the address `own` defines a symbol.
-pub(crate) fn is_before(own: usize, name: &CStr) -> bool {
+pub(crate) fn is_defined_before(own: usize, name: &CStr) -> bool {
     let first = search(|info| {
         let is_own = info.contains(own);
         let has_symbol = !is_own && info.object().is_some_and(|object| object.symbol(name).is_some());
@@ -134,7 +134,7 @@ pub(crate) fn is_before(own: usize, name: &CStr) -> bool {
 }
 
 /// Whether an address is in the program itself, the first object.
-pub(crate) fn is_of_program(address: usize) -> bool {
+pub(crate) fn is_in_program(address: usize) -> bool {
     search(|info| Some(info.contains(address))).unwrap_or(false)
 }
 
@@ -142,21 +142,21 @@ pub(crate) fn is_of_program(address: usize) -> bool {
 ///
 /// # Safety
 /// The handle is null, or was returned by `dlopen` and is not closed.
-pub(crate) unsafe fn leads_to(handle: *mut c_void, name: &CStr) -> bool {
+pub(crate) unsafe fn links_to(handle: *mut c_void, name: &CStr) -> bool {
     // SAFETY: the caller guarantees that the handle is null or open.
-    let Some(opened) = (unsafe { handle.cast::<Opened>().as_ref() }) else { return false };
+    let Some(link_map) = (unsafe { handle.cast::<LinkMap>().as_ref() }) else { return false };
     // SAFETY: the loader has stored the address of the dynamic section there.
-    let object = unsafe { Object::new(opened.base, opened.dynamic, opened.path) };
+    let object = unsafe { Object::new(link_map.base, link_map.dynamic, link_map.path) };
     // SAFETY: the loader has stored the address of the dynamic section there.
-    object.is_some_and(|object| object.is_named(name) || unsafe { object.needs(opened.dynamic, name) })
+    object.is_some_and(|object| object.is_named(name) || unsafe { object.needs(link_map.dynamic, name) })
 }
 
-/// First result of `look` for an object that defines a symbol and has a name, as a file or in its
-/// tables. The object cannot be unloaded while `look` runs.
-pub(crate) fn named<T>(name: &CStr, symbol: &CStr, mut look: impl FnMut(Object) -> Option<T>) -> Option<T> {
+/// First result of `visit` for an object that defines a symbol and has a name, as a file or in its
+/// tables. The object cannot be unloaded while `visit` runs.
+pub(crate) fn find_named<T>(name: &CStr, symbol: &CStr, mut visit: impl FnMut(Object) -> Option<T>) -> Option<T> {
     search(|info| {
         let object = info.object().filter(|object| object.is_named(name) && object.symbol(symbol).is_some());
-        look(object?)
+        visit(object?)
     })
 }
 
@@ -166,18 +166,18 @@ pub(crate) fn with_path(base: usize, path: &CStr) -> Option<Object> {
 }
 
 /// Object that contains an address.
-pub(crate) fn object_of(address: usize) -> Option<Object> {
+pub(crate) fn object_containing(address: usize) -> Option<Object> {
     search(|info| if info.contains(address) { info.object() } else { None })
 }
 
 /// Searches the loaded objects in load order.
-fn search<T, F: FnMut(&Info) -> Option<T>>(look: F) -> Option<T> {
+fn search<T, F: FnMut(&PhdrInfo) -> Option<T>>(visit: F) -> Option<T> {
     struct Search<T, F> {
-        look: F,
+        visit: F,
         found: Option<T>,
     }
-    unsafe extern "C" fn each<T, F: FnMut(&Info) -> Option<T>>(
-        info: *const Info,
+    unsafe extern "C" fn each<T, F: FnMut(&PhdrInfo) -> Option<T>>(
+        info: *const PhdrInfo,
         _: usize,
         search: *mut c_void,
     ) -> c_int {
@@ -185,10 +185,10 @@ fn search<T, F: FnMut(&Info) -> Option<T>>(look: F) -> Option<T> {
         let Some(info) = (unsafe { info.as_ref() }) else { return 0 };
         // SAFETY: `dl_iterate_phdr` passes on the pointer to the `Search` below.
         let Some(search) = (unsafe { search.cast::<Search<T, F>>().as_mut() }) else { return 0 };
-        search.found = (search.look)(info);
+        search.found = (search.visit)(info);
         search.found.is_some().into()
     }
-    let mut search = Search { look, found: None };
+    let mut search = Search { visit, found: None };
     // SAFETY: the callback has the type that the C library requires, and gets a pointer to this
     // search.
     unsafe { dl_iterate_phdr(each::<T, F>, (&raw mut search).cast()) };
@@ -204,23 +204,23 @@ unsafe fn at<T: Copy>(address: usize) -> T {
     unsafe { (address as *const T).read_unaligned() }
 }
 
-impl Info {
-    fn headers(&self) -> impl Iterator<Item = &Header> {
+impl PhdrInfo {
+    fn headers(&self) -> impl Iterator<Item = &ProgramHeader> {
         // SAFETY: the object has this number of headers.
         (0..self.header_count).filter_map(|number| unsafe { self.headers.wrapping_add(number.into()).as_ref() })
     }
 
-    fn begin(&self, header: &Header) -> usize {
+    fn begin(&self, header: &ProgramHeader) -> usize {
         self.base.wrapping_add(header.address)
     }
 
     fn contains(&self, address: usize) -> bool {
-        self.headers().any(|header| header.kind == LOAD && address.wrapping_sub(self.begin(header)) < header.bytes)
+        self.headers().any(|header| header.kind == PT_LOAD && address.wrapping_sub(self.begin(header)) < header.bytes)
     }
 
     /// The object, if it has the tables of a library.
     fn object(&self) -> Option<Object> {
-        let dynamic = self.begin(self.headers().find(|header| header.kind == DYNAMIC)?);
+        let dynamic = self.begin(self.headers().find(|header| header.kind == PT_DYNAMIC)?);
         // SAFETY: the header has the address of the dynamic section.
         unsafe { Object::new(self.base, dynamic, self.path) }
     }
@@ -232,7 +232,7 @@ impl Info {
 /// The section exists while the entries are read.
 unsafe fn entries(dynamic: usize) -> impl Iterator<Item = [usize; 2]> {
     // SAFETY: the entries extend to the final tag.
-    (0..).map(move |entry| unsafe { at::<[usize; 2]>(dynamic + entry * 16) }).take_while(|[tag, _]| *tag != TAG_END)
+    (0..).map(move |entry| unsafe { at::<[usize; 2]>(dynamic + entry * 16) }).take_while(|[tag, _]| *tag != DT_NULL)
 }
 
 /// Hash of a name, for the GNU hash table.
@@ -264,7 +264,7 @@ pub(crate) struct Object {
 #[derive(Clone, Copy, Debug)]
 enum Hashes {
     Gnu(usize),
-    Specification(usize),
+    Sysv(usize),
 }
 
 impl Object {
@@ -279,15 +279,15 @@ impl Object {
             // The loader has added the base to addresses, but not in the vDSO.
             let address = Some(if value < base { value.wrapping_add(base) } else { value });
             match tag {
-                TAG_NAME => name = Some(value),
-                TAG_STRINGS => strings = address,
-                TAG_SYMBOLS => symbols = address,
-                TAG_GNU_HASH => gnu_hashes = address,
-                TAG_HASH => hashes = address,
+                DT_SONAME => name = Some(value),
+                DT_STRTAB => strings = address,
+                DT_SYMTAB => symbols = address,
+                DT_GNU_HASH => gnu_hashes = address,
+                DT_HASH => hashes = address,
                 _ => {}
             }
         }
-        let hashes = gnu_hashes.map(Hashes::Gnu).or(hashes.map(Hashes::Specification))?;
+        let hashes = gnu_hashes.map(Hashes::Gnu).or(hashes.map(Hashes::Sysv))?;
         Some(Self { base, path, name, strings: strings?, symbols: symbols?, hashes })
     }
 
@@ -312,7 +312,7 @@ impl Object {
     /// The object's dynamic section is at this address.
     unsafe fn needs(&self, dynamic: usize, name: &CStr) -> bool {
         // SAFETY: the caller guarantees that the dynamic section is at this address.
-        unsafe { entries(dynamic) }.any(|[tag, at]| tag == TAG_NEEDED && self.string(at) == name)
+        unsafe { entries(dynamic) }.any(|[tag, at]| tag == DT_NEEDED && self.string(at) == name)
     }
 
     /// Text at an offset among the strings.
@@ -339,7 +339,7 @@ impl Object {
             // SAFETY: the table is of an object that is loaded.
             Hashes::Gnu(table) => unsafe { self.by_gnu_hash(table, name) },
             // SAFETY: the table is of an object that is loaded.
-            Hashes::Specification(table) => unsafe { self.by_hash(table, name) },
+            Hashes::Sysv(table) => unsafe { self.by_hash(table, name) },
         };
         (!found.is_null()).then_some(found)
     }
@@ -353,8 +353,8 @@ impl Object {
         // SAFETY: the caller guarantees that the object has a symbol with this number.
         let Symbol { name: at_name, info, section, value, .. } =
             unsafe { ((self.symbols + number * size_of::<Symbol>()) as *const Symbol).read_unaligned() };
-        let is_it = section != 0 && info & KIND != INDIRECT && self.string(at_name as usize) == name;
-        if is_it { self.base.wrapping_add(value) as *mut c_void } else { null_mut() }
+        let is_match = section != 0 && info & STT_MASK != STT_GNU_IFUNC && self.string(at_name as usize) == name;
+        if is_match { self.base.wrapping_add(value) as *mut c_void } else { null_mut() }
     }
 
     /// Finds a symbol by the GNU hash table.
@@ -448,17 +448,17 @@ mod tests {
             // SAFETY: the path ends with a zero; 2 is RTLD_NOW.
             assert!(!unsafe { dlopen(path.as_ptr(), 2) }.is_null());
             let own = symbols_are_found_by_either_hash_table as fn() as usize;
-            let found = next(own, name).unwrap();
+            let found = next_definition(own, name).unwrap();
             assert!(matches!(found, Next::After(_)));
             // SAFETY: the function has this type in the source above.
             let function: extern "C" fn() -> c_int = unsafe { core::mem::transmute(found.address()) };
             assert_eq!(function(), 7);
-            assert_eq!(next(own, c"uvmd_test_nothing"), None);
+            assert_eq!(next_definition(own, c"uvmd_test_nothing"), None);
         }
     }
 
     #[test]
-    fn handle_leads_to_its_library_and_to_those_that_one_is_linked_to() {
+    fn handle_links_to_its_library_and_the_dependencies() {
         // SAFETY: the path ends with a zero; 2 is RTLD_NOW.
         let library = unsafe { dlopen(c"libm.so.6".as_ptr(), 2) };
         assert!(!library.is_null());
@@ -469,12 +469,12 @@ mod tests {
             (null_mut(), c"libc.so.6", false),
         ] {
             // SAFETY: the handle is null or open.
-            assert_eq!(unsafe { leads_to(handle, name) }, expected, "{name:?}");
+            assert_eq!(unsafe { links_to(handle, name) }, expected, "{name:?}");
         }
     }
 
     #[test]
-    fn hashes_are_those_of_the_tables() {
+    fn hashes_match_known_values() {
         assert_eq!((gnu_hash(c""), gnu_hash(c"printf")), (0x1505, 0x156b_2bb8));
         assert_eq!((hash(c""), hash(c"printf"), hash(c"syscall")), (0, 0x0779_05a6, 0x0b09_985c));
     }

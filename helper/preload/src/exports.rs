@@ -17,7 +17,7 @@ use crate::{
     driver,
     elf::{self, Next},
     libc, registers,
-    stage::{self, Replaced},
+    second_stage::{self, Replacement},
 };
 
 /// Exported function. Its assembly entry reads the first field.
@@ -43,85 +43,85 @@ extern "C" fn no_driver() -> c_int {
 
 /// Maximum number of sleeps of a call while another thread starts the second stage, and the
 /// duration of each: 1 s in all.
-const TURNS_MAX: u32 = 20_000;
-const TURN_NS: u64 = 50_000;
+const START_POLLS_MAX: u32 = 20_000;
+const START_POLL_NS: u64 = 50_000;
 
 /// Resolves the target at the first calls of an export. Takes no lock that the loader holds while
 /// constructors and destructors run, as one of those may wait for this call.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
     prepare_early();
-    find(export).unwrap_or(no_driver as *mut c_void)
+    resolve_target(export).unwrap_or(no_driver as *mut c_void)
 }
 
 /// Resolves the target of an export. It is cached, and may be a hook, only if it is in a pinned
 /// object. `None` for an object that is not relocated yet: only a weak reference leads there.
-fn find(export: &Export) -> Option<*mut c_void> {
-    let function = next(export.name).filter(|function| libc::is_loaded(*function))?;
-    if !elf::object_of(function as usize).is_some_and(|object| driver::is_pinned(&object)) {
-        driver::note_call();
+fn resolve_target(export: &Export) -> Option<*mut c_void> {
+    let function = next(export.name).filter(|function| libc::is_relocated(*function))?;
+    if !elf::object_containing(function as usize).is_some_and(|object| driver::is_pinned(&object)) {
+        driver::record_unpinned_call();
         return Some(function);
     }
-    let found = replaced(function);
+    let found = wait_for_hook(function);
     export.target.store(found, Ordering::Release);
     Some(found)
 }
 
 /// Hook of a function, or the function itself without one. Waits while another thread starts the
 /// second stage.
-fn replaced(function: *mut c_void) -> *mut c_void {
-    for _ in 0..TURNS_MAX {
-        match stage::replace(function, driver::pinned) {
-            Replaced::By(found) => return found,
-            Replaced::Starting => futex::sleep(TURN_NS),
+fn wait_for_hook(function: *mut c_void) -> *mut c_void {
+    for _ in 0..START_POLLS_MAX {
+        match second_stage::replace(function, driver::pinned) {
+            Replacement::Function(found) => return found,
+            Replacement::Starting => futex::sleep(START_POLL_NS),
         }
     }
-    stage::give_up();
+    second_stage::abandon_start();
     function
 }
 
 /// Pins the driver if it is loaded, and resolves all exports, so that no call has to. This starts
 /// the second stage, and takes the loader's lock.
 pub(crate) fn prepare() {
-    if stage::is_at_load() && driver::pin() {
-        find_all();
+    if second_stage::is_initialised() && driver::pin() {
+        resolve_all();
     }
 }
 
 /// Like [`prepare`], for the object that exports the driver's functions in a new process: the
 /// driver, or a library in its place.
 pub(crate) fn prepare_process() {
-    let Some(first) = next(c"cuInit").and_then(|function| elf::object_of(function as usize)) else { return };
+    let Some(first) = next(c"cuInit").and_then(|function| elf::object_containing(function as usize)) else { return };
     driver::pin_stub(&first);
     driver::pin();
-    find_all();
+    resolve_all();
 }
 
 /// Like [`prepare_process`], for a constructor that runs before the loader has initialised this
 /// library.
 pub(crate) fn prepare_early() {
-    if stage::load_before_constructors() {
+    if second_stage::load_before_constructors() {
         prepare_process();
     }
 }
 
-fn find_all() {
+fn resolve_all() {
     for (export, _) in EXPORTS {
-        find(export);
+        resolve_target(export);
     }
 }
 
 /// An address in this library.
-fn own() -> usize {
+fn own_address() -> usize {
     (&raw const EXPORTS) as usize
 }
 
 /// Definition of a name to which the program would be bound without this library.
 pub(crate) fn next(name: &CStr) -> Option<*mut c_void> {
-    elf::next(own(), name).map(Next::address)
+    elf::next_definition(own_address(), name).map(Next::address)
 }
 
 /// Export of a name.
-pub(crate) fn named(name: &CStr) -> Option<*mut c_void> {
+pub(crate) fn address_of(name: &CStr) -> Option<*mut c_void> {
     let (_, export) = EXPORTS.iter().find(|(export, _)| export.name == name)?;
     Some(*export as *mut c_void)
 }

@@ -11,14 +11,14 @@
 //! * [`driver`]: the driver among the loaded libraries
 //! * [`elf`]: symbols of loaded libraries
 //! * [`libc`]: functions of the C library, and its own `dlsym`
-//! * [`load`]: initialisation before the program begins; [`origin`]: state of the process at its
+//! * [`load`]: initialisation before the program begins; [`startup`]: state of the process at its
 //!   start
 //! * [`sandbox`]: system call filters that the program installs; [`permission`]: filters under
 //!   which the second stage may run
 //! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
 //! * [`registers`]: argument registers, saved around a call before the function
 //! * [`allocator`]: managed memory for PyTorch
-//! * [`stage`]: loads the second stage, and starts it, once
+//! * [`second_stage`]: loads the second stage, and starts it, once
 
 #![cfg_attr(not(test), no_std)]
 #![cfg(target_arch = "x86_64")]
@@ -30,14 +30,14 @@ mod elf;
 pub mod exports;
 mod libc;
 mod load;
-mod origin;
 mod permission;
 mod registers;
 pub mod sandbox;
-mod stage;
+mod second_stage;
+mod startup;
 
 #[cfg(feature = "injected")]
-#[expect(unsafe_code, reason = "a symbol that nobody has: no panic is reachable, or the build says so")]
+#[expect(unsafe_code, reason = "an undefined symbol: the build fails if a panic is reachable")]
 mod panic {
     include!("../../panic.rs");
 }

@@ -29,7 +29,7 @@ pub(crate) extern "C" fn find_dlsym() -> *mut c_void {
 
 /// Definition of `dlsym` by the next object after this library, or else by the first before it.
 pub(crate) fn next_dlsym() -> Option<Next> {
-    elf::next((&raw const DLSYM) as usize, c"dlsym")
+    elf::next_definition((&raw const DLSYM) as usize, c"dlsym")
 }
 
 /// The C library's `dlsym`.
@@ -48,8 +48,8 @@ pub(crate) fn dlsym() -> Option<Dlsym> {
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
 unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
-    let function = elf::first((&raw const DLSYM) as usize, name)?;
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F is a function pointer") };
+    let function = elf::first_definition((&raw const DLSYM) as usize, name)?;
     // SAFETY: the caller guarantees that `F` is the function's type.
     Some(unsafe { transmute_copy(&function) })
 }
@@ -66,30 +66,30 @@ pub(crate) fn dlopen(path: &CStr, flags: c_int) -> Option<*mut c_void> {
 }
 
 /// Finds `_dl_find_object`.
-pub(crate) fn find_object_search() {
-    let found = elf::first((&raw const FIND_OBJECT) as usize, c"_dl_find_object").unwrap_or(null_mut());
+pub(crate) fn find_dl_find_object() {
+    let found = elf::first_definition((&raw const FIND_OBJECT) as usize, c"_dl_find_object").unwrap_or(null_mut());
     FIND_OBJECT.store(found, Ordering::Relaxed);
 }
 
 /// Whether the object of an address is relocated, so that its `dlopen` can no longer fail;
 /// constructors may not have run. Takes no lock. True if the C library does not report it.
-pub(crate) fn is_loaded(address: *mut c_void) -> bool {
-    type Search = unsafe extern "C" fn(*mut c_void, *mut [usize; ANSWER_WORDS]) -> c_int;
+pub(crate) fn is_relocated(address: *mut c_void) -> bool {
+    type Search = unsafe extern "C" fn(*mut c_void, *mut [usize; RESULT_WORDS]) -> c_int;
     /// `struct dl_find_object` has 12 words.
-    const ANSWER_WORDS: usize = 32;
+    const RESULT_WORDS: usize = 32;
     let search = FIND_OBJECT.load(Ordering::Relaxed);
     if search.is_null() {
         return true;
     }
     // SAFETY: the type is that of dlfcn.h.
     let search = unsafe { transmute::<*mut c_void, Search>(search) };
-    let mut answer = [0; ANSWER_WORDS];
+    let mut result = [0; RESULT_WORDS];
     // SAFETY: takes any address, and the result has room.
-    unsafe { search(address, &raw mut answer) == 0 }
+    unsafe { search(address, &raw mut result) == 0 }
 }
 
 /// Clears the error of a search by the helper, so that `dlerror` reports none to the program.
-pub(crate) fn forget_error() {
+pub(crate) fn clear_error() {
     type Dlerror = unsafe extern "C" fn() -> *const c_char;
     // SAFETY: the type is that of dlfcn.h.
     if let Some(dlerror) = unsafe { named::<Dlerror>(c"dlerror") } {
@@ -99,7 +99,7 @@ pub(crate) fn forget_error() {
 }
 
 /// The calling thread, as a `pthread_t`.
-pub(crate) fn own_thread() -> Option<usize> {
+pub(crate) fn current_thread() -> Option<usize> {
     type Own = unsafe extern "C" fn() -> usize;
     // SAFETY: the type is that of pthread.h.
     let own: Own = unsafe { named(c"pthread_self") }?;
@@ -128,11 +128,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn definition_before_ones_own_object_is_found_where_none_comes_after_it() {
+    fn definition_before_the_own_object_is_found_if_none_follows() {
         // SAFETY: null is the process itself.
         let dlsym = unsafe { ::libc::dlsym(null_mut(), c"dlsym".as_ptr()) };
-        assert_eq!(elf::next(0, c"dlsym"), Some(Next::Before(dlsym)), "an object that is not loaded");
-        assert_eq!(elf::next(dlsym as usize, c"dlsym"), None, "the only definition is one's own");
+        assert_eq!(elf::next_definition(0, c"dlsym"), Some(Next::Before(dlsym)), "an object that is not loaded");
+        assert_eq!(elf::next_definition(dlsym as usize, c"dlsym"), None, "the only definition is its own");
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         let own = (&raw const DLSYM) as usize;
         // SAFETY: null is the process itself.
         let dlsym = unsafe { ::libc::dlsym(null_mut(), c"dlsym".as_ptr()) };
-        assert_eq!(elf::next(own, c"dlsym"), Some(Next::After(dlsym)));
-        assert_eq!(elf::next(own, c"no_such_function"), None);
+        assert_eq!(elf::next_definition(own, c"dlsym"), Some(Next::After(dlsym)));
+        assert_eq!(elf::next_definition(own, c"no_such_function"), None);
     }
 }

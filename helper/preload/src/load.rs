@@ -5,20 +5,20 @@
 //! `dlclose` hold it while constructors and destructors run, which may wait for a thread that calls
 //! the driver.
 
-use crate::{elf::Next, exports, libc, origin, sandbox, stage};
+use crate::{elf::Next, exports, libc, sandbox, second_stage, startup};
 
 #[cfg_attr(not(feature = "injected"), expect(dead_code, reason = "called by the loader"))]
-extern "C" fn at_load() {
+extern "C" fn initialise() {
     sandbox::find();
     libc::find_dlsym();
-    libc::find_object_search();
+    libc::find_dl_find_object();
     // If the C library comes after this one, the loader is creating the process, in its first
     // thread. Otherwise the program loads this library, in any thread.
     let is_process_new = matches!(libc::next_dlsym(), Some(Next::After(_)));
     if is_process_new {
-        origin::set_first_thread(libc::own_thread());
+        startup::set_first_thread(libc::current_thread());
     }
-    stage::load(is_process_new);
+    second_stage::load(is_process_new);
     // A program that is linked to the driver may install filters before its first driver call.
     if is_process_new {
         exports::prepare_process();
@@ -32,4 +32,4 @@ extern "C" fn at_load() {
 #[expect(unsafe_code, reason = "a section that the loader reads")]
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = at_load;
+static INITIALISE: extern "C" fn() = initialise;

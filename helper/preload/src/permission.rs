@@ -10,7 +10,7 @@ use core::{
 
 use syscalls::{filter, text};
 
-use crate::{libc, origin, sandbox};
+use crate::{libc, sandbox, startup};
 
 /// Environment variable: number of inherited filters that the operator has checked, such as the one
 /// that a container runtime installs.
@@ -28,28 +28,28 @@ fn admitted_filters() -> u64 {
 
 /// Whether the second stage may be loaded together with this library. In a new process, the current
 /// filters are recorded as inherited ones.
-pub(crate) fn is_given_at_load(is_process_new: bool) -> bool {
-    if sandbox::IS_REQUESTED.load(Ordering::Relaxed) {
+pub(crate) fn is_granted_at_load(is_process_new: bool) -> bool {
+    if sandbox::IS_FILTER_REQUESTED.load(Ordering::Relaxed) {
         return false;
     }
     let (filters, admitted) = (filter::count(), admitted_filters());
     ADMITTED.store(admitted, Ordering::Relaxed);
     if is_process_new {
-        origin::set_filters(filters);
+        startup::set_filters(filters);
     }
-    is_given_under(filters, origin::filters(), admitted)
+    permits(filters, startup::filters(), admitted)
 }
 
 /// Whether this thread may start the second stage.
-pub(crate) fn is_given() -> bool {
-    !sandbox::IS_REQUESTED.load(Ordering::Relaxed)
-        && is_given_under(filter::count(), origin::filters(), ADMITTED.load(Ordering::Relaxed))
+pub(crate) fn is_granted() -> bool {
+    !sandbox::IS_FILTER_REQUESTED.load(Ordering::Relaxed)
+        && permits(filter::count(), startup::filters(), ADMITTED.load(Ordering::Relaxed))
 }
 
 /// Whether the current number of filters, compared with the inherited number and the limit, permits
 /// the second stage. With a filter that the program has installed, it never does: the operator
 /// vouches only for inherited ones.
-fn is_given_under(now: Option<u64>, at_load: Option<u64>, admitted: u64) -> bool {
+fn permits(now: Option<u64>, at_load: Option<u64>, admitted: u64) -> bool {
     now == Some(0) || (now.is_some() && now == at_load && now <= Some(admitted))
 }
 
@@ -58,24 +58,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_filter_nothing_has_to_be_admitted() {
-        assert!(is_given_under(Some(0), None, 0) && is_given_under(Some(0), Some(0), 1));
+    fn no_admission_is_needed_without_filters() {
+        assert!(permits(Some(0), None, 0) && permits(Some(0), Some(0), 1));
     }
 
     #[test]
-    fn filters_that_the_process_began_with_are_admitted_by_their_number() {
-        assert!(is_given_under(Some(1), Some(1), 1) && is_given_under(Some(1), Some(1), 2));
-        assert!(!is_given_under(Some(1), Some(1), 0) && !is_given_under(Some(2), Some(2), 1));
+    fn inherited_filters_are_admitted_by_number() {
+        assert!(permits(Some(1), Some(1), 1) && permits(Some(1), Some(1), 2));
+        assert!(!permits(Some(1), Some(1), 0) && !permits(Some(2), Some(2), 1));
     }
 
     #[test]
     fn filters_of_the_program_are_never_admitted() {
-        assert!(!is_given_under(Some(1), Some(0), 1) && !is_given_under(Some(2), Some(1), 2));
+        assert!(!permits(Some(1), Some(0), 1) && !permits(Some(2), Some(1), 2));
     }
 
     #[test]
-    fn filters_that_are_not_known_are_not_admitted() {
-        assert!(!is_given_under(None, None, 9) && !is_given_under(None, Some(1), 9));
-        assert!(!is_given_under(Some(1), None, 9));
+    fn unknown_filters_are_not_admitted() {
+        assert!(!permits(None, None, 9) && !permits(None, Some(1), 9));
+        assert!(!permits(Some(1), None, 9));
     }
 }

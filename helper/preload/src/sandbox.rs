@@ -21,7 +21,7 @@ use crate::{
 
 /// Whether the program has requested a filter, or the state that a filter requires. Inherited by
 /// its children.
-pub(crate) static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
+pub(crate) static IS_FILTER_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -42,26 +42,27 @@ pub(crate) fn find() {
 }
 
 fn find_one(name: &CStr, function: &AtomicPtr<c_void>) -> *mut c_void {
-    let found = elf::next((&raw const IS_REQUESTED) as usize, name).map_or(fails as *mut c_void, Next::address);
+    let found = elf::next_definition((&raw const IS_FILTER_REQUESTED) as usize, name)
+        .map_or(missing_function as *mut c_void, Next::address);
     function.store(found, Ordering::Relaxed);
     found
 }
 
 /// Substitute for a function that no object defines, so that nothing calls it.
-extern "C" fn fails() -> c_long {
+extern "C" fn missing_function() -> c_long {
     -1
 }
 
-extern "C" fn of_prctl(option: c_int) -> *mut c_void {
+extern "C" fn resolve_prctl(option: c_int) -> *mut c_void {
     if matches!(option, SET_SECCOMP | SET_NO_NEW_PRIVILEGES) {
-        IS_REQUESTED.store(true, Ordering::Relaxed);
+        IS_FILTER_REQUESTED.store(true, Ordering::Relaxed);
     }
     found(c"prctl", &PRCTL)
 }
 
-extern "C" fn of_syscall(number: c_long, option: c_int) -> *mut c_void {
+extern "C" fn resolve_syscall(number: c_long, option: c_int) -> *mut c_void {
     if number == NUMBER_SECCOMP || (number == NUMBER_PRCTL && matches!(option, SET_SECCOMP | SET_NO_NEW_PRIVILEGES)) {
-        IS_REQUESTED.store(true, Ordering::Relaxed);
+        IS_FILTER_REQUESTED.store(true, Ordering::Relaxed);
     }
     found(c"syscall", &SYSCALL)
 }
@@ -71,28 +72,28 @@ fn found(name: &CStr, function: &AtomicPtr<c_void>) -> *mut c_void {
     if found.is_null() { find_one(name, function) } else { found }
 }
 
-macro_rules! watched {
-    ($name:ident, $find:ident) => {
+macro_rules! interposed {
+    ($name:ident, $resolve:ident) => {
         #[doc = concat!("`", stringify!($name), "` of the C library.\n\n# Safety\nAs the C library's.")]
         #[unsafe(naked)]
         #[cfg_attr(feature = "injected", unsafe(no_mangle))]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
                 registers::save!(),
-                "call {find}",
+                "call {resolve}",
                 registers::restore!(),
                 "mov r11, rax",
                 // Number of vector arguments.
                 "xor eax, eax",
                 "jmp r11",
-                find = sym $find,
+                resolve = sym $resolve,
             )
         }
     };
 }
 
-watched!(prctl, of_prctl);
-watched!(syscall, of_syscall);
+interposed!(prctl, resolve_prctl);
+interposed!(syscall, resolve_syscall);
 
 #[cfg(test)]
 mod tests {
@@ -102,14 +103,14 @@ mod tests {
     type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
 
     fn requested_by(call: impl FnOnce()) -> bool {
-        IS_REQUESTED.store(false, Ordering::Relaxed);
+        IS_FILTER_REQUESTED.store(false, Ordering::Relaxed);
         call();
-        IS_REQUESTED.swap(false, Ordering::Relaxed)
+        IS_FILTER_REQUESTED.swap(false, Ordering::Relaxed)
     }
 
     /// A single test, as the flag is the whole process's.
     #[test]
-    fn requests_for_filters_are_noted_and_all_calls_are_made() {
+    fn filter_requests_are_recorded_and_all_calls_are_made() {
         const GETPID: c_long = 39;
         const GET_SECCOMP: c_int = 21;
         find();

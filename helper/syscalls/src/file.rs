@@ -43,9 +43,9 @@ impl Drop for Descriptor {
 
 /// Reads a file, truncated to the size of `text`. `None` if that fails.
 pub fn read_text<'a>(path: &CStr, text: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&'a [u8]> {
-    const IN_CURRENT_FOLDER: usize = (-100_isize).cast_unsigned();
-    const READ_AND_CLOSE_ON_EXEC: usize = 0o2_000_000;
-    let arguments = [IN_CURRENT_FOLDER, path.as_ptr() as usize, READ_AND_CLOSE_ON_EXEC, 0, 0, 0];
+    const AT_FDCWD: usize = (-100_isize).cast_unsigned();
+    const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
+    let arguments = [AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC, 0, 0, 0];
     // SAFETY: the path ends with a zero.
     let number = unsafe { call(OPENAT, arguments) }.ok()?;
     // SAFETY: it was just opened.

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Number of filters in the status file of a thread.
-fn of_status(status: &[u8]) -> Option<u64> {
+fn parse_status(status: &[u8]) -> Option<u64> {
     const NONE: u64 = 0;
     const FILTERED: u64 = 2;
     // A truncated status may lack the fields, as in a process with hundreds of groups.
@@ -26,7 +26,7 @@ fn of_status(status: &[u8]) -> Option<u64> {
 #[must_use]
 pub fn count() -> Option<u64> {
     let mut text = [0; TEXT_BYTES_MAX];
-    of_status(read_text(c"/proc/thread-self/status", &mut text)?)
+    parse_status(read_text(c"/proc/thread-self/status", &mut text)?)
 }
 
 #[cfg(test)]
@@ -34,19 +34,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_are_those_of_the_status() {
+    fn status_has_the_number_of_filters() {
         let status: &[u8] = b"Name:\tx\nThreads:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\nSpeculation_Store_Bypass:\tx\n";
-        assert_eq!(of_status(status), Some(3));
-        assert_eq!(of_status(b"Seccomp:\t0\nSeccomp_filters:\t0\n"), Some(0));
-        assert_eq!(of_status(b"Seccomp:\t0\nCpus_allowed:\t3\n"), Some(0));
-        assert_eq!(of_status(&[b'\n'; TEXT_BYTES_MAX]), None);
+        assert_eq!(parse_status(status), Some(3));
+        assert_eq!(parse_status(b"Seccomp:\t0\nSeccomp_filters:\t0\n"), Some(0));
+        assert_eq!(parse_status(b"Seccomp:\t0\nCpus_allowed:\t3\n"), Some(0));
+        assert_eq!(parse_status(&[b'\n'; TEXT_BYTES_MAX]), None);
         assert!(count().is_some());
     }
 
     #[test]
-    fn filters_that_are_not_counted_are_not_known() {
-        assert_eq!(of_status(b"Seccomp:\t2\nCpus_allowed:\t3\n"), None);
-        assert_eq!(of_status(b"Seccomp:\t1\nSeccomp_filters:\t0\n"), None);
-        assert_eq!(of_status(b"Name:\tx\n"), None);
+    fn uncounted_filters_are_unknown() {
+        assert_eq!(parse_status(b"Seccomp:\t2\nCpus_allowed:\t3\n"), None);
+        assert_eq!(parse_status(b"Seccomp:\t1\nSeccomp_filters:\t0\n"), None);
+        assert_eq!(parse_status(b"Name:\tx\n"), None);
     }
 }

@@ -31,7 +31,7 @@ impl Sharing {
 
 /// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitResult {
     /// A wake-up, a signal, or another value: the caller checks its condition again.
     Woken,
     /// The timeout has expired.
@@ -41,19 +41,20 @@ pub enum Waited {
 }
 
 /// Waits until a wake-up of the word, for at most `time_ns`. Returns at once if the word's lower half is
-/// not `half`.
-pub fn wait(word: &AtomicU64, half: u32, sharing: Sharing, time_ns: u64) -> Waited {
+/// not `expected`.
+pub fn wait(word: &AtomicU64, expected: u32, sharing: Sharing, time_ns: u64) -> WaitResult {
     const WAIT: usize = 0;
     // By asm-generic/errno.h: `EINTR`, `EAGAIN`, and `ETIMEDOUT` below.
     const WOKEN: [Errno; 2] = [Errno(4), Errno(11)];
     const TIMED_OUT: Errno = Errno(110);
     let time = [time_ns / 1_000_000_000, time_ns % 1_000_000_000];
-    let arguments = [word.as_ptr() as usize, sharing.operation(WAIT), half as usize, (&raw const time) as usize, 0, 0];
+    let arguments =
+        [word.as_ptr() as usize, sharing.operation(WAIT), expected as usize, (&raw const time) as usize, 0, 0];
     // SAFETY: the kernel reads the word, and a timespec of two words.
     match unsafe { call(FUTEX, arguments) } {
-        Err(TIMED_OUT) => Waited::TimedOut,
-        Err(error) if !WOKEN.contains(&error) => Waited::Failed,
-        _ => Waited::Woken,
+        Err(TIMED_OUT) => WaitResult::TimedOut,
+        Err(error) if !WOKEN.contains(&error) => WaitResult::Failed,
+        _ => WaitResult::Woken,
     }
 }
 
@@ -67,6 +68,6 @@ pub fn wake(word: &AtomicU64, sharing: Sharing) {
 
 /// Sleeps for this time, or less if a signal arrives.
 pub fn sleep(time_ns: u64) {
-    let nobody = AtomicU64::new(0);
-    wait(&nobody, 0, Sharing::Private, time_ns);
+    let word = AtomicU64::new(0);
+    wait(&word, 0, Sharing::Private, time_ns);
 }

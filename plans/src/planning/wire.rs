@@ -164,7 +164,7 @@ fn bounded(refusal: Refusal) -> Refusal {
 
 /// Applies the checks of the helper and the actuator to moves.
 fn is_plan(moves: &[Move], pieces: &Pieces) -> Result<(), InvalidAnswer> {
-    let tokens = vec![Token::of_word(0); pieces.ops];
+    let tokens = vec![Token::from_word(0); pieces.ops];
     let budget_bytes = moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
     let plan = Plan { gpu: [0; 16], first_launch: 0, budget_bytes, handover_wait_ns: 0, tokens: &tokens, moves };
     plan.check().map_err(|_| InvalidAnswer::Plan)

@@ -13,7 +13,7 @@ mod recorded;
 mod replay;
 
 use call_ring::{
-    MemoryKind, Size, Stamp, SyncKind, Target,
+    Dim3, MemoryKind, Stamp, SyncKind, Target,
     call::{Action, Call, Pointer},
 };
 
@@ -47,7 +47,7 @@ impl Program {
     fn launch(&mut self, function: u64, addresses: &[u64]) {
         let pointers = (0..).step_by(8).zip(addresses);
         let pointers = pointers.map(|(offset_bytes, address)| Pointer { offset_bytes, address: *address }).collect();
-        let one = Size::new(1, 1, 1);
+        let one = Dim3::new(1, 1, 1);
         let target = Target::Stream(1);
         self.call(Action::Launch {
             target,

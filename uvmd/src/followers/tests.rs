@@ -1,7 +1,7 @@
 use std::{sync::atomic::AtomicU64, time::SystemTime};
 
 use call_ring::{
-    Group, Kind, Lane, Memory, MemoryKind, Mode as RingMode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, Size, SyncKind,
+    Dim3, Group, Kind, Lane, Memory, MemoryKind, Mode as RingMode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, SyncKind,
     TOTAL_BYTES, Target as RingTarget,
     plan::{HANDOVER_WAIT_MAX_NS, TABLE_WORDS},
 };
@@ -45,11 +45,11 @@ impl<'a> Ring<'a> {
     fn launch(&mut self, function: u64, units: &[u64]) {
         self.launches += 1;
         self.time_ns += 100_000;
-        let (one, stamp) = (Size::new(1, 1, 1).to_word(), self.memory.stamp(self.time_ns, 1));
+        let (one, stamp) = (Dim3::new(1, 1, 1).to_word(), self.memory.stamp(self.time_ns, 1));
         let words = [function, one, one, self.launches << 32];
         let mut group = Group::with_target(self.lane, stamp, Kind::Launch, 0, RingTarget::Stream(1), words);
         for (offset_bytes, unit) in (0..).step_by(8).zip(units) {
-            group.pointer(offset_bytes, address(*unit));
+            group.add_pointer(offset_bytes, address(*unit));
         }
         assert!(group.publish());
     }

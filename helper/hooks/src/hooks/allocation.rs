@@ -10,45 +10,51 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::{Recorder, after, at_gate, named_stream},
+    recorder::{Recorder, enter_gate, record_success, unique_stream},
 };
 
-fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind, is_pooled: bool) {
+fn add_block(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind, is_pooled: bool) {
     let bytes = bytes as u64;
-    let block = Block::new(address, bytes, driver::context(), kind == MemoryKind::Managed);
-    if !recorder.blocks.add(if is_pooled { block.pooled() } else { block }) {
+    let block = Block::new(address, bytes, driver::current_context(), kind == MemoryKind::Managed);
+    if !recorder.blocks.add(if is_pooled { block.in_pool() } else { block }) {
         recorder.count_unrecorded();
     }
-    recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::device()]);
+    recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::current_device()]);
 }
 
 /// Records an allocation whose address was written.
-fn allocates(result: CuResult, stream: Handle, address: *const u64, bytes: usize, kind: MemoryKind) -> CuResult {
-    after(result, |recorder| {
+fn record_allocation(
+    result: CuResult,
+    stream: Handle,
+    address: *const u64,
+    bytes: usize,
+    kind: MemoryKind,
+) -> CuResult {
+    record_success(result, |recorder| {
         if let Some(address) = read(address) {
-            allocated(recorder, stream, address, bytes, kind, false);
+            add_block(recorder, stream, address, bytes, kind, false);
         }
     })
 }
 
 /// Records an allocation from a pool, whose memory may be managed.
-fn allocates_of_pool(result: CuResult, stream: Handle, address: *const u64, bytes: usize) -> CuResult {
-    after(result, |recorder| {
+fn record_pool_allocation(result: CuResult, stream: Handle, address: *const u64, bytes: usize) -> CuResult {
+    record_success(result, |recorder| {
         if let Some(address) = read(address) {
             let kind = if driver::is_managed(address) { MemoryKind::Managed } else { MemoryKind::Pool };
-            allocated(recorder, stream, address, bytes, kind, true);
+            add_block(recorder, stream, address, bytes, kind, true);
         }
     })
 }
 
 /// Records host memory of the program that was registered for access by devices.
-fn registers(result: CuResult, address: u64, bytes: usize) -> CuResult {
-    after(result, |recorder| allocated(recorder, 0, address, bytes, MemoryKind::Registered, false))
+fn record_registration(result: CuResult, address: u64, bytes: usize) -> CuResult {
+    record_success(result, |recorder| add_block(recorder, 0, address, bytes, MemoryKind::Registered, false))
 }
 
 /// Records a free before it is made: after it, another thread may be given the address.
-fn frees(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
-    let Some((recorder, _call)) = at_gate().filter(|_| address != 0) else { return real() };
+fn free(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
+    let Some((recorder, _call)) = enter_gate().filter(|_| address != 0) else { return real() };
     // `None` if the block was allocated before the recorder started, or found the table full.
     let block = recorder.remove(address);
     let is_recording = recorder.is_recording();
@@ -69,11 +75,11 @@ fn frees(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuRes
 
 hooks! {
     cuMemAllocManaged = fn(address: *mut u64, bytes: usize, flags: u32) |real, per_thread| {
-        allocates(real(), 0, address, bytes, MemoryKind::Managed)
+        record_allocation(real(), 0, address, bytes, MemoryKind::Managed)
     }
 
     cuMemAlloc_v2 = fn(address: *mut u64, bytes: usize) |real, per_thread| {
-        allocates(real(), 0, address, bytes, MemoryKind::Device)
+        record_allocation(real(), 0, address, bytes, MemoryKind::Device)
     }
 
     cuMemAllocPitch_v2 = fn(
@@ -81,48 +87,48 @@ hooks! {
     ) |real, per_thread| {
         let result = real();
         let pitch_bytes = if result.is_ok() { read(pitch_bytes) } else { None };
-        allocates(result, 0, address, pitch_bytes.unwrap_or(0).saturating_mul(rows), MemoryKind::Device)
+        record_allocation(result, 0, address, pitch_bytes.unwrap_or(0).saturating_mul(rows), MemoryKind::Device)
     }
 
     cuMemAllocAsync / cuMemAllocAsync_ptsz = fn(address: *mut u64, bytes: usize, stream: Handle) |real, per_thread| {
-        allocates_of_pool(real(), named_stream(stream, per_thread), address, bytes)
+        record_pool_allocation(real(), unique_stream(stream, per_thread), address, bytes)
     }
 
     cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz = fn(
         address: *mut u64, bytes: usize, pool: Handle, stream: Handle,
     ) |real, per_thread| {
-        allocates_of_pool(real(), named_stream(stream, per_thread), address, bytes)
+        record_pool_allocation(real(), unique_stream(stream, per_thread), address, bytes)
     }
 
     cuMemAllocHost_v2 = fn(address: *mut u64, bytes: usize) |real, per_thread| {
-        allocates(real(), 0, address, bytes, MemoryKind::Host)
+        record_allocation(real(), 0, address, bytes, MemoryKind::Host)
     }
 
     cuMemHostAlloc = fn(address: *mut u64, bytes: usize, flags: u32) |real, per_thread| {
-        allocates(real(), 0, address, bytes, MemoryKind::Host)
+        record_allocation(real(), 0, address, bytes, MemoryKind::Host)
     }
 
     cuMemHostRegister = fn(address: u64, bytes: usize, flags: u32) |real, per_thread| {
-        registers(real(), address, bytes)
+        record_registration(real(), address, bytes)
     }
 
     cuMemHostRegister_v2 = fn(address: u64, bytes: usize, flags: u32) |real, per_thread| {
-        registers(real(), address, bytes)
+        record_registration(real(), address, bytes)
     }
 
     cuMemHostUnregister = fn(address: u64) |real, per_thread| {
-        frees(0, address, real)
+        free(0, address, real)
     }
 
     cuMemFree_v2 = fn(address: u64) |real, per_thread| {
-        frees(0, address, real)
+        free(0, address, real)
     }
 
     cuMemFreeAsync / cuMemFreeAsync_ptsz = fn(address: u64, stream: Handle) |real, per_thread| {
-        frees(named_stream(stream, per_thread), address, real)
+        free(unique_stream(stream, per_thread), address, real)
     }
 
     cuMemFreeHost = fn(address: u64) |real, per_thread| {
-        frees(0, address, real)
+        free(0, address, real)
     }
 }

@@ -9,43 +9,43 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::{existing, named_default},
+    recorder::{current, resolve_default_stream},
 };
 
 /// Counts a capture, in any mode: calls may be recorded by the time it ends.
-fn begins(result: CuResult) -> CuResult {
+fn count_capture(result: CuResult) -> CuResult {
     if result.is_ok()
-        && let Some(recorder) = existing()
+        && let Some(recorder) = current()
     {
-        recorder.capture_begins();
+        recorder.on_capture_begin();
     }
     result
 }
 
 hooks! {
     cuStreamBeginCapture / cuStreamBeginCapture_ptsz = fn(stream: Handle) |real, per_thread| {
-        begins(real())
+        count_capture(real())
     }
 
     cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz = fn(stream: Handle, mode: u32) |real, per_thread| {
-        begins(real())
+        count_capture(real())
     }
 
     cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz = fn(
         stream: Handle, graph: Handle, dependencies: *const Handle, edges: *const u8, count: usize, mode: u32,
     ) |real, per_thread| {
-        begins(real())
+        count_capture(real())
     }
 
     cuStreamEndCapture / cuStreamEndCapture_ptsz = fn(stream: Handle, graph: *mut Handle) |real, per_thread| {
-        let Some(recorder) = existing() else { return real() };
-        let stream = named_default(stream, per_thread);
-        let capture = driver::capture(stream);
+        let Some(recorder) = current() else { return real() };
+        let stream = resolve_default_stream(stream, per_thread);
+        let capture = driver::capture_id(stream);
         let result = real();
         if let Some(capture) = capture {
             // Some captures continue after a failed end.
-            if driver::capture(stream) != Some(capture) {
-                recorder.capture_ends();
+            if driver::capture_id(stream) != Some(capture) {
+                recorder.on_capture_end();
             }
             if result.is_ok()
                 && recorder.is_recording()

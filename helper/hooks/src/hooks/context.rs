@@ -10,75 +10,83 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::{self, Recorder, at_gate},
+    recorder::{self, Recorder, enter_gate},
 };
 
 /// Devices whose primary context is known by its handle.
-const DEVICES: usize = 64;
-static PRIMARY: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
+const DEVICES_MAX: usize = 64;
+static PRIMARY_CONTEXTS: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
 
 fn primary(device: i32) -> Option<&'static AtomicU64> {
-    PRIMARY.get(usize::try_from(device).ok()?)
+    PRIMARY_CONTEXTS.get(usize::try_from(device).ok()?)
 }
 
 /// Forgets the parameter layouts of functions before the driver may reuse their handles. With the
 /// layout of another function, the hook of a launch would read invalid memory.
-fn forget() {
-    if let Some(recorder) = recorder::existing() {
-        recorder.parameters.forget();
+fn invalidate_parameters() {
+    if let Some(recorder) = recorder::current() {
+        recorder.parameters.invalidate();
     }
 }
 
 /// Ends a context, after the part in progress, which may use it.
-fn ends(
+fn end_context(
     before: impl FnOnce(&'static Recorder),
     end: impl FnOnce() -> CuResult,
-    ended: impl FnOnce(&'static Recorder),
+    after: impl FnOnce(&'static Recorder),
 ) -> CuResult {
-    forget();
-    let Some((recorder, _call)) = at_gate() else { return end() };
+    invalidate_parameters();
+    let Some((recorder, _call)) = enter_gate() else { return end() };
     before(recorder);
     let result = end();
     if result.is_ok() {
-        ended(recorder);
+        after(recorder);
     }
     result
 }
 
 /// Handles the end of a device's primary context.
-fn primary_ends(recorder: &'static Recorder, device: i32) {
+fn on_primary_destroyed(recorder: &'static Recorder, device: i32) {
     recorder.stream.forget_device(device);
     recorder.plan.forget_device(device);
     let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
     // Unknown if it was never retained by `cuDevicePrimaryCtxRetain`.
     if context != 0 {
-        recorder.context_ends(context);
+        recorder.on_context_destroyed(context);
     }
 }
 
-fn destroys(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
-    ends(|recorder| recorder.plan.on_context_end(context), destroy, |recorder| recorder.context_ends(context))
+fn destroy_context(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
+    end_context(
+        |recorder| recorder.plan.on_context_end(context),
+        destroy,
+        |recorder| recorder.on_context_destroyed(context),
+    )
 }
 
-fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
-    ends(
+fn release_primary(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
+    end_context(
         |recorder| recorder.plan.on_device_end(device),
         release,
         |recorder| {
-            if !driver::primary_is_active(device) {
-                primary_ends(recorder, device);
+            if !driver::is_primary_context_active(device) {
+                on_primary_destroyed(recorder, device);
             }
         },
     )
 }
 
-fn resets(reset: impl FnOnce() -> CuResult, device: i32) -> CuResult {
-    ends(|recorder| recorder.plan.on_device_end(device), reset, |recorder| primary_ends(recorder, device))
+fn reset_primary(reset: impl FnOnce() -> CuResult, device: i32) -> CuResult {
+    end_context(
+        |recorder| recorder.plan.on_device_end(device),
+        reset,
+        |recorder| on_primary_destroyed(recorder, device),
+    )
 }
 
-fn unloads(unload: impl FnOnce() -> CuResult) -> CuResult {
-    forget();
-    unload()
+fn unload(real: impl FnOnce() -> CuResult) -> CuResult {
+    invalidate_parameters();
+    real()
 }
 
 hooks! {
@@ -101,34 +109,34 @@ hooks! {
     }
 
     cuDevicePrimaryCtxRelease = fn(device: i32) |real, per_thread| {
-        releases(real, device)
+        release_primary(real, device)
     }
 
     cuDevicePrimaryCtxRelease_v2 = fn(device: i32) |real, per_thread| {
-        releases(real, device)
+        release_primary(real, device)
     }
 
     cuDevicePrimaryCtxReset = fn(device: i32) |real, per_thread| {
-        resets(real, device)
+        reset_primary(real, device)
     }
 
     cuDevicePrimaryCtxReset_v2 = fn(device: i32) |real, per_thread| {
-        resets(real, device)
+        reset_primary(real, device)
     }
 
     cuCtxDestroy = fn(context: Handle) |real, per_thread| {
-        destroys(real, context)
+        destroy_context(real, context)
     }
 
     cuCtxDestroy_v2 = fn(context: Handle) |real, per_thread| {
-        destroys(real, context)
+        destroy_context(real, context)
     }
 
     cuModuleUnload = fn(module: Handle) |real, per_thread| {
-        unloads(real)
+        unload(real)
     }
 
     cuLibraryUnload = fn(library: Handle) |real, per_thread| {
-        unloads(real)
+        unload(real)
     }
 }

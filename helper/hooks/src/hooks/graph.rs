@@ -6,108 +6,108 @@ use call_ring::{Kind, Target, token::Signature};
 
 use super::{copy::Copy, fill::Fill, launch};
 use crate::{
-    cuda::{Copy3, CuResult, FillNode, Handle, KernelNode, KernelNode2, Node, NodeParams},
+    cuda::{Copy3d, CuResult, FillNode, Handle, KernelNode, KernelNodeV2, Node, NodeParams},
     program::read,
     real::hooks,
-    recorder::{Recorder, after, named_stream, recording},
+    recorder::{Recorder, record_success, recording, unique_stream},
 };
 
 /// New node of a graph, whose handle the driver writes if the call succeeds.
 #[derive(Clone, Copy)]
-struct Added {
+struct NewNode {
     graph: Handle,
     node: *const Handle,
 }
 
 /// Location of a node, read after the call has succeeded.
-trait Place {
+trait NodeLocation {
     fn target(self) -> Target;
 }
 
-impl Place for Added {
+impl NodeLocation for NewNode {
     fn target(self) -> Target {
         Target::Graph { graph: self.graph, node: read(self.node).unwrap_or(0) }
     }
 }
 
-impl Place for Target {
+impl NodeLocation for Target {
     fn target(self) -> Target {
         self
     }
 }
 
-fn record_kernel(recorder: &'static Recorder, place: impl Place, node: Option<KernelNode>) {
+fn record_kernel(recorder: &'static Recorder, location: impl NodeLocation, node: Option<KernelNode>) {
     if let Some(node) = node {
-        launch::record(recorder, place.target(), &node);
+        launch::record(recorder, location.target(), &node);
     }
 }
 
-fn record_copy(recorder: &Recorder, place: impl Place, copy: *const Copy3) {
-    if let Some(copy) = Copy::of_3(copy) {
-        copy.record(recorder, place.target(), 0);
+fn record_copy(recorder: &Recorder, location: impl NodeLocation, copy: *const Copy3d) {
+    if let Some(copy) = Copy::from_3d(copy) {
+        copy.record(recorder, location.target(), 0);
     }
 }
 
-fn record_fill(recorder: &Recorder, place: impl Place, fill: *const FillNode) {
+fn record_fill(recorder: &Recorder, location: impl NodeLocation, fill: *const FillNode) {
     if let Some(FillNode { address, unit_bytes, width, rows, .. }) = read(fill) {
-        Fill::new(address, width, rows, unit_bytes as usize).record(recorder, place.target(), 0);
+        Fill::new(address, width, rows, unit_bytes as usize).record(recorder, location.target(), 0);
     }
 }
 
-fn read_kernel_2(node: *const KernelNode2) -> Option<KernelNode> {
-    let KernelNode2 { first, kernel, .. } = read(node)?;
-    Some(if first.function == 0 { KernelNode { function: kernel, ..first } } else { first })
+fn read_kernel_v2(node: *const KernelNodeV2) -> Option<KernelNode> {
+    let KernelNodeV2 { v1, kernel, .. } = read(node)?;
+    Some(if v1.function == 0 { KernelNode { function: kernel, ..v1 } } else { v1 })
 }
 
-fn kernel(result: CuResult, place: impl Place, node: *const KernelNode) -> CuResult {
-    after(result, |recorder| record_kernel(recorder, place, read(node)))
+fn kernel(result: CuResult, location: impl NodeLocation, node: *const KernelNode) -> CuResult {
+    record_success(result, |recorder| record_kernel(recorder, location, read(node)))
 }
 
-fn kernel_2(result: CuResult, place: impl Place, node: *const KernelNode2) -> CuResult {
-    after(result, |recorder| record_kernel(recorder, place, read_kernel_2(node)))
+fn kernel_v2(result: CuResult, location: impl NodeLocation, node: *const KernelNodeV2) -> CuResult {
+    record_success(result, |recorder| record_kernel(recorder, location, read_kernel_v2(node)))
 }
 
-fn copy(result: CuResult, place: impl Place, copy: *const Copy3) -> CuResult {
-    after(result, |recorder| record_copy(recorder, place, copy))
+fn copy(result: CuResult, location: impl NodeLocation, copy: *const Copy3d) -> CuResult {
+    record_success(result, |recorder| record_copy(recorder, location, copy))
 }
 
-fn fill(result: CuResult, place: impl Place, fill: *const FillNode) -> CuResult {
-    after(result, |recorder| record_fill(recorder, place, fill))
+fn fill(result: CuResult, location: impl NodeLocation, fill: *const FillNode) -> CuResult {
+    record_success(result, |recorder| record_fill(recorder, location, fill))
 }
 
 /// Records a node of any kind.
-fn any(result: CuResult, place: impl Place, params: *const NodeParams) -> CuResult {
-    after(result, |recorder| {
+fn record_node(result: CuResult, location: impl NodeLocation, params: *const NodeParams) -> CuResult {
+    record_success(result, |recorder| {
         let Some(params) = read(params) else { return };
         match params.node() {
-            Node::Kernel(node) => record_kernel(recorder, place, read_kernel_2(node)),
-            Node::Copy(node) => record_copy(recorder, place, node),
-            Node::Fill(node) => record_fill(recorder, place, node),
+            Node::Kernel(node) => record_kernel(recorder, location, read_kernel_v2(node)),
+            Node::Copy(node) => record_copy(recorder, location, node),
+            Node::Fill(node) => record_fill(recorder, location, node),
             Node::Other => {}
         }
     })
 }
 
-fn changes(result: CuResult, kind: Kind, [stream, first, second]: [u64; 3]) -> CuResult {
-    after(result, |recorder| recorder.record(kind, 0, [stream, first, second, 0, 0]))
+fn record_change(result: CuResult, kind: Kind, [stream, first, second]: [u64; 3]) -> CuResult {
+    record_success(result, |recorder| recorder.record(kind, 0, [stream, first, second, 0, 0]))
 }
 
 /// Records an object that was created from a graph, with the handle that the driver has written.
-fn makes(result: CuResult, kind: Kind, graph: Handle, made: *const Handle) -> CuResult {
-    after(result, |recorder| recorder.record(kind, 0, [0, graph, read(made).unwrap_or(0), 0, 0]))
+fn record_created(result: CuResult, kind: Kind, graph: Handle, created: *const Handle) -> CuResult {
+    record_success(result, |recorder| recorder.record(kind, 0, [0, graph, read(created).unwrap_or(0), 0, 0]))
 }
 
 hooks! {
     cuGraphAddKernelNode = fn(
-        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode,
+        node: *mut Handle, graph: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode,
     ) |real, per_thread| {
-        kernel(real(), Added { graph: of, node }, params)
+        kernel(real(), NewNode { graph, node }, params)
     }
 
     cuGraphAddKernelNode_v2 = fn(
-        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode2,
+        node: *mut Handle, graph: Handle, dependencies: *const Handle, count: usize, params: *const KernelNodeV2,
     ) |real, per_thread| {
-        kernel_2(real(), Added { graph: of, node }, params)
+        kernel_v2(real(), NewNode { graph, node }, params)
     }
 
     // Graph 0: a node's handle identifies the node by itself.
@@ -115,8 +115,8 @@ hooks! {
         kernel(real(), Target::Graph { graph: 0, node }, params)
     }
 
-    cuGraphKernelNodeSetParams_v2 = fn(node: Handle, params: *const KernelNode2) |real, per_thread| {
-        kernel_2(real(), Target::Graph { graph: 0, node }, params)
+    cuGraphKernelNodeSetParams_v2 = fn(node: Handle, params: *const KernelNodeV2) |real, per_thread| {
+        kernel_v2(real(), Target::Graph { graph: 0, node }, params)
     }
 
     cuGraphExecKernelNodeSetParams = fn(
@@ -126,33 +126,33 @@ hooks! {
     }
 
     cuGraphExecKernelNodeSetParams_v2 = fn(
-        executable: Handle, node: Handle, params: *const KernelNode2,
+        executable: Handle, node: Handle, params: *const KernelNodeV2,
     ) |real, per_thread| {
-        kernel_2(real(), Target::Executable { executable, node }, params)
+        kernel_v2(real(), Target::Executable { executable, node }, params)
     }
 
     cuGraphAddMemcpyNode = fn(
-        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const Copy3,
+        node: *mut Handle, graph: Handle, dependencies: *const Handle, count: usize, params: *const Copy3d,
         context: Handle,
     ) |real, per_thread| {
-        copy(real(), Added { graph: of, node }, params)
+        copy(real(), NewNode { graph, node }, params)
     }
 
-    cuGraphMemcpyNodeSetParams = fn(node: Handle, params: *const Copy3) |real, per_thread| {
+    cuGraphMemcpyNodeSetParams = fn(node: Handle, params: *const Copy3d) |real, per_thread| {
         copy(real(), Target::Graph { graph: 0, node }, params)
     }
 
     cuGraphExecMemcpyNodeSetParams = fn(
-        executable: Handle, node: Handle, params: *const Copy3, context: Handle,
+        executable: Handle, node: Handle, params: *const Copy3d, context: Handle,
     ) |real, per_thread| {
         copy(real(), Target::Executable { executable, node }, params)
     }
 
     cuGraphAddMemsetNode = fn(
-        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const FillNode,
+        node: *mut Handle, graph: Handle, dependencies: *const Handle, count: usize, params: *const FillNode,
         context: Handle,
     ) |real, per_thread| {
-        fill(real(), Added { graph: of, node }, params)
+        fill(real(), NewNode { graph, node }, params)
     }
 
     cuGraphMemsetNodeSetParams = fn(node: Handle, params: *const FillNode) |real, per_thread| {
@@ -166,76 +166,76 @@ hooks! {
     }
 
     cuGraphAddNode = fn(
-        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const NodeParams,
+        node: *mut Handle, graph: Handle, dependencies: *const Handle, count: usize, params: *const NodeParams,
     ) |real, per_thread| {
-        any(real(), Added { graph: of, node }, params)
+        record_node(real(), NewNode { graph, node }, params)
     }
 
     cuGraphAddNode_v2 = fn(
-        node: *mut Handle, of: Handle, dependencies: *const Handle, edges: *const u8, count: usize,
+        node: *mut Handle, graph: Handle, dependencies: *const Handle, edges: *const u8, count: usize,
         params: *const NodeParams,
     ) |real, per_thread| {
-        any(real(), Added { graph: of, node }, params)
+        record_node(real(), NewNode { graph, node }, params)
     }
 
     cuGraphNodeSetParams = fn(node: Handle, params: *const NodeParams) |real, per_thread| {
-        any(real(), Target::Graph { graph: 0, node }, params)
+        record_node(real(), Target::Graph { graph: 0, node }, params)
     }
 
     cuGraphExecNodeSetParams = fn(executable: Handle, node: Handle, params: *const NodeParams) |real, per_thread| {
-        any(real(), Target::Executable { executable, node }, params)
+        record_node(real(), Target::Executable { executable, node }, params)
     }
 
     cuGraphInstantiate = fn(
         executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize,
     ) |real, per_thread| {
-        makes(real(), Kind::GraphInstantiated, graph, executable)
+        record_created(real(), Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphInstantiate_v2 = fn(
         executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize,
     ) |real, per_thread| {
-        makes(real(), Kind::GraphInstantiated, graph, executable)
+        record_created(real(), Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphInstantiateWithFlags = fn(executable: *mut Handle, graph: Handle, flags: u64) |real, per_thread| {
-        makes(real(), Kind::GraphInstantiated, graph, executable)
+        record_created(real(), Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz = fn(
         executable: *mut Handle, graph: Handle, params: *mut u8,
     ) |real, per_thread| {
-        makes(real(), Kind::GraphInstantiated, graph, executable)
+        record_created(real(), Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphExecUpdate = fn(executable: Handle, graph: Handle, node: *mut Handle, update: *mut u32) |real, per_thread| {
-        changes(real(), Kind::GraphInstantiated, [0, graph, executable])
+        record_change(real(), Kind::GraphInstantiated, [0, graph, executable])
     }
 
     cuGraphExecUpdate_v2 = fn(executable: Handle, graph: Handle, update: *mut u8) |real, per_thread| {
-        changes(real(), Kind::GraphInstantiated, [0, graph, executable])
+        record_change(real(), Kind::GraphInstantiated, [0, graph, executable])
     }
 
     cuGraphLaunch / cuGraphLaunch_ptsz = fn(executable: Handle, stream: Handle) |real, per_thread| {
         let launch = || Some((Signature::of_graph(executable), stream));
         let Some(recorder) = recording() else { return real() };
-        let prepared = recorder.before_launch(per_thread, launch);
-        after(real(), |recorder| {
-            let words = [named_stream(stream, per_thread), executable, prepared.number().into(), 0, 0];
+        let prepared = recorder.prepare_launch(per_thread, launch);
+        record_success(real(), |recorder| {
+            let words = [unique_stream(stream, per_thread), executable, prepared.number().into(), 0, 0];
             recorder.record(Kind::GraphLaunch, 0, words);
-            prepared.after(None);
+            prepared.complete(None);
         })
     }
 
     cuGraphClone = fn(clone: *mut Handle, graph: Handle) |real, per_thread| {
-        makes(real(), Kind::GraphCloned, graph, clone)
+        record_created(real(), Kind::GraphCloned, graph, clone)
     }
 
     cuGraphDestroy = fn(graph: Handle) |real, per_thread| {
-        changes(real(), Kind::GraphDestroyed, [0, graph, 0])
+        record_change(real(), Kind::GraphDestroyed, [0, graph, 0])
     }
 
     cuGraphExecDestroy = fn(executable: Handle) |real, per_thread| {
-        changes(real(), Kind::ExecutableDestroyed, [0, executable, 0])
+        record_change(real(), Kind::ExecutableDestroyed, [0, executable, 0])
     }
 }

@@ -4,16 +4,16 @@
 
 use core::num::NonZeroU32;
 
-use call_ring::{Group, Kind, Size, Target, token::Signature};
+use call_ring::{Dim3, Group, Kind, Target, token::Signature};
 
 use crate::{
     cuda::{CuResult, EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Handle, KernelNode, LaunchConfig, LaunchParams},
     driver,
-    parameters::{Known, PARAMETER_BYTES_MAX, Parameter},
+    parameters::{Lookup, PARAMETER_BYTES_MAX, Parameter},
     plan::Launch,
     program::{read, read_at, read_word},
     real::hooks,
-    recorder::{Recorder, after, recording},
+    recorder::{Recorder, record_success, recording},
 };
 
 /// 8-byte words of a parameter that are aligned within the arguments, with their offsets.
@@ -51,13 +51,13 @@ fn query(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
 }
 
 /// Known parameters of a function. Those of a new function are queried, and its name is recorded.
-fn look_up(recorder: &Recorder, function: Handle) -> Known {
-    let known = recorder.parameters.find(function);
-    if known == Known::New {
+fn look_up(recorder: &Recorder, function: Handle) -> Lookup {
+    let lookup = recorder.parameters.find(function);
+    if lookup == Lookup::NotFound {
         recorder.record_function(function);
-        recorder.parameters.remember(function, driver::reports_parameters().then(|| query(function)));
+        recorder.parameters.insert(function, driver::reports_parameters().then(|| query(function)));
     }
-    known
+    lookup
 }
 
 /// Prepares a launch: queries the name and the parameters of a new function, and makes the stream
@@ -70,11 +70,11 @@ fn prepare(
     launch: impl FnOnce() -> Option<(KernelNode, Handle)>,
 ) -> Launch<'static> {
     look_up(recorder, function);
-    recorder.before_launch(is_per_thread, || launch().map(|(launch, stream)| (signature(&launch), stream)))
+    recorder.prepare_launch(is_per_thread, || launch().map(|(launch, stream)| (signature(&launch), stream)))
 }
 
-const fn size([x, y, z]: [u32; 3]) -> Size {
-    Size::new(x, y, z)
+const fn size([x, y, z]: [u32; 3]) -> Dim3 {
+    Dim3::new(x, y, z)
 }
 
 const fn signature(&KernelNode { function, grid, block, shared_bytes, .. }: &KernelNode) -> Signature {
@@ -94,78 +94,84 @@ fn record_with(
     launch: &KernelNode,
     prepared: Option<&Launch<'static>>,
 ) -> Option<NonZeroU32> {
-    let known = look_up(recorder, launch.function);
+    let lookup = look_up(recorder, launch.function);
     let (grid, block) = (size(launch.grid).to_word(), size(launch.block).to_word());
     let number = prepared.map_or(0, Launch::number);
     let words = [launch.function, grid, block, u64::from(launch.shared_bytes) | u64::from(number) << 32];
     let mut pointers = None;
     recorder.record_work(Kind::Launch, 0, target, words, |group| {
         if prepared.is_some_and(Launch::is_planned) {
-            group.hash_pointers();
+            group.enable_pointers_hash();
         }
-        add_arguments(recorder, launch, known, group);
+        add_arguments(recorder, launch, lookup, group);
         pointers = group.pointers_hash();
     });
     pointers
 }
 
-fn add_arguments(recorder: &Recorder, launch: &KernelNode, known: Known, group: &mut Group<'static>) {
-    let &KernelNode { function, each, extra, .. } = launch;
-    if let Some((address, bytes)) = if each.is_null() { buffer(extra) } else { None } {
+fn add_arguments(recorder: &Recorder, launch: &KernelNode, lookup: Lookup, group: &mut Group<'static>) {
+    let &KernelNode { function, kernel_params, extra, .. } = launch;
+    if let Some((address, bytes)) = if kernel_params.is_null() { buffer(extra) } else { None } {
         let all = Parameter { offset_bytes: 0, bytes: u16::try_from(bytes).unwrap_or(u16::MAX) };
         recorder.add_pointers(group, words(all, address));
         return;
     }
     let mut add = |at: usize, parameter: Parameter| {
-        if let Some(value) = read_at(each, at) {
+        if let Some(value) = read_at(kernel_params, at) {
             recorder.add_pointers(group, words(parameter, value));
         }
     };
-    match known {
-        Known::At(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
-        Known::New if driver::reports_parameters() => {
+    match lookup {
+        Lookup::Found(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
+        Lookup::NotFound if driver::reports_parameters() => {
             query(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
         }
-        Known::New | Known::NotReported => group.set_arguments_unknown(),
+        Lookup::NotFound | Lookup::NotReported => group.set_arguments_unknown(),
     }
 }
 
 /// Records a launch after it was made, and begins the plan's moves that follow it.
-fn launched(
+fn record_launched(
     result: CuResult,
     launch: &KernelNode,
     stream: Handle,
     is_per_thread: bool,
     prepared: Launch<'static>,
 ) -> CuResult {
-    after(result, |recorder| {
+    record_success(result, |recorder| {
         let pointers = record_with(recorder, recorder.target(stream, is_per_thread), launch, Some(&prepared));
-        prepared.after(pointers);
+        prepared.complete(pointers);
     })
 }
 
-fn launches(real: impl FnOnce() -> CuResult, launch: &KernelNode, stream: Handle, is_per_thread: bool) -> CuResult {
+fn launch_kernel(
+    real: impl FnOnce() -> CuResult,
+    launch: &KernelNode,
+    stream: Handle,
+    is_per_thread: bool,
+) -> CuResult {
     let Some(recorder) = recording() else { return real() };
     let prepared = prepare(recorder, launch.function, is_per_thread, || Some((*launch, stream)));
-    launched(real(), launch, stream, is_per_thread, prepared)
+    record_launched(real(), launch, stream, is_per_thread, prepared)
 }
 
 hooks! {
     cuLaunchKernel / cuLaunchKernel_ptsz = fn(
         function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        shared_bytes: u32, stream: Handle, each: *const *const u8, extra: *const usize,
+        shared_bytes: u32, stream: Handle, kernel_params: *const *const u8, extra: *const usize,
     ) |real, per_thread| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launches(real, &KernelNode { function, grid, block, shared_bytes, each, extra }, stream, per_thread)
+        let launch = KernelNode { function, grid, block, shared_bytes, kernel_params, extra };
+        launch_kernel(real, &launch, stream, per_thread)
     }
 
     cuLaunchKernelEx / cuLaunchKernelEx_ptsz = fn(
-        config: *const LaunchConfig, function: Handle, each: *const *const u8, extra: *const usize,
+        config: *const LaunchConfig, function: Handle, kernel_params: *const *const u8, extra: *const usize,
     ) |real, per_thread| {
         // Dereferenced before the driver has validated it only while a plan is followed: such a
         // program has launched successfully before.
         let of_config = || read(config).map(|LaunchConfig { grid, block, shared_bytes, stream }| {
-            (KernelNode { function, grid, block, shared_bytes, each, extra }, stream)
+            (KernelNode { function, grid, block, shared_bytes, kernel_params, extra }, stream)
         });
         let Some(recorder) = recording() else { return real() };
         let prepared = prepare(recorder, function, per_thread, of_config);
@@ -173,29 +179,31 @@ hooks! {
         if result.is_ok()
             && let Some((launch, stream)) = of_config()
         {
-            launched(result, &launch, stream, per_thread, prepared);
+            record_launched(result, &launch, stream, per_thread, prepared);
         }
         result
     }
 
     cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz = fn(
         function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        shared_bytes: u32, stream: Handle, each: *const *const u8,
+        shared_bytes: u32, stream: Handle, kernel_params: *const *const u8,
     ) |real, per_thread| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
-        launches(real, &launch, stream, per_thread)
+        let launch = KernelNode { function, grid, block, shared_bytes, kernel_params, extra: core::ptr::null() };
+        launch_kernel(real, &launch, stream, per_thread)
     }
 
     cuLaunchCooperativeKernelMultiDevice = fn(list: *const LaunchParams, count: u32, flags: u32) |real, per_thread| {
         let result = real();
         if result.is_ok() && let Some(recorder) = recording() {
             for at in 0..count as usize {
-                if let Some(LaunchParams { function, grid, block, shared_bytes, stream, each }) = read_at(list, at) {
-                    let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
+                if let Some(params) = read_at(list, at) {
+                    let LaunchParams { function, grid, block, shared_bytes, stream, kernel_params } = params;
+                    let extra = core::ptr::null();
+                    let launch = KernelNode { function, grid, block, shared_bytes, kernel_params, extra };
                     // Not an op of a plan: waits cannot be added after the launch.
                     let prepared = prepare(recorder, function, per_thread, || None);
-                    launched(result, &launch, stream, per_thread, prepared);
+                    record_launched(result, &launch, stream, per_thread, prepared);
                 }
             }
         }

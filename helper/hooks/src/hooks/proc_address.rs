@@ -6,13 +6,13 @@
 use core::ffi::c_void;
 
 use crate::{
-    program::{read, replace},
+    program::{overwrite, read},
     real::hooks,
 };
 
-fn answer(function: *mut *mut c_void) {
+fn substitute_hook(function: *mut *mut c_void) {
     if let Some(found) = read(function) {
-        replace(function, super::in_place_of(found));
+        overwrite(function, super::hook_for(found));
     }
 }
 
@@ -20,7 +20,7 @@ hooks! {
     cuGetProcAddress = fn(name: *const u8, function: *mut *mut c_void, version: i32, flags: u64) |real, per_thread| {
         let result = real();
         if result.is_ok() {
-            answer(function);
+            substitute_hook(function);
         }
         result
     }
@@ -30,7 +30,7 @@ hooks! {
     ) |real, per_thread| {
         let result = real();
         if result.is_ok() {
-            answer(function);
+            substitute_hook(function);
         }
         result
     }

@@ -7,23 +7,23 @@ use call_ring::{Kind, SyncKind};
 use crate::{
     cuda::{CuResult, Handle},
     real::hooks,
-    recorder::{after, named_stream},
+    recorder::{record_success, unique_stream},
 };
 
-fn waits(result: CuResult, kind: SyncKind, handle: Handle) -> CuResult {
-    after(result, |recorder| recorder.record(Kind::Sync, 0, [handle, kind as u64, 0, 0, 0]))
+fn record_sync(result: CuResult, kind: SyncKind, handle: Handle) -> CuResult {
+    record_success(result, |recorder| recorder.record(Kind::Sync, 0, [handle, kind as u64, 0, 0, 0]))
 }
 
 hooks! {
     cuCtxSynchronize = fn() |real, per_thread| {
-        waits(real(), SyncKind::Context, 0)
+        record_sync(real(), SyncKind::Context, 0)
     }
 
     cuStreamSynchronize / cuStreamSynchronize_ptsz = fn(stream: Handle) |real, per_thread| {
-        waits(real(), SyncKind::Stream, named_stream(stream, per_thread))
+        record_sync(real(), SyncKind::Stream, unique_stream(stream, per_thread))
     }
 
     cuEventSynchronize = fn(event: Handle) |real, per_thread| {
-        waits(real(), SyncKind::Event, event)
+        record_sync(real(), SyncKind::Event, event)
     }
 }

@@ -10,7 +10,7 @@ use call_ring::plan::MOVES_MAX;
 use crate::{
     cuda::{CuResult, Handle},
     driver,
-    zeroed::Words,
+    mapping::Words,
 };
 
 /// Events of a context.
@@ -37,13 +37,13 @@ impl Events {
     }
 
     /// Event recorded after the launch that begins a move.
-    pub(super) fn anchor(&self, one: usize) -> Handle {
-        self.get(2 * one)
+    pub(super) fn anchor(&self, move_index: usize) -> Handle {
+        self.get(2 * move_index)
     }
 
     /// Event recorded after a move.
-    pub(super) fn end(&self, one: usize) -> Handle {
-        self.get(2 * one + 1)
+    pub(super) fn end(&self, move_index: usize) -> Handle {
+        self.get(2 * move_index + 1)
     }
 
     fn len(&self) -> usize {
@@ -70,14 +70,14 @@ impl Events {
     ///
     /// # Errors
     /// The driver's error; `None` if it lacks a function.
-    pub(super) fn make_some(&self, moves: usize, context: Handle, device: i32) -> Result<bool, Option<CuResult>> {
+    pub(super) fn create_batch(&self, moves: usize, context: Handle, device: i32) -> Result<bool, Option<CuResult>> {
         /// Size of a batch, after which calls of the program may pass the gate.
-        const SOME: usize = 128;
+        const BATCH_MAX: usize = 128;
         self.context.store(context, Ordering::Relaxed);
         self.device.store(device.cast_unsigned().into(), Ordering::Relaxed);
-        let (all, have) = (2 * moves, self.len());
-        for at in have..all.min(have + SOME) {
-            let event = driver::make_event()?;
+        let (all, existing) = (2 * moves, self.len());
+        for at in existing..all.min(existing + BATCH_MAX) {
+            let event = driver::create_event()?;
             if let Some(handle) = self.handles.get(at) {
                 handle.store(event, Ordering::Release);
             }

@@ -42,7 +42,7 @@ struct Op<'a> {
     visit: Visit<'a>,
     /// Number of the launch.
     number: u64,
-    place: u32,
+    position: u32,
     token: Token,
     stream: Handle,
 }
@@ -66,7 +66,7 @@ impl Plan {
     /// op waits for. `launch` returns the signature and the stream, under the driver's name for it.
     /// It is called only while a plan is followed; if it returns `None`, the launch does not match
     /// the plan.
-    pub(crate) fn before(&self, launch: impl FnOnce() -> Option<(Signature, Handle)>) -> Launch<'_> {
+    pub(crate) fn prepare_launch(&self, launch: impl FnOnce() -> Option<(Signature, Handle)>) -> Launch<'_> {
         let number = self.launches.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let op = if self.is_followed() { self.op(number, launch) } else { None };
         if let Some(op) = &op {
@@ -78,12 +78,12 @@ impl Plan {
     /// Deadline of a launch's waits for hand-overs; `None` if its plan has no such waits, or they
     /// are backing off.
     pub(super) fn handover_deadline_ns(&self) -> Option<u64> {
-        let most_ns = self.handover_wait_ns.load(Ordering::Relaxed);
-        if most_ns == 0 {
+        let timeout_ns = self.handover_wait_ns.load(Ordering::Relaxed);
+        if timeout_ns == 0 {
             return None;
         }
         let now_ns = clock::monotonic_ns();
-        (now_ns >= self.wait_backoff_end_ns.load(Ordering::Relaxed)).then(|| now_ns.saturating_add(most_ns))
+        (now_ns >= self.wait_backoff_end_ns.load(Ordering::Relaxed)).then(|| now_ns.saturating_add(timeout_ns))
     }
 
     /// Waits until a move of the plan of this generation is handed over to the driver.
@@ -110,14 +110,14 @@ impl Plan {
         if self.shared.generation() != visit.generation {
             return None;
         }
-        let launches = number.checked_sub(self.first.load(Ordering::Relaxed))?;
+        let launches = number.checked_sub(self.first_launch.load(Ordering::Relaxed))?;
         let op = u32::try_from(launches.checked_rem(self.period.load(Ordering::Relaxed))?).ok()?;
         let token = self.table.token(op as usize);
         let Some((_, stream)) = launch().filter(|(signature, _)| *signature == token.signature) else {
             self.end(visit.generation, State::Drifted(op));
             return None;
         };
-        Some(Op { visit, number, place: op, token, stream })
+        Some(Op { visit, number, position: op, token, stream })
     }
 }
 
@@ -127,7 +127,7 @@ impl Op<'_> {
     }
 
     fn index(&self) -> OpIndex {
-        OpIndex::from_word(get(self.plan().ops, self.place as usize))
+        OpIndex::from_word(get(self.plan().ops, self.position as usize))
     }
 
     /// Whether its plan is still followed.
@@ -146,7 +146,7 @@ impl Op<'_> {
         }
     }
 
-    fn stop_failed(&self, result: Option<CuResult>) {
+    fn stop_on_failure(&self, result: Option<CuResult>) {
         let reason = result.map_or(Reason::Unsupported, |CuResult(result)| Reason::Failed(result.cast_unsigned()));
         self.end(State::Stopped(reason));
     }
@@ -154,7 +154,7 @@ impl Op<'_> {
     /// Whether the launch is in the plan's stream. The first op with moves binds its own.
     fn is_in_plan_stream(&self) -> bool {
         let own = match self.stream {
-            PER_THREAD_STREAM => PER_THREAD_STREAM | u64::from(thread::own_id().unwrap_or(0)) << 32,
+            PER_THREAD_STREAM => PER_THREAD_STREAM | u64::from(thread::current_id().unwrap_or(0)) << 32,
             stream => stream,
         };
         let bound = self.plan().stream.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire);
@@ -166,10 +166,10 @@ impl Op<'_> {
     fn may_act(&self) -> bool {
         let plan = self.plan();
         if !plan.is_live() {
-            self.end(State::Stopped(Reason::Beat));
+            self.end(State::Stopped(Reason::StaleHeartbeat));
         }
         self.is_followed()
-            && driver::context() == plan.context.load(Ordering::Relaxed)
+            && driver::current_context() == plan.context.load(Ordering::Relaxed)
             && driver::is_not_captured(self.stream)
             && self.is_in_plan_stream()
     }
@@ -189,16 +189,16 @@ impl Op<'_> {
         let deadline_ns = plan.handover_deadline_ns();
         for at in index.waits() {
             let wait = get(plan.waits, at);
-            let one = usize::try_from(wait & !AT_EXPIRY).unwrap_or(usize::MAX);
-            let Some(word) = plan.stages.get(one) else { continue };
+            let move_index = usize::try_from(wait & !AT_EXPIRY).unwrap_or(usize::MAX);
+            let Some(word) = plan.stages.get(move_index) else { continue };
             if let Some(deadline_ns) = deadline_ns.filter(|_| wait & AT_EXPIRY == 0) {
                 plan.wait_for_handover(word, self.visit.generation, deadline_ns);
             }
             match word.compare_exchange(stage::ENQUEUED, stage::IDLE, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    let result = driver::wait_for_event(self.stream, plan.events.end(one));
+                    let result = driver::wait_for_event(self.stream, plan.events.end(move_index));
                     if !result.is_some_and(CuResult::is_ok) {
-                        self.stop_failed(result);
+                        self.stop_on_failure(result);
                         return;
                     }
                 }
@@ -211,7 +211,7 @@ impl Op<'_> {
     /// Begins the moves of the op, after its launch.
     fn begin(&self) {
         let (plan, index) = (self.plan(), self.index());
-        if u64::from(self.place) + 1 == plan.period.load(Ordering::Relaxed) {
+        if u64::from(self.position) + 1 == plan.period.load(Ordering::Relaxed) {
             plan.shared.count(Counter::Iterations, 1);
         }
         if index.begin_count == 0 {
@@ -223,15 +223,15 @@ impl Op<'_> {
         }
         let result = driver::record_event(plan.events.anchor(index.begins.into()), self.stream);
         if !result.is_some_and(CuResult::is_ok) {
-            self.stop_failed(result);
+            self.stop_on_failure(result);
             return;
         }
-        for one in index.begins() {
-            if !self.enqueue(one) {
+        for move_index in index.begins() {
+            if !self.enqueue(move_index) {
                 plan.shared.count(Counter::Skipped, 1);
             }
         }
-        plan.ring_bell();
+        plan.wake_thread();
     }
 }
 
@@ -239,18 +239,18 @@ impl Op<'_> {
     /// Queues a move. Returns false if a move is skipped: the move of the previous iteration if it
     /// is still in the queue, where this one replaces it, or this one if the previous one is being
     /// handed over.
-    fn enqueue(&self, one: usize) -> bool {
-        let Some(word) = self.plan().stages.get(one) else { return false };
+    fn enqueue(&self, move_index: usize) -> bool {
+        let Some(word) = self.plan().stages.get(move_index) else { return false };
         let mut from = stage::IDLE;
         loop {
             let queued = stage::queued(self.number);
             match word.compare_exchange_weak(from, queued, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(stage::IDLE | stage::ENQUEUED) => {
-                    self.plan().queue.add(one);
+                    self.plan().queue.add(move_index);
                     return true;
                 }
                 Ok(_) | Err(stage::IN_PROGRESS) => return false,
-                Err(there) => from = there,
+                Err(current) => from = current,
             }
         }
     }
@@ -270,12 +270,12 @@ impl Launch<'_> {
 
     /// Begins the op's moves after the launch has succeeded, if its pointers, as far as known,
     /// match the plan.
-    pub(crate) fn after(self, pointers: Option<NonZeroU32>) {
+    pub(crate) fn complete(self, pointers: Option<NonZeroU32>) {
         let Some(op) = self.op.filter(Op::is_followed) else { return };
         if op.token.matches_pointers(pointers) {
             op.begin();
         } else {
-            op.end(State::Drifted(op.place));
+            op.end(State::Drifted(op.position));
         }
     }
 }

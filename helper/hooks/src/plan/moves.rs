@@ -7,18 +7,18 @@
 
 use core::sync::atomic::Ordering;
 
-use call_ring::plan::{Counter, Destination, Head, Move, PERIOD_MAX, Reason, State};
+use call_ring::plan::{Counter, Destination, Header, Move, PERIOD_MAX, Reason, State};
 
 use super::{AT_EXPIRY, OpIndex, Plan, get, set, stage};
 use crate::{
-    advised::{Advised, Subject},
-    blocks::{Blocks, Unknown},
-    calls::{HOST, PREFETCH_BYTES_MAX},
+    blocks::{Blocks, TableUnavailable},
     contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
+    driver_call::{HOST, PREFETCH_BYTES_MAX},
     gate::{Gate, RETRY_NS},
     parts::{Gaps, NotManaged, Parts, Range},
+    program_advice::{ProgramAdvice, Subject},
     system,
     watch::Watch,
 };
@@ -26,7 +26,7 @@ use crate::{
 const NOT_READY: Reason = Reason::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
 /// Moves made in a row before commands are served.
-const TURN_MOVES: usize = 64;
+const BATCH_MOVES_MAX: usize = 64;
 
 impl From<NotManaged> for Reason {
     fn from(_: NotManaged) -> Self {
@@ -34,14 +34,14 @@ impl From<NotManaged> for Reason {
     }
 }
 
-impl From<Unknown> for Reason {
-    fn from(_: Unknown) -> Self {
+impl From<TableUnavailable> for Reason {
+    fn from(_: TableUnavailable) -> Self {
         NOT_READY
     }
 }
 
 /// Converts a driver result to a reason to stop.
-fn done(result: Option<CuResult>) -> Result<(), Reason> {
+fn check_result(result: Option<CuResult>) -> Result<(), Reason> {
     match result {
         Some(result) if result.is_ok() => Ok(()),
         Some(CuResult(result)) => Err(Reason::Failed(result.cast_unsigned())),
@@ -55,7 +55,7 @@ impl Plan {
         if !self.is_acting() {
             self.stop(Reason::Mode);
         } else if !self.is_live() {
-            self.stop(Reason::Beat);
+            self.stop(Reason::StaleHeartbeat);
         } else if self.shared.generation() != generation {
             self.stop(Reason::Withdrawn);
         }
@@ -63,41 +63,41 @@ impl Plan {
     }
 
     /// Fills the tables of launches: moves that begin at each op, and waits.
-    pub(super) fn index(&self, head: &Head) {
-        let moves = || (0..head.moves).filter_map(|at| self.table.move_at(at).map(|one| (at, one)));
+    pub(super) fn build_index(&self, header: &Header) {
+        let moves = || (0..header.moves).filter_map(|at| self.table.move_at(at).map(|planned| (at, planned)));
         let change = |op: u32, change: &dyn Fn(&mut OpIndex)| {
             let mut index = OpIndex::from_word(get(self.ops, op as usize));
             change(&mut index);
             set(self.ops, op as usize, index.to_word());
         };
-        (0..head.period.min(PERIOD_MAX)).for_each(|op| set(self.ops, op, 0));
+        (0..header.period.min(PERIOD_MAX)).for_each(|op| set(self.ops, op, 0));
         // Ops at which a move is waited for.
-        let waits = |one: &Move| {
-            let expiry_op = one.expiry_op.filter(|op| one.wait_op != Some(*op));
-            [one.wait_op.map(|op| (op, 0)), expiry_op.map(|op| (op, AT_EXPIRY))].into_iter().flatten()
+        let waits = |planned: &Move| {
+            let expiry_op = planned.expiry_op.filter(|op| planned.wait_op != Some(*op));
+            [planned.wait_op.map(|op| (op, 0)), expiry_op.map(|op| (op, AT_EXPIRY))].into_iter().flatten()
         };
-        for (at, one) in moves() {
+        for (at, planned) in moves() {
             let at = u16::try_from(at).unwrap_or(u16::MAX);
-            change(one.begin_op, &|index| {
+            change(planned.begin_op, &|index| {
                 if index.begin_count == 0 {
                     index.begins = at;
                 }
                 index.begin_count = index.begin_count.saturating_add(1);
             });
-            for (op, _) in waits(&one) {
+            for (op, _) in waits(&planned) {
                 change(op, &|index| index.wait_count = index.wait_count.saturating_add(1));
             }
         }
         let mut first = 0_u16;
-        for op in 0..head.period.min(PERIOD_MAX) {
+        for op in 0..header.period.min(PERIOD_MAX) {
             let mut index = OpIndex::from_word(get(self.ops, op));
             (index.waits, first) = (first, first.saturating_add(index.wait_count));
             index.wait_count = 0;
             set(self.ops, op, index.to_word());
         }
-        for (at, one) in moves() {
+        for (at, planned) in moves() {
             set(self.stages, at, stage::IDLE);
-            for (op, expiry) in waits(&one) {
+            for (op, expiry) in waits(&planned) {
                 change(op, &|index| {
                     set(self.waits, usize::from(index.waits) + usize::from(index.wait_count), at as u64 | expiry);
                     index.wait_count = index.wait_count.saturating_add(1);
@@ -130,11 +130,11 @@ impl Plan {
 
     /// Number of the next launch that begins an iteration.
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
-    pub(super) fn next_begin(&self, head: &Head) -> u64 {
+    pub(super) fn next_iteration_begin(&self, header: &Header) -> u64 {
         let next = self.launches.load(Ordering::Relaxed).wrapping_add(1);
-        let period = i64::try_from(head.period).unwrap_or(i64::MAX).max(1);
+        let period = i64::try_from(header.period).unwrap_or(i64::MAX).max(1);
         // Distance from the first launch, modulo 2^32.
-        let since = i64::from((next as u32).wrapping_sub(head.first_launch).cast_signed());
+        let since = i64::from((next as u32).wrapping_sub(header.first_launch).cast_signed());
         next.wrapping_add((-since).rem_euclid(period).cast_unsigned())
     }
 }
@@ -145,7 +145,7 @@ pub(crate) struct Mover {
     pub(crate) plan: Plan,
     pub(crate) blocks: Blocks,
     /// The program's own advice.
-    pub(crate) advised: Advised,
+    pub(crate) program_advice: ProgramAdvice,
     /// Gate between the program and the helper's thread.
     pub(crate) gate: Gate,
 }
@@ -162,7 +162,10 @@ impl Mover {
             self.drain();
         }
         let mut is_pending = false;
-        if plan.followed() == 0 && generation != plan.seen.load(Ordering::Relaxed) && generation & 1 == 0 {
+        if plan.followed() == 0
+            && generation != plan.processed_generation.load(Ordering::Relaxed)
+            && generation & 1 == 0
+        {
             let may_adopt = plan.is_acting() && plan.is_live();
             // While a launch still uses the tables, adoption is retried soon.
             is_pending = may_adopt && plan.visitors.load(Ordering::SeqCst) != 0;
@@ -170,15 +173,15 @@ impl Mover {
                 self.adopt(generation, watch);
             }
         }
-        for number in core::iter::from_fn(|| plan.queue.take()).take(TURN_MOVES) {
-            self.make(number, watch);
+        for move_index in core::iter::from_fn(|| plan.queue.take()).take(BATCH_MOVES_MAX) {
+            self.execute(move_index, watch);
         }
         is_pending || plan.is_followed()
     }
 
     fn drain(&self) {
-        while let Some(number) = self.plan.queue.take() {
-            set(self.plan.stages, number, stage::IDLE);
+        while let Some(move_index) = self.plan.queue.take() {
+            set(self.plan.stages, move_index, stage::IDLE);
         }
     }
 
@@ -190,8 +193,8 @@ impl Mover {
             // Superseded, or being rewritten.
             return;
         }
-        plan.seen.store(generation, Ordering::Relaxed);
-        match plan.table.check().and_then(|head| self.begin_plan(&head, generation, watch)) {
+        plan.processed_generation.store(generation, Ordering::Relaxed);
+        match plan.table.check().and_then(|header| self.activate(&header, generation, watch)) {
             Ok(()) => {}
             Err(Reason::Withdrawn) => plan.shared.set_state(generation, State::Stopped(Reason::Withdrawn)),
             Err(reason) => plan.shared.set_state(generation, State::Refused(reason)),
@@ -200,29 +203,29 @@ impl Mover {
 
     /// Versions of the blocks and of the advice that ranges are checked against.
     fn versions(&self) -> (u64, u64) {
-        (self.blocks.version(), self.advised.version())
+        (self.blocks.version(), self.program_advice.version())
     }
 
     /// Puts a plan into force.
-    fn begin_plan(&self, head: &Head, generation: u64, watch: &mut Watch) -> Result<(), Reason> {
+    fn activate(&self, header: &Header, generation: u64, watch: &mut Watch) -> Result<(), Reason> {
         let plan = &self.plan;
         let checked = self.versions();
-        self.prepare(head, watch)?;
-        plan.index(head);
-        plan.moves.store(head.moves as u64, Ordering::Relaxed);
-        plan.handover_wait_ns.store(head.handover_wait_ns, Ordering::Relaxed);
+        self.prepare(header, watch)?;
+        plan.build_index(header);
+        plan.moves.store(header.moves as u64, Ordering::Relaxed);
+        plan.handover_wait_ns.store(header.handover_wait_ns, Ordering::Relaxed);
         plan.wait_backoff_end_ns.store(0, Ordering::Relaxed);
-        plan.period.store(head.period as u64, Ordering::Relaxed);
+        plan.period.store(header.period as u64, Ordering::Relaxed);
         // Frees and context destructions from here on see the plan.
         let _part = watch.begin_part().ok_or(NOT_READY)?;
         // Checked again only after a change: calls of the program wait for this part.
         if self.versions() != checked {
-            self.check_ranges(head)?;
+            self.check_ranges(header)?;
         }
-        if !plan.events.covers(head.moves) {
+        if !plan.events.covers(header.moves) {
             return Err(Reason::ContextEnded);
         }
-        plan.first.store(plan.next_begin(head), Ordering::Relaxed);
+        plan.first_launch.store(plan.next_iteration_begin(header), Ordering::Relaxed);
         plan.stream.store(0, Ordering::Relaxed);
         plan.shared.set_state(generation, State::Following);
         plan.followed.store(generation, Ordering::SeqCst);
@@ -230,9 +233,9 @@ impl Mover {
     }
 
     /// Checks a plan's ranges and device, and creates its streams and events.
-    fn prepare(&self, head: &Head, watch: &mut Watch) -> Result<(), Reason> {
+    fn prepare(&self, header: &Header, watch: &mut Watch) -> Result<(), Reason> {
         let plan = &self.plan;
-        self.check_ranges(head)?;
+        self.check_ranges(header)?;
         if !driver::supports_plans() {
             return Err(Reason::Unsupported);
         }
@@ -240,12 +243,12 @@ impl Mover {
             let _part = watch.begin_part().ok_or(NOT_READY)?;
             // Per thread: its calls must not invalidate captures of the program.
             driver::relax_capture_mode();
-            let device = driver::device_of(head.gpu).ok_or(Reason::NoDevice)?;
-            if !driver::prefetches(device) {
+            let device = driver::device_by_uuid(header.gpu).ok_or(Reason::NoDevice)?;
+            if !driver::supports_prefetch(device) {
                 return Err(Reason::Unsupported);
             }
-            let own = match plan.table.move_at(0).filter(|_| head.moves > 0) {
-                Some(first) => self.blocks.managed_from(first.begin)?,
+            let own = match plan.table.move_at(0).filter(|_| header.moves > 0) {
+                Some(first) => self.blocks.next_managed(first.begin)?,
                 None => None,
             };
             let own = own.and_then(context_of).unwrap_or(0);
@@ -263,7 +266,7 @@ impl Mover {
             if driver::enter_context(context) != Some(device) {
                 return Err(Reason::ContextEnded);
             }
-            let result = self.make_some(head, context, device);
+            let result = self.create_batch(header, context, device);
             driver::leave_context();
             if result? {
                 return Ok(());
@@ -272,16 +275,16 @@ impl Mover {
     }
 
     /// Creates the streams and a batch of events in their context; true once all exist.
-    fn make_some(&self, head: &Head, context: Handle, device: i32) -> Result<bool, Reason> {
+    fn create_batch(&self, header: &Header, context: Handle, device: i32) -> Result<bool, Reason> {
         let plan = &self.plan;
-        let failed = |result| done(result).err().unwrap_or(Reason::Unsupported);
+        let failed = |result| check_result(result).err().unwrap_or(Reason::Unsupported);
         plan.to_gpu.get_or_create(context, device).map_err(failed)?;
         plan.to_host.get_or_create(context, device).map_err(failed)?;
-        plan.events.make_some(head.moves, context, device).map_err(failed)
+        plan.events.create_batch(header.moves, context, device).map_err(failed)
     }
 
-    fn check_ranges(&self, head: &Head) -> Result<(), Reason> {
-        (0..head.moves)
+    fn check_ranges(&self, header: &Header) -> Result<(), Reason> {
+        (0..header.moves)
             .filter_map(|at| self.plan.table.move_at(at))
             .try_for_each(|planned| self.check_range(range(&planned)))
     }
@@ -296,13 +299,13 @@ impl Mover {
     }
 
     fn check_advice(&self, range: Range) -> Result<(), Reason> {
-        if self.advised.has(range, Some(Subject::LOCATION)) { Err(Reason::ProgramAdvice) } else { Ok(()) }
+        if self.program_advice.overlaps(range, Some(Subject::LOCATION)) { Err(Reason::ProgramAdvice) } else { Ok(()) }
     }
 
     /// Next part of a range; `None` after the last.
     fn next(&self, parts: &mut Parts, range: Range) -> Result<Option<Range>, Reason> {
         parts.next(|address| {
-            let block = self.blocks.managed_from(address)?;
+            let block = self.blocks.next_managed(address)?;
             // After the last part, the block found begins after the range.
             let is_pooled = block.is_some_and(|block| block.is_pooled && block.begin < range.end);
             if is_pooled { Err(Reason::NotAllocated) } else { Ok(block) }
@@ -310,27 +313,27 @@ impl Mover {
     }
 
     /// Makes a move that has begun, unless the plan has ended or the move has expired.
-    fn make(&self, number: usize, watch: &mut Watch) {
+    fn execute(&self, move_index: usize, watch: &mut Watch) {
         let plan = &self.plan;
         let (Some(word), Some(planned), generation) =
-            (plan.stages.get(number), plan.table.move_at(number), plan.followed())
+            (plan.stages.get(move_index), plan.table.move_at(move_index), plan.followed())
         else {
             return;
         };
         let range = range(&planned);
         let mut parts = Parts::new(range, PREFETCH_BYTES_MAX, Gaps::Refused);
         // Launch that began the move, once the hand-over is in progress.
-        let mut begun = None;
-        let is_made = loop {
+        let mut begin_launch = None;
+        let is_handed_over = loop {
             if generation == 0 || plan.followed() != generation || watch.must_end() {
-                return set(plan.stages, number, stage::IDLE);
+                return set(plan.stages, move_index, stage::IDLE);
             }
             let from = word.load(Ordering::Acquire);
-            let moved = |to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
-            let Some(launch) = begun.or_else(|| stage::queued_after(from)) else { return };
+            let set_stage = |to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            let Some(launch) = begin_launch.or_else(|| stage::queued_after(from)) else { return };
             // Until the hand-over is in progress, a launch may begin the move anew at any time.
-            if begun.is_none() && plan.is_too_late(&planned, launch) {
-                if moved(stage::IDLE) {
+            if begin_launch.is_none() && plan.is_too_late(&planned, launch) {
+                if set_stage(stage::IDLE) {
                     plan.shared.count(Counter::Expired, 1);
                     return;
                 }
@@ -340,35 +343,35 @@ impl Mover {
                 system::sleep(RETRY_NS);
                 continue;
             };
-            let is_first = begun.is_none();
-            if !plan.may_continue(generation) || is_first && !moved(stage::IN_PROGRESS) {
+            let is_first = begin_launch.is_none();
+            if !plan.may_continue(generation) || is_first && !set_stage(stage::IN_PROGRESS) {
                 continue;
             }
-            begun = Some(launch);
+            begin_launch = Some(launch);
             // Checks the whole range before the first part.
             let permitted = if is_first { self.check_range(range) } else { Ok(()) };
-            match permitted.and_then(|()| self.hand_over(number, &planned, &mut parts, launch, is_first)) {
+            match permitted.and_then(|()| self.hand_over_part(move_index, &planned, &mut parts, launch, is_first)) {
                 Ok(false) => {}
                 result => break result.is_ok(),
             }
         };
-        if !is_made {
+        if !is_handed_over {
             plan.shared.count(Counter::Skipped, 1);
         }
-        set(plan.stages, number, if is_made { stage::ENQUEUED } else { stage::IDLE });
+        set(plan.stages, move_index, if is_handed_over { stage::ENQUEUED } else { stage::IDLE });
     }
 
     /// Checks the result of a call for a move. A failure stops the plan, as further calls would
     /// fail too.
     fn check_call(&self, result: Option<CuResult>) -> Result<(), Reason> {
-        done(result).inspect_err(|reason| self.plan.stop(*reason))
+        check_result(result).inspect_err(|reason| self.plan.stop(*reason))
     }
 
     /// Hands the next part of a move over to the driver, on a stream that waits for the move's
     /// anchor; returns whether that was the last part.
-    fn hand_over(
+    fn hand_over_part(
         &self,
-        number: usize,
+        move_index: usize,
         planned: &Move,
         parts: &mut Parts,
         launch: u64,
@@ -376,18 +379,18 @@ impl Mover {
     ) -> Result<bool, Reason> {
         let plan = &self.plan;
         let context = plan.context.load(Ordering::Relaxed);
-        let device = low_device(plan.device.load(Ordering::Relaxed));
+        let device = device_from_word(plan.device.load(Ordering::Relaxed));
         if driver::enter_context(context) != Some(device) {
             driver::leave_context();
             plan.stop(Reason::ContextEnded);
             return Err(Reason::ContextEnded);
         }
-        let result = self.hand_over_within(number, planned, parts, is_first, (context, device));
-        let leaves = planned.destination == Destination::Host;
+        let result = self.hand_over_part_in_context(move_index, planned, parts, is_first, (context, device));
+        let is_to_host = planned.destination == Destination::Host;
         let result = match result {
             // The move has expired during the call: moves to the GPU must run after it.
-            Ok(true) if leaves && plan.has_expired(planned, launch) => {
-                self.order_returns_after(number, (context, device))
+            Ok(true) if is_to_host && plan.has_expired(planned, launch) => {
+                self.order_moves_to_gpu_after(move_index, (context, device))
             }
             result => result,
         };
@@ -395,9 +398,9 @@ impl Mover {
         result
     }
 
-    fn hand_over_within(
+    fn hand_over_part_in_context(
         &self,
-        number: usize,
+        move_index: usize,
         &Move { begin, bytes, destination, begin_op, .. }: &Move,
         parts: &mut Parts,
         is_first: bool,
@@ -422,7 +425,7 @@ impl Mover {
         }
         let is_last = part.is_none() || parts.is_exhausted();
         if is_last {
-            self.check_call(driver::record_event(plan.events.end(number), stream))?;
+            self.check_call(driver::record_event(plan.events.end(move_index), stream))?;
             plan.shared.count(Counter::Moves, 1);
             plan.shared.count(counter, bytes);
         }
@@ -430,10 +433,10 @@ impl Mover {
     }
 
     /// Makes moves to the GPU that are handed over from now on wait for a move to the host.
-    fn order_returns_after(&self, number: usize, (context, device): (Handle, i32)) -> Result<bool, Reason> {
+    fn order_moves_to_gpu_after(&self, move_index: usize, (context, device): (Handle, i32)) -> Result<bool, Reason> {
         let stream =
             self.plan.to_gpu.get_or_create(context, device).or_else(|result| self.check_call(result).map(|()| 0))?;
-        self.check_call(driver::wait_for_event(stream, self.plan.events.end(number)))?;
+        self.check_call(driver::wait_for_event(stream, self.plan.events.end(move_index)))?;
         Ok(true)
     }
 
@@ -461,7 +464,7 @@ impl Mover {
     /// Stops the plan, and destroys streams and events, with retries for a second.
     pub(crate) fn shut_down(&self) {
         self.plan.stop(Reason::Exit);
-        self.gate.try_for_a_second(|| {
+        self.gate.retry_for_one_second(|| {
             self.release_idle();
             !self.has_streams()
         });
@@ -475,6 +478,6 @@ const fn range(&Move { begin, bytes, .. }: &Move) -> Range {
 
 /// Device stored in a word.
 #[expect(clippy::cast_possible_truncation, reason = "an int that was widened")]
-const fn low_device(word: u64) -> i32 {
+const fn device_from_word(word: u64) -> i32 {
     (word as u32).cast_signed()
 }

@@ -6,11 +6,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use call_ring::plan::MOVES_MAX;
 
-use crate::zeroed::Words;
+use crate::mapping::Words;
 
 /// Slots, a power of two.
 const SLOTS: usize = 2 * MOVES_MAX;
-const _: () = assert!(SLOTS.is_power_of_two(), "positions are masked");
+const _: () = assert!(SLOTS.is_power_of_two(), "positions are masked by the capacity");
 
 /// Queue of moves, by their index in the plan.
 #[derive(Clone, Copy, Debug)]
@@ -35,19 +35,19 @@ impl Queue {
     }
 
     /// Adds a move that is not in the queue.
-    pub(super) fn add(&self, one: usize) {
+    pub(super) fn add(&self, index: usize) {
         let position = self.added.fetch_add(1, Ordering::AcqRel);
         if let Some(slot) = self.slot(position) {
-            slot.store(one as u64 + 1, Ordering::SeqCst);
+            slot.store(index as u64 + 1, Ordering::SeqCst);
         }
     }
 
     /// Takes the first move. Only one thread may call this.
     pub(super) fn take(&self) -> Option<usize> {
         let position = self.taken.load(Ordering::Relaxed);
-        let one = self.slot(position)?.swap(0, Ordering::SeqCst).checked_sub(1)?;
+        let index = self.slot(position)?.swap(0, Ordering::SeqCst).checked_sub(1)?;
         self.taken.store(position.wrapping_add(1), Ordering::Relaxed);
-        usize::try_from(one).ok()
+        usize::try_from(index).ok()
     }
 
     /// Whether the queue has no move to take.
@@ -62,27 +62,27 @@ mod tests {
     use std::{collections::HashSet, sync::atomic::AtomicBool, thread};
 
     use super::*;
-    use crate::zeroed;
+    use crate::mapping;
 
     fn queue() -> Queue {
-        let mut words = Words::new(zeroed::private(8).unwrap());
-        Queue::new(&mut words, zeroed::private(Queue::WORDS).unwrap()).unwrap()
+        let mut words = Words::new(mapping::private(8).unwrap());
+        Queue::new(&mut words, mapping::private(Queue::WORDS).unwrap()).unwrap()
     }
 
     #[test]
-    fn moves_leave_in_the_order_in_which_they_came() {
+    fn moves_are_taken_in_order() {
         let queue = queue();
         assert_eq!((queue.take(), queue.is_empty()), (None, true));
         for round in 0..5 {
-            (0..MOVES_MAX).for_each(|one| queue.add(one ^ round));
+            (0..MOVES_MAX).for_each(|index| queue.add(index ^ round));
             assert!(!queue.is_empty());
-            assert!((0..MOVES_MAX).all(|one| queue.take() == Some(one ^ round)));
+            assert!((0..MOVES_MAX).all(|index| queue.take() == Some(index ^ round)));
             assert_eq!(queue.take(), None);
         }
     }
 
     #[test]
-    fn moves_of_many_threads_leave_once_each() {
+    fn moves_of_several_threads_are_taken_once() {
         let queue = queue();
         let is_in: Vec<AtomicBool> = (0..MOVES_MAX).map(|_| AtomicBool::new(false)).collect();
         let (rounds, threads) = (200, 4);
@@ -92,11 +92,11 @@ mod tests {
                 let is_in = &is_in;
                 scope.spawn(move || {
                     for round in 0..rounds {
-                        for one in (0..64).map(|at| at * threads + thread) {
-                            while is_in[one].swap(true, Ordering::SeqCst) {
+                        for index in (0..64).map(|at| at * threads + thread) {
+                            while is_in[index].swap(true, Ordering::SeqCst) {
                                 thread::yield_now();
                             }
-                            queue.add(one);
+                            queue.add(index);
                         }
                         let _ = round;
                     }
@@ -104,10 +104,10 @@ mod tests {
             }
             let mut seen = HashSet::new();
             while taken < rounds * threads * 64 {
-                if let Some(one) = queue.take() {
-                    seen.insert(one);
+                if let Some(index) = queue.take() {
+                    seen.insert(index);
                     taken += 1;
-                    assert!(is_in[one].swap(false, Ordering::SeqCst), "it was added");
+                    assert!(is_in[index].swap(false, Ordering::SeqCst), "it was added");
                 } else {
                     thread::yield_now();
                 }

@@ -3,37 +3,37 @@
 use std::collections::BTreeMap;
 
 use call_ring::{
-    Memory, Mode, PLAN_BYTES, Size, TOTAL_BYTES, Token,
-    plan::{self, Destination, Head, Move},
+    Dim3, Memory, Mode, PLAN_BYTES, TOTAL_BYTES, Token,
+    plan::{self, Destination, Header, Move},
     token::Signature,
 };
 
 use super::*;
 
-fn none() -> Plan {
-    let ring = Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
-    let shared = PlanMemory::create(zeroed::private(PLAN_BYTES / 8).unwrap()).unwrap();
-    Plan::new(Permission::new(ring, Box::leak(Box::default())), shared, &mut Words::new(zeroed::private(16).unwrap()))
+fn empty_plan() -> Plan {
+    let ring = Memory::create(mapping::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
+    let shared = PlanMemory::create(mapping::private(PLAN_BYTES / 8).unwrap()).unwrap();
+    Plan::new(Permission::new(ring, Box::leak(Box::default())), shared, &mut Words::new(mapping::private(16).unwrap()))
         .unwrap()
 }
 
 /// Plan that was published, copied, checked and indexed.
-fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Head) {
-    let plan = none();
-    let size = Size::new(1, 1, 1);
+fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Header) {
+    let plan = empty_plan();
+    let size = Dim3::new(1, 1, 1);
     let tokens = vec![Token { signature: Signature::of_kernel(1, size, size, 0), pointers: None }; period];
     let budget_bytes = u64::MAX;
     let published =
         plan::Plan { gpu: [7; 16], first_launch, budget_bytes, handover_wait_ns: 0, tokens: &tokens, moves };
     let generation = plan.shared.publish(&published).unwrap();
     assert!(plan.shared.copy_to(generation, plan.table));
-    let head = plan.table.check().unwrap();
-    plan.index(&head);
-    (plan, head)
+    let header = plan.table.check().unwrap();
+    plan.build_index(&header);
+    (plan, header)
 }
 
 #[test]
-fn each_op_has_the_moves_that_begin_after_it_and_those_that_it_waits_for() {
+fn op_index_lists_moves_to_begin_and_to_wait_for() {
     let mut state = 1_u64;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -51,20 +51,20 @@ fn each_op_has_the_moves_that_begin_after_it_and_those_that_it_waits_for() {
                 expiry_op: (op() % 3 != 0).then(&mut op),
             })
             .collect();
-        moves.sort_by_key(|one| one.begin_op);
+        moves.sort_by_key(|planned| planned.begin_op);
         let (mut begins, mut waits) = (BTreeMap::<usize, Vec<usize>>::new(), BTreeMap::<usize, Vec<u64>>::new());
-        for (at, one) in moves.iter().enumerate() {
-            begins.entry(one.begin_op as usize).or_default().push(at);
-            let expiry_op = one.expiry_op.filter(|op| one.wait_op != Some(*op));
-            for (op, expiry) in [(one.wait_op, 0), (expiry_op, AT_EXPIRY)] {
+        for (at, planned) in moves.iter().enumerate() {
+            begins.entry(planned.begin_op as usize).or_default().push(at);
+            let expiry_op = planned.expiry_op.filter(|op| planned.wait_op != Some(*op));
+            for (op, expiry) in [(planned.wait_op, 0), (expiry_op, AT_EXPIRY)] {
                 if let Some(op) = op {
                     waits.entry(op as usize).or_default().push(at as u64 | expiry);
                 }
             }
         }
         // Indexing again replaces the former index completely.
-        let (plan, head) = adopted(0, period, &moves);
-        plan.index(&head);
+        let (plan, header) = adopted(0, period, &moves);
+        plan.build_index(&header);
         for op in 0..period {
             let index = OpIndex::from_word(get(plan.ops, op));
             assert_eq!(index.begins().collect::<Vec<_>>(), begins.remove(&op).unwrap_or_default());
@@ -75,13 +75,13 @@ fn each_op_has_the_moves_that_begin_after_it_and_those_that_it_waits_for() {
 }
 
 #[test]
-fn a_plan_begins_at_the_next_begin_of_an_iteration() {
+fn plan_starts_with_the_next_iteration() {
     for period in [1, 2, 7] {
         for first_launch in [0, 1, 5, 100, 1 << 30, u32::MAX] {
-            let (plan, head) = adopted(first_launch, period, &[]);
+            let (plan, header) = adopted(first_launch, period, &[]);
             for launches in (0..20).chain((1 << 32) - 10..(1 << 32) + 10) {
                 plan.launches.store(launches, Ordering::Relaxed);
-                let begin = plan.next_begin(&head);
+                let begin = plan.next_iteration_begin(&header);
                 let period = period as u64;
                 assert!((launches + 1..=launches + period).contains(&begin), "{begin} after {launches}");
                 let since =
@@ -93,8 +93,8 @@ fn a_plan_begins_at_the_next_begin_of_an_iteration() {
 }
 
 #[test]
-fn a_move_expires_with_the_next_launch_of_its_op() {
-    let one = |begin_op, expiry_op| Move {
+fn move_expires_at_the_next_launch_of_its_expiry_op() {
+    let move_of = |begin_op, expiry_op| Move {
         begin: 0x1000,
         bytes: 0x1000,
         destination: Destination::Host,
@@ -104,13 +104,13 @@ fn a_move_expires_with_the_next_launch_of_its_op() {
     };
     // Whether the move has expired, and is too late, `since` launches after the one that began it.
     let expired = |begin_op: u32, expiry_op: Option<u32>, since: u64, handover_wait_ns: u64| {
-        let (plan, _) = adopted(1, 8, &[one(begin_op, expiry_op)]);
+        let (plan, _) = adopted(1, 8, &[move_of(begin_op, expiry_op)]);
         plan.period.store(8, Ordering::Relaxed);
         let launch = 3 * 8 + u64::from(begin_op);
         plan.launches.store(launch + since, Ordering::Relaxed);
         plan.handover_wait_ns.store(handover_wait_ns, Ordering::Relaxed);
-        let one = plan.table.move_at(0).unwrap();
-        (plan.has_expired(&one, launch), plan.is_too_late(&one, launch))
+        let planned = plan.table.move_at(0).unwrap();
+        (plan.has_expired(&planned, launch), plan.is_too_late(&planned, launch))
     };
     for (begin_op, expiry_op, ahead) in [(0, 1, 1), (2, 5, 3), (6, 1, 3), (7, 6, 7), (3, 3, 8)] {
         for since in 0..30 {
@@ -126,7 +126,7 @@ fn a_move_expires_with_the_next_launch_of_its_op() {
 
 #[test]
 fn a_plan_ends_once() {
-    let plan = none();
+    let plan = empty_plan();
     plan.stop(Reason::Freed);
     assert_eq!(plan.shared.report().state, Some(State::None));
     plan.followed.store(4, Ordering::SeqCst);
@@ -140,8 +140,8 @@ fn a_plan_ends_once() {
 }
 
 #[test]
-fn launch_backs_off_for_a_second_after_a_handover_timeout_and_never_waits_without_the_plan() {
-    let plan = none();
+fn handover_timeout_backs_off_for_a_second_and_no_launch_waits_without_a_plan() {
+    let plan = empty_plan();
     plan.followed.store(2, Ordering::SeqCst);
     let (queued, enqueued) = (AtomicU64::new(stage::queued(1)), AtomicU64::new(stage::ENQUEUED));
     let waits = || plan.handover_deadline_ns().is_some();
@@ -174,5 +174,5 @@ fn launch_backs_off_for_a_second_after_a_handover_timeout_and_never_waits_withou
     plan.wait_backoff_end_ns.store(u64::MAX, Ordering::Relaxed);
     assert!(!waits());
     plan.wait_backoff_end_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
-    assert!(waits(), "the pause is over");
+    assert!(waits(), "the back-off is over");
 }

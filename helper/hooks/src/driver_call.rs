@@ -13,7 +13,7 @@ pub(crate) const HOST: i32 = -1;
 
 /// Driver calls of an action.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Calls {
+pub(crate) enum DriverCall {
     Prefetch {
         to: i32,
     },
@@ -25,25 +25,25 @@ pub(crate) enum Calls {
         advice: u32,
         to: i32,
         /// Advice given first, which may fail.
-        before: Option<u32>,
+        preliminary: Option<u32>,
     },
 }
 
-impl Calls {
+impl DriverCall {
     /// Calls for an action and a device, with the numbers of `CUmem_advise`.
     pub(crate) const fn new(action: Action, device: i32) -> Self {
         const PREFER: u32 = 3;
         match action {
             Action::PrefetchToGpu => Self::Prefetch { to: device },
             Action::PrefetchToHost => Self::Prefetch { to: HOST },
-            Action::Duplicate => Self::Advise { advice: 1, to: device },
-            Action::DoNotDuplicate => Self::Withdraw { advice: 2, to: device, before: None },
+            Action::EnableReadDuplication => Self::Advise { advice: 1, to: device },
+            Action::DisableReadDuplication => Self::Withdraw { advice: 2, to: device, preliminary: None },
             Action::PreferGpu => Self::Advise { advice: PREFER, to: device },
             Action::PreferHost => Self::Advise { advice: PREFER, to: HOST },
-            Action::PreferNowhere => Self::Withdraw { advice: 4, to: device, before: None },
-            Action::PreferHostNoMore => Self::Withdraw { advice: 4, to: device, before: Some(PREFER) },
-            Action::AccessByGpu => Self::Advise { advice: 5, to: device },
-            Action::NoAccessByGpu => Self::Withdraw { advice: 6, to: device, before: None },
+            Action::UnsetPreferredLocation => Self::Withdraw { advice: 4, to: device, preliminary: None },
+            Action::UnsetPreferredHost => Self::Withdraw { advice: 4, to: device, preliminary: Some(PREFER) },
+            Action::SetAccessedBy => Self::Advise { advice: 5, to: device },
+            Action::UnsetAccessedBy => Self::Withdraw { advice: 6, to: device, preliminary: None },
         }
     }
 

@@ -17,15 +17,15 @@ pub(crate) fn private(words: usize) -> Result<&'static [AtomicU64], Errno> {
 }
 
 /// Maps private words that are zeroed in a forked child.
-pub(crate) fn private_zero_at_fork(words: usize) -> Result<&'static [AtomicU64], Errno> {
+pub(crate) fn private_wiped_on_fork(words: usize) -> Result<&'static [AtomicU64], Errno> {
     let memory = private(words)?;
-    system::at_fork(memory.as_ptr() as usize, words * 8, system::AtFork::Zeros)?;
+    system::at_fork(memory.as_ptr() as usize, words * 8, system::AtFork::WipeOnFork)?;
     Ok(memory)
 }
 
 /// Moves a value into a mapping of its own, for the life of the process.
 pub(crate) fn leak<T: Sync>(value: T) -> Result<&'static mut T, Errno> {
-    const { assert!(align_of::<T>() <= 4096, "mappings begin at pages") };
+    const { assert!(align_of::<T>() <= 4096, "mappings are page-aligned") };
     let place = system::map_private(size_of::<T>())? as *mut T;
     // SAFETY: the mapping has this size, and nothing else has its address.
     unsafe { place.write(value) };
@@ -53,7 +53,7 @@ impl Words {
 /// mapping.
 pub(crate) fn shared(memory: &Descriptor, words: usize) -> Result<&'static [AtomicU64], Errno> {
     let address = system::map_shared(memory, words * 8)?;
-    if let Err(error) = system::at_fork(address, words * 8, system::AtFork::Absent) {
+    if let Err(error) = system::at_fork(address, words * 8, system::AtFork::DontFork) {
         system::unmap(address, words * 8);
         return Err(error);
     }

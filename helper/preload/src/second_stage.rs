@@ -14,7 +14,7 @@ use core::{
 use crate::{
     elf::{self, Next, Object},
     libc::{self, Dlsym},
-    origin, permission, sandbox,
+    permission, sandbox, startup,
 };
 
 /// File of the second stage, in the folder of the first.
@@ -32,68 +32,68 @@ type Replace = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Start = unsafe extern "C" fn(Dlsym, *mut c_void, usize, &'static AtomicBool) -> Replace;
 
 /// Whether the loader has initialised this library, and the second stage is loaded, if enabled.
-static IS_AT_LOAD: AtomicBool = AtomicBool::new(false);
+static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
 /// `Start`, or null without the second stage.
 static START: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// [`NONE`], [`DONE`], or the id of the process that is starting the second stage.
-static STATE: AtomicU64 = AtomicU64::new(NONE);
-const NONE: u64 = 0;
-const DONE: u64 = u64::MAX;
+/// [`NOT_STARTED`], [`FINISHED`], or the id of the process that is starting the second stage.
+static STATE: AtomicU64 = AtomicU64::new(NOT_STARTED);
+const NOT_STARTED: u64 = 0;
+const FINISHED: u64 = u64::MAX;
 /// `Replace`, or null if the second stage was not started.
 static REPLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Replacement of a function of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replaced {
+pub(crate) enum Replacement {
     /// The hook, or the function itself without one.
-    By(*mut c_void),
+    Function(*mut c_void),
     /// Unknown: another thread is starting the second stage.
     Starting,
 }
 
 /// Hook of a driver function, or the function itself without one. Starts the second stage, once, if
 /// a driver is pinned, as the second stage caches that driver's functions.
-pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Object>) -> Replaced {
+pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Object>) -> Replacement {
     let start = START.load(Ordering::Acquire);
     if start.is_null() {
-        return Replaced::By(function);
+        return Replacement::Function(function);
     }
     let state = STATE.load(Ordering::Acquire);
-    if state == NONE || is_of_parent(state) {
-        let Some(driver) = driver() else { return Replaced::By(function) };
+    if state == NOT_STARTED || is_start_of_parent(state) {
+        let Some(driver) = driver() else { return Replacement::Function(function) };
         begin(state, start, &driver);
     }
-    if STATE.load(Ordering::Acquire) != DONE {
-        return Replaced::Starting;
+    if STATE.load(Ordering::Acquire) != FINISHED {
+        return Replacement::Starting;
     }
     let replace = REPLACE.load(Ordering::Acquire);
     if replace.is_null() {
-        return Replaced::By(function);
+        return Replacement::Function(function);
     }
     // SAFETY: the second stage returned it as a `Replace`.
     let replace = unsafe { transmute::<*mut c_void, Replace>(replace) };
     // SAFETY: takes any address.
-    Replaced::By(unsafe { replace(function) })
+    Replacement::Function(unsafe { replace(function) })
 }
 
 /// Whether another thread forked while the second stage was being started, so that the thread that
 /// starts it exists only in the parent.
-fn is_of_parent(state: u64) -> bool {
-    // A filter of the program may forbid the system call in `process`.
-    state != DONE && !sandbox::IS_REQUESTED.load(Ordering::Relaxed) && state != process()
+fn is_start_of_parent(state: u64) -> bool {
+    // A filter of the program may forbid the system call in `process_id`.
+    state != FINISHED && !sandbox::IS_FILTER_REQUESTED.load(Ordering::Relaxed) && state != process_id()
 }
 
 /// Gives up waiting for the start of the second stage: no function is replaced unless the start
 /// completes after all.
-pub(crate) fn give_up() {
+pub(crate) fn abandon_start() {
     let state = STATE.load(Ordering::Acquire);
-    let _ = STATE.compare_exchange(state, DONE, Ordering::AcqRel, Ordering::Relaxed);
+    let _ = STATE.compare_exchange(state, FINISHED, Ordering::AcqRel, Ordering::Relaxed);
 }
 
 fn begin(state: u64, start: *mut c_void, driver: &Object) {
-    let is_permitted = permission::is_given();
-    // Without permission, a filter may forbid the system call of `process`.
-    let next = if is_permitted { process() } else { DONE };
+    let is_permitted = permission::is_granted();
+    // Without permission, a filter may forbid the system call of `process_id`.
+    let next = if is_permitted { process_id() } else { FINISHED };
     if STATE.compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed).is_err() || !is_permitted {
         return;
     }
@@ -101,9 +101,9 @@ fn begin(state: u64, start: *mut c_void, driver: &Object) {
     let start = unsafe { transmute::<*mut c_void, Start>(start) };
     let handle = from_ref(driver).cast_mut().cast();
     // SAFETY: `find` takes null and this handle, and the thread is 0 or one of `pthread_self`.
-    let replace = unsafe { start(find, handle, origin::first_thread(), &sandbox::IS_REQUESTED) };
+    let replace = unsafe { start(find, handle, startup::first_thread(), &sandbox::IS_FILTER_REQUESTED) };
     REPLACE.store(replace as *mut c_void, Ordering::Release);
-    STATE.store(DONE, Ordering::Release);
+    STATE.store(FINISHED, Ordering::Release);
 }
 
 /// Function of an object by name, or of the process if `object` is null. Called by the second
@@ -113,69 +113,69 @@ unsafe extern "C" fn find(object: *mut c_void, name: *const c_char) -> *mut c_vo
     // SAFETY: null, or the driver that `begin` passes.
     let found = match unsafe { object.cast::<Object>().as_ref() } {
         Some(object) => object.symbol(name),
-        None => elf::first((&raw const STATE) as usize, name),
+        None => elf::first_definition((&raw const STATE) as usize, name),
     };
     found.unwrap_or(null_mut())
 }
 
 /// Id of this process.
-fn process() -> u64 {
+fn process_id() -> u64 {
     const GETPID: usize = 39;
     // SAFETY: takes no arguments.
-    unsafe { syscalls::call(GETPID, [0; 6]) }.map_or(NONE, |process| process as u64)
+    unsafe { syscalls::call(GETPID, [0; 6]) }.map_or(NOT_STARTED, |process| process as u64)
 }
 
 /// Whether the calling thread is the process's first.
 fn is_first_thread() -> bool {
     const GETTID: usize = 186;
     // SAFETY: takes no arguments.
-    unsafe { syscalls::call(GETTID, [0; 6]) }.is_ok_and(|thread| thread as u64 == process())
+    unsafe { syscalls::call(GETTID, [0; 6]) }.is_ok_and(|thread| thread as u64 == process_id())
 }
 
 /// Loads the second stage, if the helper is enabled and permitted. In a new process, the current
 /// filters are recorded as inherited ones. Takes the loader's lock.
 pub(crate) fn load(is_process_new: bool) {
-    if is_to_load(is_process_new) {
+    if should_load(is_process_new) {
         load_file();
     }
-    IS_AT_LOAD.store(true, Ordering::Release);
+    IS_INITIALISED.store(true, Ordering::Release);
 }
 
 /// Whether the loader has initialised this library, and the second stage is loaded, if enabled.
-pub(crate) fn is_at_load() -> bool {
-    IS_AT_LOAD.load(Ordering::Acquire)
+pub(crate) fn is_initialised() -> bool {
+    IS_INITIALISED.load(Ordering::Acquire)
 }
 
 /// Loads the second stage for a constructor that looks for the driver before the loader has
 /// initialised this library. Only in the first thread of a new process, whose loader is about to do
 /// so. Returns whether it was loaded.
 pub(crate) fn load_before_constructors() -> bool {
-    let is_early = !is_at_load() && matches!(libc::next_dlsym(), Some(Next::After(_)));
-    let is_loaded = is_early && is_to_load(true) && is_first_thread();
+    let is_early = !is_initialised() && matches!(libc::next_dlsym(), Some(Next::After(_)));
+    let is_loaded = is_early && should_load(true) && is_first_thread();
     if is_loaded {
         load_file();
     }
     is_loaded
 }
 
-fn is_to_load(is_process_new: bool) -> bool {
+fn should_load(is_process_new: bool) -> bool {
     START.load(Ordering::Acquire).is_null()
         && libc::environment(VARIABLE) == Some(RECORD)
-        && permission::is_given_at_load(is_process_new)
+        && permission::is_granted_at_load(is_process_new)
 }
 
 fn load_file() {
-    const NOW_AND_FOR_EVER: c_int = 2 | 0x1000;
+    const NOW_AND_NODELETE: c_int = 2 | 0x1000;
     let start = || {
         let dlsym = libc::dlsym()?;
-        let first = libc::text(elf::object_of((&raw const STATE) as usize)?.path())?;
+        let first = libc::text(elf::object_containing((&raw const STATE) as usize)?.path())?;
         let mut path = [0; PATH_BYTES_MAX];
-        let library = libc::dlopen(sibling(first, &mut path)?, NOW_AND_FOR_EVER)?;
+        let library = libc::dlopen(sibling(first, &mut path)?, NOW_AND_NODELETE)?;
         // SAFETY: the handle is of `dlopen`, and the name ends with a zero.
         Some(unsafe { dlsym(library, FUNCTION.as_ptr()) })
     };
     let start = start().unwrap_or(null_mut());
-    libc::forget_error();
+    libc::clear_error();
     START.store(start, Ordering::Release);
 }
 
@@ -217,23 +217,23 @@ mod tests {
 
     /// A single test, as there is a single second stage.
     #[test]
-    fn start_in_progress_is_waited_for_in_its_own_process_alone() {
-        let (function, hook) = (null_mut(), Replaced::By((&raw const HOOK).cast_mut().cast()));
-        let any = || elf::object_of((&raw const HOOK) as usize);
+    fn start_in_progress_is_awaited_only_in_its_own_process() {
+        let (function, hook) = (null_mut(), Replacement::Function((&raw const HOOK).cast_mut().cast()));
+        let any = || elf::object_containing((&raw const HOOK) as usize);
         START.store(start as *mut c_void, Ordering::Relaxed);
-        assert_eq!(replace(function, || None), Replaced::By(function), "no driver is loaded");
-        STATE.store(process(), Ordering::Relaxed);
-        assert_eq!(replace(function, any), Replaced::Starting);
+        assert_eq!(replace(function, || None), Replacement::Function(function), "no driver is loaded");
+        STATE.store(process_id(), Ordering::Relaxed);
+        assert_eq!(replace(function, any), Replacement::Starting);
         assert_eq!(STARTS.load(Ordering::Relaxed), 0);
         // As in a child that was forked while another thread started the second stage.
-        STATE.store(process() + 1, Ordering::Relaxed);
+        STATE.store(process_id() + 1, Ordering::Relaxed);
         assert_eq!(replace(function, any), hook);
         assert_eq!(replace(function, any), hook);
         assert_eq!(STARTS.load(Ordering::Relaxed), 1);
         // The wait for a start that does not complete is given up once, for all calls.
         REPLACE.store(null_mut(), Ordering::Relaxed);
-        STATE.store(process(), Ordering::Relaxed);
-        give_up();
-        assert_eq!(replace(function, any), Replaced::By(function));
+        STATE.store(process_id(), Ordering::Relaxed);
+        abandon_start();
+        assert_eq!(replace(function, any), Replacement::Function(function));
     }
 }
