@@ -87,7 +87,8 @@ mod tests {
         let mut listed = table(&[(0, "trace", &[]), (0, "gone", &[])]);
         listed.get_mut("trace").unwrap().folder = "offline/trace".into();
         let found = differences(&crates(&[("new", &[]), ("trace", &[])]), &listed);
-        let wanted = ["gone is listed and does not exist", "new is not listed", "trace lies in trace, listed in offline/trace"];
+        let wanted =
+            ["gone is listed and does not exist", "new is not listed", "trace lies in trace, listed in offline/trace"];
         assert_eq!(found, wanted);
     }
 
