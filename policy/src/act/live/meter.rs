@@ -13,8 +13,8 @@ use super::live_policy::Accessed;
 use crate::{
     act::{
         intervals::Intervals,
-        limits::{NOISE_MAX, NOISE_MIN, PACE_BYTES},
-        scene::Sight,
+        limits::{NOISE_MAX, NOISE_MIN, PACE_BYTES_MIN},
+        scene::Target,
     },
     reading::{counted_at, difference},
     thresholds::EARLY,
@@ -70,8 +70,8 @@ pub(crate) struct Span {
 
 impl Meter {
     /// Adds a sample.
-    pub(crate) fn read(&mut self, sight: &Sight<'_>, window: Duration, passed_bytes: Option<u64>) {
-        let sample = sample(sight, passed_bytes);
+    pub(crate) fn read(&mut self, target: &Target<'_>, window: Duration, passed_bytes: Option<u64>) {
+        let sample = sample(target, passed_bytes);
         if self.samples.back().is_some_and(|last| last.until(&sample).is_none()) {
             // Counts were reset, so earlier samples are useless.
             *self = Self::default();
@@ -79,8 +79,8 @@ impl Meter {
         let now = sample.at;
         self.samples.push_back(sample);
         let is_due = self.marks.back().is_none_or(|mark| between(mark.at, now) >= window / MARKS_PER_WINDOW);
-        if is_due && !sight.blocks.is_empty() {
-            let arrived = sight
+        if is_due && !target.blocks.is_empty() {
+            let arrived = target
                 .blocks
                 .iter()
                 .map(|block| (block.address, block.bytes_htod.saturating_add(block.populated_bytes)));
@@ -170,7 +170,7 @@ impl Span {
     }
 
     /// Bytes per second that arrived in blocks outside the affected memory; `None` below
-    /// [`PACE_BYTES`].
+    /// [`PACE_BYTES_MIN`].
     pub(crate) fn arrivals_outside(&self, touched: &Intervals) -> Option<f64> {
         let (from, to) = (self.from.as_ref()?, self.to.as_ref()?);
         let outside = to
@@ -180,7 +180,7 @@ impl Span {
         let arrived =
             outside.map(|(address, bytes)| bytes.saturating_sub(from.arrived.get(address).copied().unwrap_or(0)));
         let arrived = arrived.fold(0, u64::saturating_add);
-        (arrived >= PACE_BYTES && to.at > from.at).then(|| rate(arrived, between(from.at, to.at)))
+        (arrived >= PACE_BYTES_MIN && to.at > from.at).then(|| rate(arrived, between(from.at, to.at)))
     }
 }
 
@@ -216,25 +216,25 @@ impl Sample {
     }
 }
 
-fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
-    let (snapshot, key) = (sight.scene.snapshot, sight.key());
+fn sample(target: &Target<'_>, passed_bytes: Option<u64>) -> Sample {
+    let (snapshot, key) = (target.scene.snapshot, target.key());
     let copied = |counters: &Counters| counters.bytes_htod.total().saturating_add(counters.bytes_dtoh.total());
-    let atomic_faults = faults_at_gpu(sight, &[Access::AtomicWeak, Access::AtomicStrong]);
+    let atomic_faults = faults_at_gpu(target, &[Access::AtomicWeak, Access::AtomicStrong]);
     Sample {
-        at: sight.scene.now,
-        counted: counted_at(sight.process, key),
-        replays: sight.process.gpus.get(&key).map_or(0, |counters| counters.replays),
-        link: sight.scene.links.get(&sight.gpu).copied(),
+        at: target.scene.now,
+        counted: counted_at(target.process, key),
+        replays: target.process.gpus.get(&key).map_or(0, |counters| counters.replays),
+        link: target.scene.links.get(&target.gpu).copied(),
         copied_bytes: snapshot.gpu_totals.get(&key).map_or(0, copied),
-        others_evicted_bytes: sight.at_gpu.evicted_bytes(sight.process.id),
-        others_arrived_bytes: sight.at_gpu.others_arrived_bytes(sight.process, key),
+        others_evicted_bytes: target.gpu_context.evicted_bytes(target.process.id),
+        others_arrived_bytes: target.gpu_context.others_arrived_bytes(target.process, key),
         passed_bytes,
         atomic_faults,
     }
 }
 
-fn faults_at_gpu(sight: &Sight<'_>, accesses: &[Access]) -> u64 {
-    sight.process.gpus.get(&sight.key()).map_or(0, |counters| {
+fn faults_at_gpu(target: &Target<'_>, accesses: &[Access]) -> u64 {
+    target.process.gpus.get(&target.key()).map_or(0, |counters| {
         accesses.iter().map(|access| counters.fault_entries[*access]).fold(0, u64::saturating_add)
     })
 }
