@@ -321,7 +321,7 @@ impl Outcome {
 /// Carries out orders: from outside the process, from within, or not at all. Each GPU has one of its own, in a thread of its own.
 pub trait Actuator: Send {
     /// Carries out an order. Never fails as a whole: each call has its result.
-    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome;
+    fn execute(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome;
 }
 
 /// Reasons for an actuator to stop short of the end of its order.
@@ -330,7 +330,7 @@ pub trait Interrupt {
     fn is_cancelled(&self) -> bool;
 
     /// Whether a withdrawal about another process waits for this order to end, asked now and then, and while a call hangs.
-    fn is_awaited(&self) -> bool {
+    fn should_yield(&self) -> bool {
         false
     }
 }

@@ -249,7 +249,7 @@ impl Loop {
 
     /// Runs one interval. `None` once the collector has stopped.
     fn observe(&mut self) -> Option<()> {
-        let on = self.is_on();
+        let acting_enabled = self.is_on();
         if self.parts.rates.has_changed().unwrap_or(false) {
             let Rates { node_bytes_per_second, process_bytes_per_second } = *self.parts.rates.borrow_and_update();
             self.actuation.acting.set_rates(node_bytes_per_second, process_bytes_per_second);
@@ -281,7 +281,7 @@ impl Loop {
             node_headroom_bytes: node_headroom_bytes.unwrap_or(0),
             following: &following,
             directives: &directives,
-            on,
+            acting_enabled,
         };
         for order in self.actuation.acting.observe(&scene) {
             self.actuation.workers.submit(order);

@@ -84,7 +84,7 @@ pub enum Action {
     DoNotDuplicate = 9,
     /// No preferred location, in place of the host. First sets the GPU as the preferred location: that
     /// removes the GPU's mappings of host memory, as uvmd's ioctls do.
-    PreferHostNoMore = 10,
+    UnsetPreferredHost = 10,
 }
 
 impl Action {
@@ -98,7 +98,7 @@ impl Action {
         Self::NoAccessByGpu,
         Self::Duplicate,
         Self::DoNotDuplicate,
-        Self::PreferHostNoMore,
+        Self::UnsetPreferredHost,
     ];
 
     fn from_word(word: u64) -> Option<Self> {

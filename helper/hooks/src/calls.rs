@@ -41,7 +41,7 @@ impl Calls {
             Action::PreferGpu => Self::Advise { advice: PREFER, to: device },
             Action::PreferHost => Self::Advise { advice: PREFER, to: HOST },
             Action::PreferNowhere => Self::Withdraw { advice: 4, to: device, before: None },
-            Action::PreferHostNoMore => Self::Withdraw { advice: 4, to: device, before: Some(PREFER) },
+            Action::UnsetPreferredHost => Self::Withdraw { advice: 4, to: device, before: Some(PREFER) },
             Action::AccessByGpu => Self::Advise { advice: 5, to: device },
             Action::NoAccessByGpu => Self::Withdraw { advice: 6, to: device, before: None },
         }

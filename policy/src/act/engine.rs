@@ -232,8 +232,8 @@ impl Acting {
                         self.events.push(Event::Updated(decision.clone()));
                     }
                 }
-                Some(Withdrawn::Failed(answer)) => {
-                    decision.last_error = Some(answer.clone());
+                Some(Withdrawn::Failed(result)) => {
+                    decision.last_error = Some(result.clone());
                     self.events.push(Event::Updated(decision.clone()));
                 }
                 Some(Withdrawn::Pending) | None => {}

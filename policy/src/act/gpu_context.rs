@@ -69,7 +69,7 @@ impl<'a> GpuContext<'a> {
         for process in &snapshot.processes {
             for (key, resident) in &process.residency {
                 each(*key, &mut |gpu_context| {
-                    gpu_context.resident_bytes = gpu_context.resident_bytes.saturating_add(resident.bytes)
+                    gpu_context.resident_bytes = gpu_context.resident_bytes.saturating_add(resident.bytes);
                 });
             }
             if process.exited_at.is_none() {
@@ -81,7 +81,7 @@ impl<'a> GpuContext<'a> {
         }
         for verdict in &verdicts.active {
             each(verdict.gpu, &mut |gpu_context| {
-                gpu_context.verdicts.entry(verdict.process).or_default().push(verdict)
+                gpu_context.verdicts.entry(verdict.process).or_default().push(verdict);
             });
         }
         for victim in &verdicts.victims {

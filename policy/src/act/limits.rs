@@ -104,7 +104,7 @@ pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
 /// ...and duration of a fault batch.
 pub(crate) const BATCH_SECONDS: f64 = 84e-6;
 
-/// Blocks per control block, which gets no advice: at least `min`, and more for memory of so many
+/// Blocks per control block, which gets no advice: at least `min`, and more for memory of this many
 /// `blocks` that control blocks would split it into more than half of [`ADVISED_PARTS_MAX`] parts.
 pub(crate) const fn control_spacing(min: usize, blocks: usize) -> usize {
     let of_large = blocks.div_ceil(ADVISED_PARTS_MAX / 2);

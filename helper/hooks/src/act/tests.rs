@@ -161,7 +161,7 @@ fn withdrawals_skip_advice_of_the_program_and_freed_memory() {
     };
     assert_eq!(executed(&executor, Action::PreferNowhere, None), (Answer::Done, with(&[4])));
     // The GPU is preferred first, which may fail.
-    assert_eq!(executed(&executor, Action::PreferHostNoMore, None), (Answer::Done, with(&[3, 4])));
+    assert_eq!(executed(&executor, Action::UnsetPreferredHost, None), (Answer::Done, with(&[3, 4])));
     assert!(executor.blocks.remove(piece(0).begin).is_some());
     assert!(executor.blocks.remove(piece(2).begin).is_some());
     let (answer, calls) = executed(&executor, Action::PreferNowhere, None);

@@ -56,14 +56,14 @@ impl Account {
         // The first order of a helper is denied, because its thread has not been started.
         self.is_acted_on_by_helper |=
             outcome.actuator == Some(ActuatorKind::Helper) || outcome.advice_calls.by_helper > 0;
-        for Call { step, result: answer, .. } in &outcome.calls {
+        for Call { step, result, .. } in &outcome.calls {
             match step.action {
                 Action::Migrate(Place::Host) => {
                     self.pending_to_host_bytes = self.pending_to_host_bytes.saturating_sub(step.bytes());
                 }
                 Action::Migrate(_) | Action::Touch(_) => {}
                 Action::Advise(_) | Action::Withdraw(_) => {
-                    if !keeps_host_preference(step.action, answer) {
+                    if !keeps_host_preference(step.action, result) {
                         self.host_preferred.remove(step.begin, step.end);
                     }
                 }
@@ -84,14 +84,14 @@ impl Account {
 }
 
 /// Whether the preferred location may still be the host after this result.
-const fn keeps_host_preference(action: Action, answer: &CallResult) -> bool {
+const fn keeps_host_preference(action: Action, result: &CallResult) -> bool {
     match action {
         // A failed call may have taken effect in part.
         Action::Advise(Advice::PreferredLocation(Place::Host)) => {
-            matches!(answer, CallResult::Done | CallResult::Failed(_))
+            matches!(result, CallResult::Done | CallResult::Failed(_))
         }
         Action::Advise(Advice::PreferredLocation(_)) | Action::Withdraw(Advice::PreferredLocation(_)) => {
-            !answer.leaves_no_advice()
+            !result.leaves_no_advice()
         }
         _ => true,
     }

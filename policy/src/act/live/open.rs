@@ -225,12 +225,12 @@ impl OpenDecision {
 /// Adds the results of calls to a decision.
 pub(crate) fn add_calls(decision: &mut Decision, calls: &[Call]) {
     let Decision { done, last_error, .. } = decision;
-    for Call { step, result: answer, duration_ns } in calls {
-        if *answer == CallResult::Done {
+    for Call { step, result, duration_ns } in calls {
+        if *result == CallResult::Done {
             add(done, step);
-        } else if *answer != CallResult::Shadow {
+        } else if *result != CallResult::Shadow {
             done.failed = done.failed.saturating_add(1);
-            *last_error = Some(answer.clone());
+            *last_error = Some(result.clone());
         }
         done.longest_ns = done.longest_ns.max(*duration_ns);
     }

@@ -134,8 +134,8 @@ impl Rollback {
         if withdrawal.attempts != WITHDRAWAL_ATTEMPTS_REPORTED {
             return Some(Withdrawn::Pending);
         }
-        let answer = outcome.calls.iter().rev().find(|call| call.result != CallResult::Done);
-        Some(Withdrawn::Failed(answer.map_or(CallResult::Cancelled, |call| call.result.clone())))
+        let result = outcome.calls.iter().rev().find(|call| call.result != CallResult::Done);
+        Some(Withdrawn::Failed(result.map_or(CallResult::Cancelled, |call| call.result.clone())))
     }
 }
 

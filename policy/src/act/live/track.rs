@@ -158,12 +158,12 @@ impl Track {
             return Some(Stage::RolledBack("the GPU's link traffic is no longer measured".to_owned()));
         }
         let name = open.decision.policy;
-        if let Some(answer) = open.decision.last_error.as_ref().filter(|_| open.decision.done.calls == 0) {
-            if matches!(answer, CallResult::Exited) {
+        if let Some(result) = open.decision.last_error.as_ref().filter(|_| open.decision.done.calls == 0) {
+            if matches!(result, CallResult::Exited) {
                 return Some(Stage::Ended("the process has exited".to_owned()));
             }
-            if !matches!(answer, CallResult::Denied(_)) {
-                let why = format!("no call succeeded: {}", failure_detail(answer));
+            if !matches!(result, CallResult::Denied(_)) {
+                let why = format!("no call succeeded: {}", failure_detail(result));
                 self.cooldown.begin(name, now, limits, []);
                 return Some(Stage::RolledBack(why));
             }
@@ -302,8 +302,8 @@ impl Track {
     }
 }
 
-fn failure_detail(answer: &CallResult) -> &str {
-    match answer {
+fn failure_detail(result: &CallResult) -> &str {
+    match result {
         CallResult::Done => "it was done",
         CallResult::NotMapped => "the memory is no longer mapped",
         CallResult::Replaced => "the program has given advice of its own",

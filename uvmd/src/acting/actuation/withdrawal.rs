@@ -127,7 +127,7 @@ mod tests {
     struct Refuses(BTreeMap<u32, u32>);
 
     impl Actuator for Refuses {
-        fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+        fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
             let tries = self.0.entry(order.process.pid).or_default();
             let answer = if *tries == 0 { CallResult::Done } else { CallResult::Failed("it hangs".to_owned()) };
             *tries = tries.saturating_sub(1);

@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Steps and reason of the proposal about a range of so many blocks, of which these bounce.
+    /// Steps and reason of the proposal about a range of `count` blocks, of which these bounce.
     fn proposed(count: u64, bounces: impl Fn(u64) -> bool) -> Proposal {
         let bounces = |at: u64| if bounces(at) { BOUNCES_MIN } else { 0 };
         let block = |at: u64| Block { bounces: bounces(at), ..Block::new(at * BLOCK_BYTES, NOW) };
