@@ -70,15 +70,15 @@ fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     let calls = Calls::default();
     tracing::subscriber::set_global_default(calls.clone())?;
-    let mut hand = Hand::new(&options, calls)?;
-    options.commands.iter().try_for_each(|command| hand.obey(command).with_context(|| command.clone()))?;
-    if hand.journal.is_some_and(|journal| !journal.flush(Duration::from_secs(10))) {
+    let mut session = Session::new(&options, calls)?;
+    options.commands.iter().try_for_each(|command| session.run(command).with_context(|| command.clone()))?;
+    if session.journal.is_some_and(|journal| !journal.flush(Duration::from_secs(10))) {
         bail!("the journal is not written");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-struct Hand {
+struct Session {
     gpu: GpuUuid,
     journal: Option<Journal>,
     workers: Workers,
@@ -86,7 +86,7 @@ struct Hand {
     calls: Calls,
 }
 
-impl Hand {
+impl Session {
     fn new(options: &Options, calls: Calls) -> anyhow::Result<Self> {
         let roots = Roots::default();
         let gpu = options.gpu.map_or_else(|| first_gpu(&roots), Ok)?;
@@ -96,14 +96,15 @@ impl Hand {
             actuator: options.actuator,
         };
         let journal = options.journal.as_ref().map(|path| Journal::open(path, roots.clone())).transpose()?;
-        let (made_of, inspections, off) = (roots.clone(), actuator::Inspections::default(), options.off.clone());
-        let make =
-            move |_| -> Box<dyn Actuator> { Box::new(Caller::new(settings, made_of.clone(), inspections.clone())) };
+        let (actuator_roots, inspections, off) = (roots.clone(), actuator::Inspections::default(), options.off.clone());
+        let make = move |_| -> Box<dyn Actuator> {
+            Box::new(Caller::new(settings, actuator_roots.clone(), inspections.clone()))
+        };
         let workers = Workers::start(make, move || off.exists(), journal.clone());
         Ok(Self { gpu: GpuUuid(gpu.bytes()), journal, workers, meter: actuator::link::meter(roots), calls })
     }
 
-    fn obey(&mut self, command: &str) -> anyhow::Result<()> {
+    fn run(&mut self, command: &str) -> anyhow::Result<()> {
         match command.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["undo"] => self.undo(),
             ["sleep", seconds] => {
@@ -114,7 +115,7 @@ impl Hand {
             ["shuttle", pid, begin, end] => {
                 let (process, range) = (process(pid)?, range(begin, end)?);
                 let mut places = [Place::Gpu(self.gpu), Place::Host].into_iter().cycle();
-                while self.carry_out(
+                while self.execute(
                     process,
                     vec![step(range, Action::Migrate(places.next().context("a place")?))],
                     false,
@@ -123,7 +124,7 @@ impl Hand {
             }
             [action, pid, begin, end] => {
                 let action = self.action(action)?;
-                self.carry_out(process(pid)?, vec![step(range(begin, end)?, action)], false).map(drop)
+                self.execute(process(pid)?, vec![step(range(begin, end)?, action)], false).map(drop)
             }
             _ => bail!("no such command (see the top of the source)"),
         }
@@ -134,31 +135,31 @@ impl Hand {
         let leftovers = journal.leftovers();
         println!("{{\"leftovers\": {}}}", leftovers.len());
         for left in leftovers {
-            self.carry_out(left.process, left.steps, true)?;
+            self.execute(left.process, left.steps, true)?;
         }
         Ok(())
     }
 
     /// Executes an order. Returns whether all of it succeeded.
-    fn carry_out(&mut self, process: ProcessId, steps: Vec<Step>, is_rollback: bool) -> anyhow::Result<bool> {
+    fn execute(&mut self, process: ProcessId, steps: Vec<Step>, is_rollback: bool) -> anyhow::Result<bool> {
         let name = steps.first().map_or("nothing", |step| step.action.name());
         let before = self.meter.read(self.gpu);
         self.workers.submit(Order { decision: DecisionId(1), process, gpu: self.gpu, steps, is_rollback });
         let outcome = self.workers.next_outcome(Duration::from_mins(10)).context("no outcome in ten minutes")?;
         let moved = before.zip(self.meter.read(self.gpu));
-        tell(name, &outcome, moved);
+        print_outcome(name, &outcome, moved);
         Ok(outcome.calls.iter().all(|call| call.result == CallResult::Done))
     }
 
     fn action(&self, name: &str) -> anyhow::Result<Action> {
-        let here = Place::Gpu(self.gpu);
+        let gpu = Place::Gpu(self.gpu);
         let advice = [
             Advice::PreferredLocation(Place::Host),
-            Advice::PreferredLocation(here),
+            Advice::PreferredLocation(gpu),
             Advice::AccessedBy(self.gpu),
             Advice::ReadDuplication,
         ];
-        [Action::Migrate(here), Action::Migrate(Place::Host), Action::Touch(self.gpu)]
+        [Action::Migrate(gpu), Action::Migrate(Place::Host), Action::Touch(self.gpu)]
             .into_iter()
             .chain(advice.map(Action::Advise))
             .chain(advice.map(Action::Withdraw))
@@ -189,12 +190,12 @@ fn actuator(name: &str) -> Result<ActuatorChoice, &'static str> {
     ActuatorChoice::ALL.into_iter().find(|choice| choice.name() == name).ok_or("no such actuator")
 }
 
-fn tell(action: &str, outcome: &Outcome, moved: Option<(LinkBytes, LinkBytes)>) {
+fn print_outcome(action: &str, outcome: &Outcome, moved: Option<(LinkBytes, LinkBytes)>) {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let mut reason = None;
     for call in &outcome.calls {
-        if let CallResult::Failed(said) | CallResult::Denied(said) = &call.result {
-            reason = Some(said);
+        if let CallResult::Failed(text) | CallResult::Denied(text) = &call.result {
+            reason = Some(text);
         }
         *counts.entry(call.result.name()).or_default() += 1;
     }

@@ -28,9 +28,9 @@ use sys::{
 
 use crate::{
     budget::{Expired, TimeBudget},
-    hung::{Slot, Slots, Target},
     placement::{Placement, PlacementError},
-    process::{answer_of, answer_to},
+    process::{call_error_result, open_error_result},
+    slots::{Slot, Slots, Target},
 };
 
 /// Minimum pause between the end of a spawner and the start of the next.
@@ -63,9 +63,9 @@ pub(crate) struct Batch<'a, 'b> {
 /// Error of starting an actor.
 enum StartError {
     /// An actor may be possible elsewhere.
-    Here(PlacementError),
+    Placement(PlacementError),
     /// None is possible elsewhere.
-    AtAll(CallResult),
+    Fatal(CallResult),
 }
 
 /// Error of a call without a reply.
@@ -107,15 +107,15 @@ impl Actors {
         let slots = self.slots.clone();
         let slot = |budget: &mut TimeBudget<'_>| {
             let taken = slots.take(target, is_withdrawal, Duration::MAX, budget);
-            taken.map_err(|no_slot| no_slot.answer("call"))
+            taken.map_err(|error| error.result("call"))
         };
-        let (actor, place, reason) = match self.placed(process, slot(budget)?, spaces, budget) {
+        let (actor, place, reason) = match self.start_placed(process, slot(budget)?, spaces, budget) {
             Ok((actor, place)) => (actor, Some(place), None),
-            Err(StartError::AtAll(answer)) => return Err(answer),
-            Err(StartError::Here(reason)) => match self.spawn(slot(budget)?, spaces, None) {
+            Err(StartError::Fatal(result)) => return Err(result),
+            Err(StartError::Placement(reason)) => match self.spawn(slot(budget)?, spaces, None) {
                 Ok(actor) => (actor, None, Some(reason)),
-                Err(StartError::AtAll(answer)) => return Err(answer),
-                Err(StartError::Here(nowhere)) => return Err(CallResult::Failed(nowhere.to_string())),
+                Err(StartError::Fatal(result)) => return Err(result),
+                Err(StartError::Placement(error)) => return Err(CallResult::Failed(error.to_string())),
             },
         };
         let mut batch = Batch { spaces: spaces.len(), actors: self, budget, actor: Some(actor), place };
@@ -127,16 +127,16 @@ impl Actors {
         }
     }
 
-    fn placed(
+    fn start_placed(
         &mut self,
         process: &PidFd,
         slot: Slot,
         spaces: &[impl AsFd],
         budget: &mut TimeBudget<'_>,
     ) -> Result<((Actor, Slot), Placement), StartError> {
-        let place = Placement::of(&self.roots, process.pid()).map_err(StartError::Here)?;
+        let place = Placement::of(&self.roots, process.pid()).map_err(StartError::Placement)?;
         let (mut actor, slot) = self.spawn(slot, spaces, Some(&place))?;
-        let error = if [actor.pid(), process.pid()].into_iter().all(|pid| place.holds(&self.roots, pid)) {
+        let error = if [actor.pid(), process.pid()].into_iter().all(|pid| place.contains(&self.roots, pid)) {
             // The actor makes no call before it is the first OOM victim of the cgroup.
             let confined = wait(&self.roots, budget, Some(&place), |at_most| {
                 actor.is_confined(process, at_most).map(|is_confined| is_confined.then_some(()))
@@ -144,13 +144,13 @@ impl Actors {
             match confined {
                 Ok(()) => return Ok(((actor, slot), place)),
                 Err(ReplyError::Actor(error @ ActorError::NotConfined { .. })) => {
-                    StartError::Here(PlacementError::NotConfined(error.to_string()))
+                    StartError::Placement(PlacementError::NotConfined(error.to_string()))
                 }
-                Err(ReplyError::Placement(reason)) => StartError::Here(reason),
-                Err(error) => return Err(StartError::AtAll(self.abandon(process, Some((actor, slot)), error, budget))),
+                Err(ReplyError::Placement(reason)) => StartError::Placement(reason),
+                Err(error) => return Err(StartError::Fatal(self.abandon(process, Some((actor, slot)), error, budget))),
             }
         } else {
-            StartError::Here(PlacementError::Moved)
+            StartError::Placement(PlacementError::Moved)
         };
         self.end(actor, slot);
         Err(error)
@@ -162,12 +162,14 @@ impl Actors {
         spaces: &[impl AsFd],
         place: Option<&Placement>,
     ) -> Result<(Actor, Slot), StartError> {
-        let refused = |error: ActorError| StartError::AtAll(CallResult::Failed(error.to_string()));
-        let spawner = self.spawner().map_err(StartError::AtAll)?;
+        let refused = |error: ActorError| StartError::Fatal(CallResult::Failed(error.to_string()));
+        let spawner = self.spawner().map_err(StartError::Fatal)?;
         match spawner.start_actor(spaces, place.map(AsFd::as_fd)) {
-            Err(error @ ActorError::NotStarted(_)) => Err(StartError::Here(PlacementError::Kernel(error.to_string()))),
+            Err(error @ ActorError::NotStarted(_)) => {
+                Err(StartError::Placement(PlacementError::Kernel(error.to_string())))
+            }
             Err(error @ ActorError::SpawnerGone(_)) => {
-                self.lose(&error);
+                self.record_spawner_exit(&error);
                 Err(refused(error))
             }
             started => Ok((started.map_err(refused)?, slot)),
@@ -182,7 +184,7 @@ impl Actors {
                 return Err(CallResult::Failed(why.to_owned()));
             }
             let started = Spawner::start(&self.program).map_err(|error| {
-                self.lose(&error);
+                self.record_spawner_exit(&error);
                 CallResult::Failed(error.to_string())
             })?;
             if self.restart.take().is_some() {
@@ -193,7 +195,7 @@ impl Actors {
         self.spawner.as_mut().ok_or_else(|| CallResult::Failed("there is no actor spawner".to_owned()))
     }
 
-    fn lose(&mut self, error: &ActorError) {
+    fn record_spawner_exit(&mut self, error: &ActorError) {
         tracing::warn!("{error}; orders for this GPU fail until another is started");
         self.spawner = None;
         self.restart = Some(Instant::now() + RESTART_DELAY);
@@ -212,13 +214,13 @@ impl Actors {
             return CallResult::Exited;
         }
         let why = match error {
-            ReplyError::Actor(ActorError::Target(error)) => return answer_to(&error),
+            ReplyError::Actor(ActorError::Target(error)) => return open_error_result(&error),
             ReplyError::Actor(ActorError::Ended(_)) => {
                 format!("the actor {}", ended.as_deref().unwrap_or("ended"))
             }
             ReplyError::Actor(error) => error.to_string(),
             ReplyError::Placement(reason) => reason.to_string(),
-            ReplyError::Expired(expired) => return budget.gave_up(expired),
+            ReplyError::Expired(expired) => return budget.expiry_result(expired),
         };
         CallResult::Failed(why)
     }
@@ -280,7 +282,7 @@ impl Batch<'_, '_> {
                 match self.call(process, space, Call::CompareFlags(flags))?.result {
                     Ok(()) => is_of_process = true,
                     Err(UvmError::Refused { status: Status::INVALID_ARGUMENT, .. }) => {}
-                    Err(error) => return Err(answer_of(process, &error)),
+                    Err(error) => return Err(call_error_result(process, &error)),
                 }
             }
             if !is_of_process {

@@ -36,10 +36,10 @@ impl Backoff {
     }
 
     /// Result of an order for a target in a pause.
-    pub(crate) fn answer(&self, target: ProcessId, now: Instant) -> Option<CallResult> {
+    pub(crate) fn denial(&self, target: ProcessId, now: Instant) -> Option<CallResult> {
         let left = self.0.get(&target)?.end.checked_duration_since(now).filter(|left| !left.is_zero())?;
         let seconds = left.as_millis().div_ceil(1000);
-        Some(CallResult::Denied(format!("calls about it took too long: the next are in {seconds} s at the earliest")))
+        Some(CallResult::Denied(format!("its calls took too long: the next are made in {seconds} s at the earliest")))
     }
 }
 
@@ -63,14 +63,14 @@ mod tests {
     #[test]
     fn backoff_is_per_target() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
-        assert_eq!(backoff.answer(TARGET, now), None);
+        assert_eq!(backoff.denial(TARGET, now), None);
         backoff.begin(TARGET, now);
-        let at = |passed_ms| backoff.answer(TARGET, now + Duration::from_millis(passed_ms));
-        let held = "calls about it took too long: the next are in 1 s at the earliest";
-        assert_eq!(at(29_001), Some(CallResult::Denied(held.to_owned())));
+        let at = |passed_ms| backoff.denial(TARGET, now + Duration::from_millis(passed_ms));
+        let reason = "its calls took too long: the next are made in 1 s at the earliest";
+        assert_eq!(at(29_001), Some(CallResult::Denied(reason.to_owned())));
         assert_eq!(at(30_000), None);
         let next_of_its_id = ProcessId { start_ticks: 2, ..TARGET };
-        assert_eq!(backoff.answer(next_of_its_id, now), None);
+        assert_eq!(backoff.denial(next_of_its_id, now), None);
     }
 
     #[test]

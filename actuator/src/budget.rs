@@ -12,8 +12,8 @@ use model::{CallResult, Interrupt};
 /// Time budget of an order for its inspections, actors and calls together. Pauses between calls are
 /// not included; they are no longer than the calls.
 pub(crate) const ORDER_BUDGET: Duration = Duration::from_secs(30);
-/// Duration of a wait that does not give way to a withdrawal.
-const UNDISTURBED: Duration = Duration::from_millis(500);
+/// Duration of a wait that does not yield to a withdrawal.
+const MIN_SLICE: Duration = Duration::from_millis(500);
 /// Interval of checks for reasons to end a wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -65,7 +65,7 @@ impl<'a> TimeBudget<'a> {
         self.spent = self.spent.saturating_add(waited);
     }
 
-    /// Waits for a reply: at most this long, within the budget, and no longer than [`UNDISTURBED`]
+    /// Waits for a reply: at most this long, within the budget, and no longer than [`MIN_SLICE`]
     /// while a withdrawal about another process waits. `poll` waits as long as its argument, and
     /// returns `None` without a reply.
     pub(crate) fn wait<T, E: From<Expired>>(
@@ -87,16 +87,16 @@ impl<'a> TimeBudget<'a> {
             if self.is_spent() || waited >= at_most {
                 return Err(Expired::Time.into());
             }
-            if waited >= UNDISTURBED && self.interrupt.is_awaited() {
+            if waited >= MIN_SLICE && self.interrupt.should_yield() {
                 return Err(Expired::Withdrawal.into());
             }
         }
     }
 
     /// Result of the rest of an order after a call without a reply.
-    pub(crate) fn gave_up(&self, expired: Expired) -> CallResult {
+    pub(crate) fn expiry_result(&self, expired: Expired) -> CallResult {
         let why = match expired {
-            Expired::Time => format!("its calls took more than {} s together", self.total.as_secs()),
+            Expired::Time => format!("its calls took more than {} s in total", self.total.as_secs()),
             Expired::Withdrawal => format!("a call hangs, and {expired}"),
         };
         CallResult::Failed(format!("gave up: {why}"))
@@ -107,7 +107,7 @@ impl fmt::Display for Expired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Time => "the time limit is reached",
-            Self::Withdrawal => "a withdrawal of others waits",
+            Self::Withdrawal => "a withdrawal for another process waits",
         })
     }
 }
@@ -122,14 +122,14 @@ pub(crate) mod tests {
     const LONG: Duration = Duration::from_hours(1);
 
     /// Interrupt with a withdrawal about another process that waits all the time.
-    pub(crate) struct Awaited;
+    pub(crate) struct AlwaysYields;
 
-    impl Interrupt for Awaited {
+    impl Interrupt for AlwaysYields {
         fn is_cancelled(&self) -> bool {
             false
         }
 
-        fn is_awaited(&self) -> bool {
+        fn should_yield(&self) -> bool {
             true
         }
     }
@@ -174,8 +174,8 @@ pub(crate) mod tests {
         assert_eq!(waits, [Ok(()), Ok(()), late]);
         assert_eq!(clock.get() - begun, ORDER_BUDGET);
         assert!(budget.is_spent());
-        let answer = CallResult::Failed("gave up: its calls took more than 30 s together".to_owned());
-        assert_eq!(budget.gave_up(Expired::Time), answer);
+        let expected = CallResult::Failed("gave up: its calls took more than 30 s in total".to_owned());
+        assert_eq!(budget.expiry_result(Expired::Time), expected);
     }
 
     #[test]
@@ -197,9 +197,9 @@ pub(crate) mod tests {
 
     #[test]
     fn withdrawal_preempts_hung_calls_only() {
-        let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &Awaited), Cell::new(Instant::now()));
-        assert_eq!(wait(&mut budget, &clock, LONG, UNDISTURBED), Ok(()));
+        let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &AlwaysYields), Cell::new(Instant::now()));
+        assert_eq!(wait(&mut budget, &clock, LONG, MIN_SLICE), Ok(()));
         assert_eq!(wait(&mut budget, &clock, LONG, LONG), Err(Failed::Expired(Expired::Withdrawal)));
-        assert_eq!(budget.spent(), 2 * UNDISTURBED);
+        assert_eq!(budget.spent(), 2 * MIN_SLICE);
     }
 }

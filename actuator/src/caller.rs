@@ -24,18 +24,18 @@ use sys::{
 
 use crate::{
     actors::Actors,
-    all_answered,
     backoff::{Backoff, SLOW},
     budget::{Expired, ORDER_BUDGET, TimeBudget},
     calls::{Calls, Cost},
     headroom,
-    helper::{HelperCalls, Program as HelperProgram, wait_until_clear},
-    hung::Target,
+    helper::{HelperCalls, Program as HelperProgram, wait_until_idle},
     inspection::{Access, Inspection, Inspector},
     inspections::Inspections,
     ioctl::IoctlCalls,
-    process::hold,
-    untried,
+    process::open_process,
+    skipped_call,
+    slots::Target,
+    uniform_outcome,
 };
 
 /// Maximum parts of a batch. For the next batch, another actor is started with new duplicates of the
@@ -78,7 +78,7 @@ pub struct Caller {
 }
 
 /// Target of an order.
-struct Held {
+struct OrderTarget {
     id: ProcessId,
     process: Arc<PidFd>,
     target: Target,
@@ -88,7 +88,7 @@ struct Held {
     /// Parts of advice that took no effect.
     holes: usize,
     /// Whether the helper carries out no command that the ioctls of a withdrawal would overtake.
-    is_clear: bool,
+    is_helper_idle: bool,
 }
 
 impl Caller {
@@ -106,73 +106,74 @@ impl Caller {
 
     /// Makes a batch of calls, from the first remaining step on. An error is the result of all
     /// remaining steps.
-    fn some_calls(
+    fn execute_batch(
         &mut self,
-        held: &mut Held,
+        order_target: &mut OrderTarget,
         budget: &mut TimeBudget<'_>,
         left: &mut VecDeque<Step>,
         outcome: &mut Outcome,
-        ends: &dyn Fn() -> Result<(), CallResult>,
+        check_interrupt: &dyn Fn() -> Result<(), CallResult>,
     ) -> Result<(), CallResult> {
         let Self { settings, roots, inspector, actors, pace, .. } = self;
         if budget.is_spent() {
-            return Err(budget.gave_up(Expired::Time));
+            return Err(budget.expiry_result(Expired::Time));
         }
-        pace.let_others_in();
+        pace.pause_if_due();
         let begun = Instant::now();
-        let Held { id, target, is_withdrawal, .. } = *held;
-        let process = Arc::clone(&held.process);
+        let OrderTarget { id, target, is_withdrawal, .. } = *order_target;
+        let process = Arc::clone(&order_target.process);
         let process = &process;
-        let Inspection { mapped, access, beside, .. } =
-            inspector.inspect(roots, process, target, held.actuators, is_withdrawal, budget)?;
+        let Inspection { mapped, access, withdrawal_ring, .. } =
+            inspector.inspect(roots, process, target, order_target.actuators, is_withdrawal, budget)?;
         let program = HelperProgram { roots, id, process };
-        if let Some(ring) = beside.filter(|_| !held.is_clear) {
-            let late = wait_until_clear(&ring, program, budget)?;
-            book(&mut outcome.advice_calls, ActuatorKind::Helper, late);
-            held.is_clear = true;
+        if let Some(ring) = withdrawal_ring.filter(|_| !order_target.is_helper_idle) {
+            let late = wait_until_idle(&ring, program, budget)?;
+            add_advice_calls(&mut outcome.advice_calls, ActuatorKind::Helper, late);
+            order_target.is_helper_idle = true;
         }
         let mut calls: Option<Box<dyn Calls + '_>> = match access {
             None => None,
             // The actor has duplicates of the descriptors.
             Some(Access::Spaces(spaces)) => {
-                held.actuators = &[ActuatorKind::Ioctl];
+                order_target.actuators = &[ActuatorKind::Ioctl];
                 let gpu = outcome.gpu;
                 Some(Box::new(IoctlCalls::start(actors, process, target, is_withdrawal, gpu, &spaces, budget)?))
             }
             Some(Access::Ring(ring)) => {
-                held.actuators = &[ActuatorKind::Helper];
+                order_target.actuators = &[ActuatorKind::Helper];
                 Some(Box::new(HelperCalls::new(ring, program, outcome.gpu, budget)))
             }
         };
         outcome.ready_ns = outcome.ready_ns.saturating_add(nanoseconds(begun.elapsed()));
         for _ in 0..PARTS_PER_BATCH {
             let Some(step) = left.front_mut() else { break };
-            ends()?;
+            check_interrupt()?;
             let Part { step: part, pages } = next_part(step, &mapped, settings.part_bytes);
-            let (call, is_over) = match (pages, &mut calls, held.actuators.first()) {
+            let (call, is_over) = match (pages, &mut calls, order_target.actuators.first()) {
                 (Some(pages), Some(calls), Some(actuator)) => {
-                    pace.let_others_in();
+                    pace.pause_if_due();
                     outcome.actuator = Some(*actuator);
                     let mut cost = Cost::default();
                     let mut part_call = PartCall { settings, roots, process, calls: &mut **calls };
                     let (result, is_over) = part_call.call(part, pages, &mut cost);
-                    book(&mut outcome.advice_calls, *actuator, cost.advice_calls);
+                    add_advice_calls(&mut outcome.advice_calls, *actuator, cost.advice_calls);
                     (Call { step: part, result, duration_ns: nanoseconds(cost.took) }, is_over)
                 }
-                _ => (untried(part, CallResult::NotMapped), false),
+                _ => (skipped_call(part, CallResult::NotMapped), false),
             };
-            held.holes += usize::from(matches!(part.action, Action::Advise(_)) && call.result != CallResult::Done);
+            order_target.holes +=
+                usize::from(matches!(part.action, Action::Advise(_)) && call.result != CallResult::Done);
             step.begin = part.end;
             if step.begin >= step.end {
                 left.pop_front();
             }
-            pace.count(&call);
-            let answer = call.result.clone();
+            pace.add(&call);
+            let result = call.result.clone();
             outcome.calls.push(call);
-            if is_over || answer == CallResult::Exited {
-                return Err(answer);
+            if is_over || result == CallResult::Exited {
+                return Err(result);
             }
-            if held.holes > HOLES_MAX {
+            if order_target.holes > HOLES_MAX {
                 return Err(CallResult::Denied(format!("its memory has more than {HOLES_MAX} holes")));
             }
         }
@@ -180,12 +181,12 @@ impl Caller {
     }
 }
 
-fn book(calls: &mut AdviceCalls, actuator: ActuatorKind, count: u64) {
-    let booked = match actuator {
+fn add_advice_calls(calls: &mut AdviceCalls, actuator: ActuatorKind, count: u64) {
+    let total = match actuator {
         ActuatorKind::Ioctl => &mut calls.by_ioctl,
         ActuatorKind::Helper => &mut calls.by_helper,
     };
-    *booked = booked.saturating_add(count);
+    *total = total.saturating_add(count);
 }
 
 /// Call for a part of a step.
@@ -233,11 +234,11 @@ impl PartCall<'_> {
 }
 
 impl Caller {
-    fn carry_out_at(&mut self, order: &Order, interrupt: &dyn Interrupt, now: Instant) -> Outcome {
+    fn execute_at(&mut self, order: &Order, interrupt: &dyn Interrupt, now: Instant) -> Outcome {
         if !order.is_rollback
-            && let Some(answer) = self.backoff.answer(order.process, now)
+            && let Some(result) = self.backoff.denial(order.process, now)
         {
-            return all_answered(order, &answer);
+            return uniform_outcome(order, &result);
         }
         let mut budget = TimeBudget::new(self.order_budget, interrupt);
         let actuators = self.settings.actuator.candidates(order.is_rollback);
@@ -264,30 +265,31 @@ impl Caller {
     ) -> Outcome {
         // Checked before each part: a withdrawal about another process waits for at most one.
         // Withdrawals keep their order.
-        let ends = || match () {
+        let check_interrupt = || match () {
             () if order.is_rollback => Ok(()),
             () if interrupt.is_cancelled() => Err(CallResult::Cancelled),
-            () if interrupt.is_awaited() => Err(denied()),
+            () if interrupt.should_yield() => Err(preempted()),
             () => Ok(()),
         };
         let mut outcome = Outcome::new(order, Vec::new());
         let mut left: VecDeque<Step> = order.steps.iter().copied().filter(|step| step.begin < step.end).collect();
-        let mut carry_out = || {
-            ends()?;
-            let process = Arc::new(hold(&self.roots, order.process)?);
+        let mut execute = || {
+            check_interrupt()?;
+            let process = Arc::new(open_process(&self.roots, order.process)?);
             let (id, target) = (order.process, Target::of(&self.roots, process.pid()));
             let is_withdrawal = order.is_rollback;
-            let mut held = Held { id, process, target, actuators, is_withdrawal, holes: 0, is_clear: false };
+            let mut order_target =
+                OrderTarget { id, process, target, actuators, is_withdrawal, holes: 0, is_helper_idle: false };
             while !left.is_empty() {
-                self.some_calls(&mut held, budget, &mut left, &mut outcome, &ends)?;
+                self.execute_batch(&mut order_target, budget, &mut left, &mut outcome, &check_interrupt)?;
             }
             Ok(())
         };
-        if let Err(answer) = carry_out() {
+        if let Err(result) = execute() {
             // The steps that were not tried have not failed: they are denied, as a withdrawal waits.
-            let is_given_way = matches!(answer, CallResult::Failed(_)) && !order.is_rollback && interrupt.is_awaited();
-            let answer = if is_given_way { denied() } else { answer };
-            outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));
+            let has_yielded = matches!(result, CallResult::Failed(_)) && !order.is_rollback && interrupt.should_yield();
+            let result = if has_yielded { preempted() } else { result };
+            outcome.calls.extend(left.into_iter().map(|step| skipped_call(step, result.clone())));
         }
         outcome
     }
@@ -307,8 +309,8 @@ impl Caller {
         }
         let rest = Order { steps, ..order.clone() };
         let by_ioctl = self.attempt(&rest, &[ActuatorKind::Ioctl], budget, interrupt);
-        book(&mut outcome.advice_calls, ActuatorKind::Ioctl, by_ioctl.advice_calls.by_ioctl);
-        book(&mut outcome.advice_calls, ActuatorKind::Helper, by_ioctl.advice_calls.by_helper);
+        add_advice_calls(&mut outcome.advice_calls, ActuatorKind::Ioctl, by_ioctl.advice_calls.by_ioctl);
+        add_advice_calls(&mut outcome.advice_calls, ActuatorKind::Helper, by_ioctl.advice_calls.by_helper);
         outcome.ready_ns = outcome.ready_ns.saturating_add(by_ioctl.ready_ns);
         if by_ioctl.actuator.is_some() {
             outcome.actuator = by_ioctl.actuator;
@@ -325,13 +327,13 @@ impl Caller {
 }
 
 impl Actuator for Caller {
-    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
-        self.carry_out_at(order, interrupt, Instant::now())
+    fn execute(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
+        self.execute_at(order, interrupt, Instant::now())
     }
 }
 
-fn denied() -> CallResult {
-    CallResult::Denied("a withdrawal about another process comes first".to_owned())
+fn preempted() -> CallResult {
+    CallResult::Denied("a withdrawal for another process takes precedence".to_owned())
 }
 
 fn nanoseconds(took: Duration) -> u64 {

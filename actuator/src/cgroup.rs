@@ -84,7 +84,7 @@ impl Cgroup {
 
 /// Content of a file; `Some(None)` if there is none.
 #[expect(clippy::option_option, reason = "a file that is not there and one that cannot be read are two things")]
-pub(crate) fn if_there(path: &Path) -> Option<Option<String>> {
+pub(crate) fn read_optional(path: &Path) -> Option<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Some(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Some(None),

@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 
 use sys::{Roots, process_reads};
 
-use crate::cgroup::{Cgroup, Version, if_there};
+use crate::cgroup::{Cgroup, Version, read_optional};
 
 /// Bytes that all processes of the node together may still take.
 #[must_use]
@@ -35,13 +35,13 @@ pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
 #[must_use]
 pub fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
     let own = roots.clone();
-    let read = move || Ok(Cgroup::of(&own, pid)?.and_then(|cgroups| below_all(&cgroups)));
+    let read = move || Ok(Cgroup::of(&own, pid)?.and_then(|cgroups| min_headroom(&cgroups)));
     process_reads::read_cgroups(roots, pid, read).ok()?
 }
 
 /// Minimum left in these cgroups and in those above them.
-pub(crate) fn below_all(cgroups: &[Cgroup]) -> Option<u64> {
-    cgroups.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(below(cgroup)?)))
+pub(crate) fn min_headroom(cgroups: &[Cgroup]) -> Option<u64> {
+    cgroups.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(cgroup_headroom(cgroup)?)))
 }
 
 /// Names of the same files in the two versions.
@@ -58,7 +58,7 @@ const VERSION_1: Names =
     Names { limits: &["memory.limit_in_bytes"], used: "memory.usage_in_bytes", unused_files: "total_inactive_file" };
 
 /// Minimum left in a cgroup and in those above it.
-fn below(cgroup: &Cgroup) -> Option<u64> {
+fn cgroup_headroom(cgroup: &Cgroup) -> Option<u64> {
     let names = match cgroup.version {
         Version::One => &VERSION_1,
         Version::Two => &VERSION_2,
@@ -78,7 +78,7 @@ fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
     let mut limit = u64::MAX;
     for name in names.limits {
         // A root has no limit, and neither has a cgroup without the memory controller.
-        if let Some(text) = if_there(&folder.join(name))? {
+        if let Some(text) = read_optional(&folder.join(name))? {
             limit = limit.min(if text.trim() == "max" { u64::MAX } else { text.trim().parse().ok()? });
         }
     }
@@ -86,9 +86,10 @@ fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
     if limit >= i64::MAX.unsigned_abs() - u64::from(u16::MAX) {
         return Some(u64::MAX);
     }
-    let used: u64 = if_there(&folder.join(names.used))??.trim().parse().ok()?;
-    let unused_files =
-        if_there(&folder.join("memory.stat"))?.and_then(|stat| field(&stat, names.unused_files)).unwrap_or_default();
+    let used: u64 = read_optional(&folder.join(names.used))??.trim().parse().ok()?;
+    let unused_files = read_optional(&folder.join("memory.stat"))?
+        .and_then(|stat| field(&stat, names.unused_files))
+        .unwrap_or_default();
     Some(limit.saturating_sub(used.saturating_sub(unused_files)))
 }
 

@@ -4,14 +4,14 @@
 //! counters.
 //!
 //! * [`ring`]: the shared memory
-//! * [`turn`]: one command at a time
+//! * [`command_lock`]: one command at a time
 //! * [`stuck`]: commands in progress whose caller has given up
 //! * [`cuda_error`]: errors of CUDA
 
+mod command_lock;
 mod cuda_error;
 mod ring;
 mod stuck;
-mod turn;
 
 use std::{
     sync::atomic::AtomicU64,
@@ -22,25 +22,25 @@ use call_ring::{
     Command, Commands,
     command::{Action as HelperAction, AgentState, Answer, Busy, NoAnswer, Response, Ticket},
 };
+use command_lock::CommandLock;
 use cuda_error::CudaError;
 use model::{Action, Advice, CallResult, GpuUuid, Place, ProcessId};
 pub(crate) use ring::{Ring, RingError};
-use stuck::Look;
+use stuck::CommandState;
 use sys::{Roots, futex, pidfd::PidFd, uvm::pages::PageRange};
-use turn::Turn;
 
 use crate::{
     budget::{Expired, TimeBudget},
     calls::{Calls, Cost},
-    process::answer_to,
+    process::open_error_result,
 };
 
 /// Time limit for the helper to take a command, for which its thread waits.
 const TAKE_MAX: Duration = Duration::from_secs(5);
 /// Reasons why a command is refused.
-const NOT_STARTED: &str = "its helper has not started its thread: the next call of the program to CUDA does";
+const NOT_STARTED: &str = "its helper has not started its thread: the next CUDA call of the program starts it";
 const NOT_TAKEN: &str = "its helper did not take the command in time";
-const STILL_BUSY: &str = "its helper still carries out a former command";
+const BUSY: &str = "its helper still executes an earlier command";
 
 /// Process with a helper.
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ pub(crate) struct HelperCalls<'a, 'b> {
 
 /// Reason why a command has no answer.
 #[derive(Debug)]
-enum NoResult {
+enum CommandError {
     /// The wait is over.
     Expired(Expired),
     /// It is not carried out, for this reason.
@@ -70,13 +70,13 @@ enum NoResult {
     Unknown(CallResult),
 }
 
-impl From<Expired> for NoResult {
+impl From<Expired> for CommandError {
     fn from(expired: Expired) -> Self {
         Self::Expired(expired)
     }
 }
 
-impl From<RingError> for NoResult {
+impl From<RingError> for CommandError {
     fn from(error: RingError) -> Self {
         Self::Refused(error.to_string())
     }
@@ -89,58 +89,58 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
     }
 
     /// Makes the helper carry out a command, and adds its cost.
-    fn carry_out(&mut self, command: &Command, is_withdrawal: bool, cost: &mut Cost) -> Result<Answer, NoResult> {
+    fn execute(&mut self, command: &Command, is_withdrawal: bool, cost: &mut Cost) -> Result<Answer, CommandError> {
         let Self { ring, program, budget, .. } = self;
         let process = program.process;
         if budget.is_spent() {
-            return Err(NoResult::Unknown(budget.gave_up(Expired::Time)));
+            return Err(CommandError::Unknown(budget.expiry_result(Expired::Time)));
         }
-        let _turn = turn(process, budget)?;
+        let _lock = lock_commands(process, budget)?;
         let spent_before = budget.spent();
         // Only waits of withdrawals are added: their sum is limited.
-        let leave = |ticket, budget: &TimeBudget<'_>| {
+        let record_stuck = |ticket, budget: &TimeBudget<'_>| {
             let waited = if is_withdrawal { budget.spent().saturating_sub(spent_before) } else { Duration::ZERO };
-            stuck::leave(program.roots, program.id, ticket, waited);
+            stuck::record(program.roots, program.id, ticket, waited);
         };
         let commands = ring.commands()?;
-        match stuck::look(program.id, &commands) {
-            Look::Clear { late_advice_calls } => cost.add_advice_calls(late_advice_calls),
+        match stuck::revoke_pending(program.id, &commands) {
+            CommandState::Idle { late_advice_calls } => cost.add_advice_calls(late_advice_calls),
             // The command in progress has cost its GPU's worker enough.
-            Look::Taken(Some(_)) => return Err(NoResult::Refused(STILL_BUSY.to_owned())),
+            CommandState::InProgress(Some(_)) => return Err(CommandError::Refused(BUSY.to_owned())),
             // Command of a former uvmd.
-            Look::Taken(None) => {}
+            CommandState::InProgress(None) => {}
         }
         // The mode is set, so the next call of the program to CUDA starts the thread, and the next
         // order finds it. A program without calls needs no actions.
         if commands.agent_state() == AgentState::NotStarted {
-            return Err(NoResult::Refused(NOT_STARTED.to_owned()));
+            return Err(CommandError::Refused(NOT_STARTED.to_owned()));
         }
         let (commands, ticket) = submit(ring, process, budget, command).inspect_err(|error| {
-            if matches!(error, NoResult::Expired(_)) {
-                leave(None, budget);
+            if matches!(error, CommandError::Expired(_)) {
+                record_stuck(None, budget);
             }
         })?;
         let begun = Instant::now();
         let response = response(ring, process, budget, ticket).or_else(|error| {
             if commands.revoke(ticket) {
                 return Err(match error {
-                    NoResult::Expired(_) => NoResult::Refused(NOT_TAKEN.to_owned()),
+                    CommandError::Expired(_) => CommandError::Refused(NOT_TAKEN.to_owned()),
                     error => error,
                 });
             }
             // The response may have come just now.
             commands.response(ticket).map_err(|no_answer| {
                 if no_answer == NoAnswer::Taken {
-                    leave(Some(ticket), budget);
+                    record_stuck(Some(ticket), budget);
                 }
                 match error {
-                    NoResult::Expired(expired) => NoResult::Unknown(left_behind(budget, expired)),
-                    NoResult::Refused(reason) => NoResult::Unknown(CallResult::Failed(reason)),
-                    unknown @ NoResult::Unknown(_) => unknown,
+                    CommandError::Expired(expired) => CommandError::Unknown(abandoned(budget, expired)),
+                    CommandError::Refused(reason) => CommandError::Unknown(CallResult::Failed(reason)),
+                    unknown @ CommandError::Unknown(_) => unknown,
                 }
             })
         });
-        if !matches!(response, Err(NoResult::Refused(_))) {
+        if !matches!(response, Err(CommandError::Refused(_))) {
             cost.took = cost.took.saturating_add(begun.elapsed());
         }
         // Failed calls count, too.
@@ -156,11 +156,11 @@ impl Calls for HelperCalls<'_, '_> {
         let (helper_action, gpu) = helper_action(action);
         let (begin, end) = (pages.begin(), pages.begin().saturating_add(pages.bytes()));
         let command = Command { action: helper_action, gpu: gpu.unwrap_or(self.gpu).0, begin, end };
-        match self.carry_out(&command, matches!(action, Action::Withdraw(_)), cost) {
+        match self.execute(&command, matches!(action, Action::Withdraw(_)), cost) {
             Ok(answer) => Ok(result_of(action, answer)),
-            Err(NoResult::Refused(reason)) => Err(refused(action, reason)),
-            Err(NoResult::Unknown(result)) => Err(result),
-            Err(NoResult::Expired(_)) => Err(refused(action, STILL_BUSY.to_owned())),
+            Err(CommandError::Refused(reason)) => Err(refused(action, reason)),
+            Err(CommandError::Unknown(result)) => Err(result),
+            Err(CommandError::Expired(_)) => Err(refused(action, BUSY.to_owned())),
         }
     }
 }
@@ -174,19 +174,19 @@ impl Calls for HelperCalls<'_, '_> {
 ///
 /// # Errors
 /// Result of the withdrawal, if a command is still in progress, or the process has exited.
-pub(crate) fn wait_until_clear(
+pub(crate) fn wait_until_idle(
     ring: &Ring,
     program: Program<'_>,
     budget: &mut TimeBudget<'_>,
 ) -> Result<u64, CallResult> {
     let (total, spent_before) = (budget.total(), budget.spent());
-    let looked = turn(program.process, budget).and_then(|_turn| {
+    let idle = lock_commands(program.process, budget).and_then(|_lock| {
         // The helper of a process that overwrites its ring carries out no command.
-        let waited = |commands: &Commands<'_>| match stuck::look(program.id, commands) {
-            Look::Taken(stuck) => Err(stuck.unwrap_or_default().waited),
-            Look::Clear { late_advice_calls } => Ok(late_advice_calls),
+        let waited = |commands: &Commands<'_>| match stuck::revoke_pending(program.id, commands) {
+            CommandState::InProgress(stuck) => Err(stuck.unwrap_or_default().waited),
+            CommandState::Idle { late_advice_calls } => Ok(late_advice_calls),
         };
-        let at_most = match ring.place().map(|commands| waited(&commands)) {
+        let at_most = match ring.active_commands().map(|commands| waited(&commands)) {
             None => return Ok(Some(0)),
             Some(Ok(late_advice_calls)) => return Ok(Some(late_advice_calls)),
             Some(Err(waited)) => total.saturating_sub(waited),
@@ -194,9 +194,9 @@ pub(crate) fn wait_until_clear(
         if at_most.is_zero() {
             return Ok(None);
         }
-        let cleared = budget.wait(at_most, Instant::now, |at_most| {
-            must_live(program.process)?;
-            let Some(commands) = ring.place() else { return Ok(Some(0)) };
+        let ended = budget.wait(at_most, Instant::now, |at_most| {
+            check_alive(program.process)?;
+            let Some(commands) = ring.active_commands() else { return Ok(Some(0)) };
             let futex = commands.futex();
             if let Ok(late_advice_calls) = waited(&commands) {
                 return Ok(Some(late_advice_calls));
@@ -204,36 +204,37 @@ pub(crate) fn wait_until_clear(
             wait(futex, at_most);
             Ok(None)
         });
-        match cleared {
-            Err(NoResult::Expired(Expired::Time)) if !budget.is_spent() => Ok(None),
-            cleared => cleared.map(Some),
+        match ended {
+            Err(CommandError::Expired(Expired::Time)) if !budget.is_spent() => Ok(None),
+            ended => ended.map(Some),
         }
     });
-    let leave = |budget: &TimeBudget<'_>| {
-        stuck::leave(program.roots, program.id, None, budget.spent().saturating_sub(spent_before));
+    let record_stuck = |budget: &TimeBudget<'_>| {
+        stuck::record(program.roots, program.id, None, budget.spent().saturating_sub(spent_before));
     };
-    match looked {
+    match idle {
         Ok(Some(late_advice_calls)) => Ok(late_advice_calls),
         Ok(None) => {
-            leave(budget);
+            record_stuck(budget);
             let pid = program.id.pid;
             tracing::warn!(
-                "the helper of process {pid} does not end a command: advice is withdrawn by ioctl all the same, and may be given again by that command"
+                "the helper of process {pid} does not complete a command: its advice is withdrawn by ioctl, and that command may give it again"
             );
             Ok(0)
         }
-        Err(NoResult::Unknown(result)) => Err(result),
-        Err(NoResult::Expired(_) | NoResult::Refused(_)) => {
-            leave(budget);
-            Err(CallResult::Failed(STILL_BUSY.to_owned()))
+        Err(CommandError::Unknown(result)) => Err(result),
+        Err(CommandError::Expired(_) | CommandError::Refused(_)) => {
+            record_stuck(budget);
+            Err(CallResult::Failed(BUSY.to_owned()))
         }
     }
 }
 
 /// Turn of this worker to submit a command.
-fn turn(process: &PidFd, budget: &mut TimeBudget<'_>) -> Result<Turn, NoResult> {
-    let turn = budget.wait(Duration::MAX, Instant::now, |at_most| Ok::<_, Expired>(Turn::wait(process.pid(), at_most)));
-    turn.map_err(|_| NoResult::Refused("its helper carries out a command of another GPU's worker".to_owned()))
+fn lock_commands(process: &PidFd, budget: &mut TimeBudget<'_>) -> Result<CommandLock, CommandError> {
+    let lock = budget
+        .wait(Duration::MAX, Instant::now, |at_most| Ok::<_, Expired>(CommandLock::acquire(process.pid(), at_most)));
+    lock.map_err(|_| CommandError::Refused("its helper executes a command for another GPU".to_owned()))
 }
 
 /// Submits a command once the last one has an answer, and wakes the helper.
@@ -242,16 +243,16 @@ fn submit<'a>(
     process: &PidFd,
     budget: &mut TimeBudget<'_>,
     command: &Command,
-) -> Result<(Commands<'a>, Ticket), NoResult> {
+) -> Result<(Commands<'a>, Ticket), CommandError> {
     let (commands, ticket) = budget.wait(Duration::MAX, Instant::now, |at_most| {
-        must_live(process)?;
+        check_alive(process)?;
         let commands = ring.commands()?;
         let futex = commands.futex();
         let submitted = commands.submit(command);
         if matches!(submitted, Err(Busy)) {
             wait(futex, at_most);
         }
-        Ok::<_, NoResult>(submitted.ok().map(|ticket| (commands, ticket)))
+        Ok::<_, CommandError>(submitted.ok().map(|ticket| (commands, ticket)))
     })?;
     if let Some((word, _)) = commands.futex() {
         futex::wake(word);
@@ -260,10 +261,15 @@ fn submit<'a>(
 }
 
 /// Waits for the response to a command.
-fn response(ring: &Ring, process: &PidFd, budget: &mut TimeBudget<'_>, ticket: Ticket) -> Result<Response, NoResult> {
+fn response(
+    ring: &Ring,
+    process: &PidFd,
+    budget: &mut TimeBudget<'_>,
+    ticket: Ticket,
+) -> Result<Response, CommandError> {
     let (begun, mut is_taken) = (Instant::now(), false);
     budget.wait(Duration::MAX, Instant::now, |at_most| {
-        must_live(process)?;
+        check_alive(process)?;
         let commands = ring.commands()?;
         // Read before the response: a change after that ends the wait at once.
         let futex = commands.futex();
@@ -272,13 +278,13 @@ fn response(ring: &Ring, process: &PidFd, budget: &mut TimeBudget<'_>, ticket: T
             Err(NoAnswer::Taken) => is_taken = true,
             Err(NoAnswer::Pending) if !is_taken => {
                 if begun.elapsed() >= TAKE_MAX {
-                    return Err(NoResult::Refused(NOT_TAKEN.to_owned()));
+                    return Err(CommandError::Refused(NOT_TAKEN.to_owned()));
                 }
             }
             // A command that was taken stays taken.
             Err(NoAnswer::Pending | NoAnswer::Invalid) => {
                 let reason = "the process has overwritten the command to its helper, or the answer";
-                return Err(NoResult::Unknown(CallResult::Failed(reason.to_owned())));
+                return Err(CommandError::Unknown(CallResult::Failed(reason.to_owned())));
             }
         }
         wait(futex, at_most);
@@ -293,18 +299,18 @@ fn wait(futex: Option<(&AtomicU64, u32)>, at_most: Duration) {
     }
 }
 
-fn must_live(process: &PidFd) -> Result<(), NoResult> {
+fn check_alive(process: &PidFd) -> Result<(), CommandError> {
     match process.has_exited() {
         Ok(false) => Ok(()),
-        Ok(true) => Err(NoResult::Unknown(CallResult::Exited)),
-        Err(error) => Err(NoResult::Unknown(answer_to(&error))),
+        Ok(true) => Err(CommandError::Unknown(CallResult::Exited)),
+        Err(error) => Err(CommandError::Unknown(open_error_result(&error))),
     }
 }
 
 /// Result of a call that the helper still carries out, and that uvmd no longer waits for.
-fn left_behind(budget: &TimeBudget<'_>, expired: Expired) -> CallResult {
-    match budget.gave_up(expired) {
-        CallResult::Failed(reason) => CallResult::Failed(format!("{reason}; its helper still carries out the last")),
+fn abandoned(budget: &TimeBudget<'_>, expired: Expired) -> CallResult {
+    match budget.expiry_result(expired) {
+        CallResult::Failed(reason) => CallResult::Failed(format!("{reason}; its helper still executes the last call")),
         other => other,
     }
 }
@@ -337,11 +343,11 @@ fn result_of(action: Action, answer: Answer) -> CallResult {
         (Answer::NotAllocated, _) => CallResult::NotMapped,
         (Answer::ProgramAdvice, Action::Withdraw(_)) => CallResult::Replaced,
         (Answer::ProgramAdvice, _) => {
-            CallResult::Denied("the program has given advice of its own about the memory".to_owned())
+            CallResult::Denied("the program has given its own advice on the memory".to_owned())
         }
         (Answer::NoDevice, action) => refused(action, "the program does not use the GPU".to_owned()),
-        (Answer::Unsupported, action) => refused(action, "the CUDA of the program has no such call".to_owned()),
-        (Answer::NotActing, action) => refused(action, "its helper does not act: its mode is another now".to_owned()),
+        (Answer::Unsupported, action) => refused(action, "the CUDA version of the program lacks this call".to_owned()),
+        (Answer::NotActing, action) => refused(action, "its helper no longer acts: its mode has changed".to_owned()),
     }
 }
 

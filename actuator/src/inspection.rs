@@ -24,9 +24,9 @@ use sys::{
 use crate::{
     budget::{Expired, TimeBudget},
     helper::{Ring, RingError},
-    hung::Target,
     inspections::Inspections,
-    process::{answer_of, answer_to},
+    process::{call_error_result, open_error_result},
+    slots::Target,
 };
 
 /// Time limit of an inspection, after which it is abandoned.
@@ -40,7 +40,7 @@ pub(crate) struct Inspection {
     /// Access to that memory, if there is any.
     pub(crate) access: Option<Access>,
     /// For withdrawals by ioctl: ring of a helper, whose command they must not overtake.
-    pub(crate) beside: Option<Ring>,
+    pub(crate) withdrawal_ring: Option<Ring>,
 }
 
 /// Access of an actuator to the memory of a process.
@@ -54,11 +54,11 @@ pub(crate) enum Access {
 
 /// Reason why an actuator has no access.
 #[derive(Debug, PartialEq, Eq)]
-enum NoAccess {
+enum AccessError {
     /// This actuator has none, for this reason.
-    Here(String),
+    Unavailable(String),
     /// No actuator has any. Result of the order.
-    AtAll(CallResult),
+    Fatal(CallResult),
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -94,40 +94,41 @@ impl Inspector {
             let result = if is_withdrawal { CallResult::Failed } else { CallResult::Denied };
             return Err(result(why.to_owned()));
         }
-        let (roots, held, inspections) = (roots.clone(), Arc::clone(process), self.inspections.clone());
+        let (roots, process, inspections) = (roots.clone(), Arc::clone(process), self.inspections.clone());
         let inspect = move || {
             // Charged even if the inspection is abandoned.
-            let inspect = |threads: &mut usize| inspect(&roots, &held, actuators, is_withdrawal, &inspections, threads);
-            inspections.charged(target, is_withdrawal, clock::monotonic(), inspect)
+            let inspect =
+                |threads: &mut usize| inspect(&roots, &process, actuators, is_withdrawal, &inspections, threads);
+            inspections.run_charged(target, is_withdrawal, clock::monotonic(), inspect)
         };
-        self.within(TIMEOUT, budget, target, is_withdrawal, inspect)?
+        self.run_with_timeout(TIMEOUT, budget, target, is_withdrawal, inspect)?
     }
 
     /// Runs a function about a target on a separate thread, for a withdrawal or not. Returns its result,
     /// unless it takes more than this time or the rest of the budget.
-    pub(crate) fn within<T: Send + 'static>(
+    pub(crate) fn run_with_timeout<T: Send + 'static>(
         &mut self,
         at_most: Duration,
         budget: &mut TimeBudget<'_>,
         target: Target,
         is_withdrawal: bool,
-        what: impl FnOnce() -> T + Send + 'static,
+        job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallResult> {
         let slot = self.inspections.slots().take(target, is_withdrawal, at_most, budget);
-        let slot = slot.map_err(|no_slot| no_slot.answer("inspection"))?;
+        let slot = slot.map_err(|error| error.result("inspection"))?;
         let jobs = match self.idle.take() {
             Some(jobs) => jobs,
             None => start().map_err(|error| CallResult::Failed(format!("no thread to inspect it: {error}")))?,
         };
         let begun = Instant::now();
-        let (tell, result) = mpsc::channel();
-        let abandon = slot.abandons();
+        let (sender, result) = mpsc::channel();
+        let abandon = slot.abandon_fn();
         let job = move || {
             // The slot is held until the function returns, even by a panic.
             let slot = slot;
-            let result = what();
+            let result = job();
             drop(slot);
-            let _ = tell.send(result);
+            let _ = sender.send(result);
         };
         let _ = jobs.send(Box::new(job));
         let waited = budget.wait(at_most, Instant::now, |at_most| match result.recv_timeout(at_most) {
@@ -191,21 +192,22 @@ fn inspect(
     let access = |actuator: ActuatorKind| match actuator {
         ActuatorKind::Ioctl => spaces_of(roots, process).map(Access::Spaces),
         ActuatorKind::Helper => {
-            let memory = ring_memory(roots, process, inspections).map_err(NoAccess::AtAll)?;
+            let memory = ring_memory(roots, process, inspections).map_err(AccessError::Fatal)?;
             let ring = memory.and_then(|memory| Ring::open(roots, process, memory, threads));
-            ring.map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
+            ring.map(Access::Ring).map_err(|error| AccessError::Unavailable(error.to_string()))
         }
     };
     let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };
     // If the ring cannot be opened, no command was submitted.
-    let is_beside = is_withdrawal && matches!(access, Some(Access::Spaces(_)));
-    let beside = if is_beside { ring_memory(roots, process, inspections)?.and_then(Ring::look_up).ok() } else { None };
-    Ok(Inspection { mapped, access, beside })
+    let needs_ring = is_withdrawal && matches!(access, Some(Access::Spaces(_)));
+    let withdrawal_ring =
+        if needs_ring { ring_memory(roots, process, inspections)?.and_then(Ring::attach).ok() } else { None };
+    Ok(Inspection { mapped, access, withdrawal_ring })
 }
 
 fn mapped_of(roots: &Roots, process: &PidFd) -> Result<Vec<Range<u64>>, CallResult> {
     let pid = process.pid();
-    mapped::of(roots, pid).map_err(|source| answer_of(process, &UvmError::Unreadable { pid, source }))
+    mapped::of(roots, pid).map_err(|source| call_error_result(process, &UvmError::Unreadable { pid, source }))
 }
 
 /// Memory of the ring of this process, and not of a later one with its pid.
@@ -216,23 +218,23 @@ fn ring_memory(
 ) -> Result<Result<Option<SharedMemory>, RingError>, CallResult> {
     let memory = inspections.ring(roots, process.pid(), clock::monotonic());
     // The pid was not reused until now.
-    if process.has_exited().map_err(|error| answer_to(&error))? {
+    if process.has_exited().map_err(|error| open_error_result(&error))? {
         return Err(CallResult::Exited);
     }
     Ok(memory.map_err(RingError::from))
 }
 
-fn spaces_of(roots: &Roots, process: &PidFd) -> Result<Vec<OwnedFd>, NoAccess> {
+fn spaces_of(roots: &Roots, process: &PidFd) -> Result<Vec<OwnedFd>, AccessError> {
     let spaces = VaSpace::of(process, roots).map_err(|error| match error {
-        // Missing descriptors are an error, unless the process has no memory any more.
+        // Missing descriptors are an error, unless the process no longer has memory.
         UvmError::NoVaSpace(_) if mapped_of(roots, process).is_ok_and(|mapped| mapped.is_empty()) => {
-            NoAccess::AtAll(CallResult::NotMapped)
+            AccessError::Fatal(CallResult::NotMapped)
         }
         // The kernel does not permit duplicates of descriptors, of this process or of any.
         UvmError::Process(error @ (PidFdError::NotPermitted(_) | PidFdError::NoCall(_))) => {
-            NoAccess::Here(error.to_string())
+            AccessError::Unavailable(error.to_string())
         }
-        error => NoAccess::AtAll(answer_of(process, &error)),
+        error => AccessError::Fatal(call_error_result(process, &error)),
     })?;
     Ok(spaces.into_iter().map(OwnedFd::from).collect())
 }
@@ -240,14 +242,14 @@ fn spaces_of(roots: &Roots, process: &PidFd) -> Result<Vec<OwnedFd>, NoAccess> {
 /// Access of the first actuator that can have it.
 fn first_access<A>(
     actuators: &[ActuatorKind],
-    mut access: impl FnMut(ActuatorKind) -> Result<A, NoAccess>,
+    mut access: impl FnMut(ActuatorKind) -> Result<A, AccessError>,
 ) -> Result<A, CallResult> {
     let mut reasons = Vec::new();
     for actuator in actuators {
         match access(*actuator) {
             Ok(access) => return Ok(access),
-            Err(NoAccess::Here(reason)) => reasons.push(reason),
-            Err(NoAccess::AtAll(result)) => return Err(result),
+            Err(AccessError::Unavailable(reason)) => reasons.push(reason),
+            Err(AccessError::Fatal(result)) => return Err(result),
         }
     }
     Err(CallResult::Failed(reasons.join("; ")))
@@ -259,8 +261,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        helper::testing::{Part, Program, is_permitted, memory_of},
-        hung::NoSlot,
+        helper::testing::{Behaviour, Program, is_permitted, memory_of},
+        slots::SlotError,
     };
 
     const LONG: Duration = Duration::from_mins(2);
@@ -269,22 +271,22 @@ mod tests {
         Target { pid, uid: Some(pid) }
     }
 
-    fn within<T: Send + 'static>(
+    fn run_with_timeout<T: Send + 'static>(
         inspector: &mut Inspector,
         at_most: Duration,
         target: Target,
-        what: impl FnOnce() -> T + Send + 'static,
+        job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallResult> {
-        inspector.within(at_most, &mut TimeBudget::new(LONG, &|| false), target, false, what)
+        inspector.run_with_timeout(at_most, &mut TimeBudget::new(LONG, &|| false), target, false, job)
     }
 
     #[test]
     fn completed_inspection_returns_its_result() {
         let mut inspector = Inspector::new(Inspections::default());
-        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
-        let first = within(&mut inspector, LONG, target(7), || thread::current().id()).unwrap();
+        assert_eq!(run_with_timeout(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
+        let first = run_with_timeout(&mut inspector, LONG, target(7), || thread::current().id()).unwrap();
         assert_eq!(
-            within(&mut inspector, LONG, target(8), || thread::current().id()).unwrap(),
+            run_with_timeout(&mut inspector, LONG, target(8), || thread::current().id()).unwrap(),
             first,
             "the thread is used again"
         );
@@ -294,34 +296,37 @@ mod tests {
     fn hung_inspection_blocks_only_its_own_process() {
         let mut inspector = Inspector::new(Inspections::default());
         let (open, gate) = mpsc::channel::<()>();
-        let hangs =
-            within(&mut inspector, Duration::from_millis(1), target(7), move || gate.recv().is_ok()).unwrap_err();
+        let hangs = run_with_timeout(&mut inspector, Duration::from_millis(1), target(7), move || gate.recv().is_ok())
+            .unwrap_err();
         let CallResult::Failed(late) = hangs else { panic!("{hangs:?}") };
         assert!(late.starts_with("the inspection of its files and memory map took more than 0."), "{late}");
-        assert_eq!(within(&mut inspector, LONG, target(8), || 2).unwrap(), 2);
-        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap_err(), NoSlot::Hung.answer("inspection"));
+        assert_eq!(run_with_timeout(&mut inspector, LONG, target(8), || 2).unwrap(), 2);
+        assert_eq!(
+            run_with_timeout(&mut inspector, LONG, target(7), || 1).unwrap_err(),
+            SlotError::Hung.result("inspection")
+        );
         drop(open);
         inspector.inspections.slots().wait_until_free();
-        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
+        assert_eq!(run_with_timeout(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
     }
 
     #[test]
-    fn helper_is_chosen_where_the_kernel_gives_out_no_descriptors() {
+    fn helper_is_chosen_if_the_kernel_permits_no_descriptors() {
         use ActuatorKind::{Helper, Ioctl};
         let both = [Ioctl, Helper];
-        let here = |reason: &str| Err(NoAccess::Here(reason.to_owned()));
+        let unavailable = |reason: &str| Err(AccessError::Unavailable(reason.to_owned()));
         assert_eq!(first_access(&both, Ok), Ok(Ioctl));
-        let refused = |kind| if kind == Ioctl { here("no descriptors") } else { Ok(kind) };
+        let refused = |kind| if kind == Ioctl { unavailable("no descriptors") } else { Ok(kind) };
         assert_eq!(first_access(&both, refused), Ok(Helper));
         assert_eq!(first_access(&[Ioctl], refused), Err(CallResult::Failed("no descriptors".to_owned())));
-        let neither = |kind| here(if kind == Ioctl { "no descriptors" } else { "no helper" });
-        assert_eq!(first_access(&both, neither), Err(CallResult::Failed("no descriptors; no helper".to_owned())));
-        let exits = |_| -> Result<ActuatorKind, _> { Err(NoAccess::AtAll(CallResult::Exited)) };
+        let no_access = |kind| unavailable(if kind == Ioctl { "no descriptors" } else { "no helper" });
+        assert_eq!(first_access(&both, no_access), Err(CallResult::Failed("no descriptors; no helper".to_owned())));
+        let exits = |_| -> Result<ActuatorKind, _> { Err(AccessError::Fatal(CallResult::Exited)) };
         assert_eq!(first_access(&both, exits), Err(CallResult::Exited));
     }
 
     #[test]
-    fn ring_of_a_process_that_has_the_pid_of_the_target_by_now_is_not_touched() {
+    fn ring_of_a_later_process_with_the_pid_of_the_target_is_not_touched() {
         if !is_permitted() {
             return;
         }
@@ -329,7 +334,7 @@ mod tests {
         let target = PidFd::open(child.id()).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        let program = Program::start(Part::Rests);
+        let program = Program::start(Behaviour::NeverStarts);
         let (pid, other) = (target.pid(), program.process.pid());
         let maps = std::fs::read_to_string(format!("/proc/{other}/maps")).unwrap();
         let managed = "20000000000-20000200000 rw-s 20000000000 00:06 123 /dev/nvidia-uvm\n";
@@ -345,11 +350,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_whose_filters_are_looked_at_are_counted() {
+    fn threads_with_inspected_filters_are_counted() {
         if !is_permitted() {
             return;
         }
-        let program = Program::start(Part::Rests);
+        let program = Program::start(Behaviour::NeverStarts);
         let pid = program.process.pid();
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
         let managed = "20000000000-20000200000 rw-s 20000000000 00:06 123 /dev/nvidia-uvm\n";
@@ -366,7 +371,7 @@ mod tests {
     fn panic_is_reported_as_an_error() {
         let mut inspector = Inspector::new(Inspections::default());
         let panics = || -> u8 { panic!("in a test") };
-        assert!(matches!(within(&mut inspector, LONG, target(7), panics), Err(CallResult::Failed(_))));
-        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
+        assert!(matches!(run_with_timeout(&mut inspector, LONG, target(7), panics), Err(CallResult::Failed(_))));
+        assert_eq!(run_with_timeout(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
     }
 }

@@ -21,17 +21,17 @@ use sys::{
     shared_memory::{Form, Place, SharedMemory, SharedMemoryError},
 };
 
-use crate::hung::{Slots, Target};
+use crate::slots::{Slots, Target};
 
 /// Processor time of an inspection that is not charged: enough for some thousand mappings.
-const USUAL: Duration = Duration::from_millis(5);
-/// The same for each inspected thread, up to [`USUAL_THREADS`].
-const USUAL_PER_THREAD: Duration = Duration::from_micros(20);
-const USUAL_THREADS: usize = 1024;
+const UNCHARGED: Duration = Duration::from_millis(5);
+/// The same for each inspected thread, up to [`UNCHARGED_THREADS_MAX`].
+const UNCHARGED_PER_THREAD: Duration = Duration::from_micros(20);
+const UNCHARGED_THREADS_MAX: usize = 1024;
 /// Time charged to a user, beyond which orders are denied.
-const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
+const USER_ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
 /// Time of the withdrawals from a target, beyond which they are tried later.
-const OF_TARGET: Allowance = Allowance { part: 200, burst: Duration::from_secs(1), credit_part: None };
+const TARGET_ALLOWANCE: Allowance = Allowance { part: 200, burst: Duration::from_secs(1), credit_part: None };
 /// Account of users whose id is unknown: no user has this one.
 const UNKNOWN_USER: u32 = u32::MAX;
 /// Age from which a search that found no ring, or failed, is repeated.
@@ -56,9 +56,9 @@ pub struct Inspections {
 
 #[derive(Debug)]
 struct State {
-    of_users: Accounts,
+    users: Accounts,
     /// By process id.
-    of_targets: Accounts,
+    targets: Accounts,
     searches: BTreeMap<u32, Search>,
 }
 
@@ -73,8 +73,8 @@ struct Search {
 
 impl Default for State {
     fn default() -> Self {
-        let [of_users, of_targets] = [OF_USER, OF_TARGET].map(Accounts::new);
-        Self { of_users, of_targets, searches: BTreeMap::new() }
+        let [users, targets] = [USER_ALLOWANCE, TARGET_ALLOWANCE].map(Accounts::new);
+        Self { users, targets, searches: BTreeMap::new() }
     }
 }
 
@@ -97,15 +97,15 @@ impl Inspections {
     pub(crate) fn has_time(&self, target: Target, is_withdrawal: bool, now: Duration) -> bool {
         let state = self.state();
         if is_withdrawal {
-            !state.of_targets.is_over(target.pid, now)
+            !state.targets.is_over(target.pid, now)
         } else {
-            !state.of_users.is_over(target.uid.unwrap_or(UNKNOWN_USER), now)
+            !state.users.is_over(target.uid.unwrap_or(UNKNOWN_USER), now)
         }
     }
 
     /// Runs an inspection on this thread, and charges its processor time. The inspection counts the threads that it
     /// inspects.
-    pub(crate) fn charged<T>(
+    pub(crate) fn run_charged<T>(
         &self,
         target: Target,
         is_withdrawal: bool,
@@ -115,7 +115,7 @@ impl Inspections {
         let (begun, mut threads) = (cpu_time::of_this_thread(), 0);
         let result = inspect(&mut threads);
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
-        self.charge(target, is_withdrawal, spent.saturating_sub(usual(threads)), now);
+        self.charge(target, is_withdrawal, spent.saturating_sub(uncharged_time(threads)), now);
         result
     }
 
@@ -124,16 +124,16 @@ impl Inspections {
             return;
         }
         let mut state = self.state();
-        state.of_users.charge(target.uid.unwrap_or(UNKNOWN_USER), excess, now);
+        state.users.charge(target.uid.unwrap_or(UNKNOWN_USER), excess, now);
         if is_withdrawal {
-            state.of_targets.charge(target.pid, excess, now);
+            state.targets.charge(target.pid, excess, now);
         }
     }
 
     /// Uses up the burst of a user, as of now.
     #[cfg(test)]
-    pub(crate) fn use_up(&self, uid: u32) {
-        self.charge(Target { pid: u32::MAX, uid: Some(uid) }, false, OF_USER.burst, sys::clock::monotonic());
+    pub(crate) fn exhaust(&self, uid: u32) {
+        self.charge(Target { pid: u32::MAX, uid: Some(uid) }, false, USER_ALLOWANCE.burst, sys::clock::monotonic());
     }
 
     /// Memory of the ring of a process; `None` without a helper. Reads the mappings of the process, which may hang,
@@ -156,7 +156,7 @@ impl Inspections {
             _ => {
                 let found = Place::find(roots, pid, RING).map_err(Arc::new);
                 if let Some(image) = image().filter(|after| before == Some(*after)) {
-                    self.state().remember(pid, Search { image, at: now, found: found.clone() });
+                    self.state().cache(pid, Search { image, at: now, found: found.clone() });
                 }
                 found
             }
@@ -167,13 +167,13 @@ impl Inspections {
 }
 
 /// Processor time of an inspection of this many threads that is not charged.
-fn usual(threads: usize) -> Duration {
-    USUAL + USUAL_PER_THREAD * u32::try_from(threads.min(USUAL_THREADS)).unwrap_or(0)
+fn uncharged_time(threads: usize) -> Duration {
+    UNCHARGED + UNCHARGED_PER_THREAD * u32::try_from(threads.min(UNCHARGED_THREADS_MAX)).unwrap_or(0)
 }
 
 impl State {
     /// Remembers a search, in place of the oldest one if there are too many.
-    fn remember(&mut self, pid: u32, search: Search) {
+    fn cache(&mut self, pid: u32, search: Search) {
         self.searches.insert(pid, search);
         if self.searches.len() > SEARCHES_MAX
             && let Some((oldest, _)) = self.searches.iter().min_by_key(|(_, search)| search.at)
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::helper::{
         Ring, RingError,
-        testing::{Part, Program, is_permitted},
+        testing::{Behaviour, Program, is_permitted},
     };
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -218,23 +218,23 @@ mod tests {
         if !is_permitted() {
             return;
         }
-        let program = Program::start(Part::Rests);
+        let program = Program::start(Behaviour::NeverStarts);
         let pid = program.process.pid();
         let machine = Machine::new().with(&format!("proc/{pid}/stat"), stat(pid, 1));
         for name in ["maps", "map_files"] {
             machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{pid}/{name}"));
         }
         let inspections = Inspections::default();
-        let look_up = || inspections.ring(&machine.roots, pid, NOW).map_err(RingError::from).and_then(Ring::look_up);
-        look_up().unwrap();
+        let attach = || inspections.ring(&machine.roots, pid, NOW).map_err(RingError::from).and_then(Ring::attach);
+        attach().unwrap();
         remove_maps(&machine, pid);
-        look_up().unwrap();
+        attach().unwrap();
         machine.write(&format!("proc/{pid}/stat"), stat(pid, 2));
-        assert!(matches!(look_up(), Err(RingError::Memory(_))));
+        assert!(matches!(attach(), Err(RingError::Memory(_))));
     }
 
     #[test]
-    fn searches_that_find_nothing_or_fail_are_not_repeated_at_once_whatever_is_searched_meanwhile() {
+    fn empty_and_failed_searches_are_not_repeated_at_once() {
         let machine = Machine::new().with("proc/7/stat", stat(7, 1)).with("proc/8/stat", stat(8, 1));
         machine.write("proc/7/maps", "");
         let inspections = Inspections::default();
@@ -249,18 +249,18 @@ mod tests {
     }
 
     #[test]
-    fn searches_that_are_remembered_are_bounded() {
+    fn cached_searches_are_bounded() {
         let machine = Machine::new().with("proc/7/stat", stat(7, 1));
         let image = processes::image(&machine.roots, 7).unwrap().unwrap();
         let mut state = State::default();
         for pid in 0..2000 {
-            state.remember(pid, Search { image, at: NOW + SECOND * pid, found: Ok(None) });
+            state.cache(pid, Search { image, at: NOW + SECOND * pid, found: Ok(None) });
         }
         assert_eq!((state.searches.len(), state.searches.first_key_value().map(|(pid, _)| *pid)), (1024, Some(976)));
     }
 
     #[test]
-    fn user_of_large_memory_maps_gets_no_orders_until_the_time_is_paid_and_others_do() {
+    fn user_of_large_memory_maps_gets_no_orders_until_its_time_recovers() {
         let inspections = Inspections::default();
         let has_time = |uid, now| inspections.has_time(target(9, uid), false, now);
         for pid in 0..11 {
@@ -290,23 +290,23 @@ mod tests {
             let until = cpu_time::of_this_thread() + time;
             while cpu_time::of_this_thread() < until {}
         };
-        inspections.charged(target(7, 1), true, NOW, |_| spend(2 * USUAL));
+        inspections.run_charged(target(7, 1), true, NOW, |_| spend(2 * UNCHARGED));
         let debts = || {
             let state = inspections.state();
-            (state.of_users.debt(1, NOW), state.of_targets.debt(7, NOW))
+            (state.users.debt(1, NOW), state.targets.debt(7, NOW))
         };
         let before = debts();
-        assert!(before.0 >= USUAL && before.1 >= USUAL);
-        inspections.charged(target(7, 1), true, NOW, |threads| *threads = 1000);
+        assert!(before.0 >= UNCHARGED && before.1 >= UNCHARGED);
+        inspections.run_charged(target(7, 1), true, NOW, |threads| *threads = 1000);
         assert_eq!(debts(), before, "a usual one is free");
     }
 
     #[test]
-    fn look_at_the_filters_of_a_thousand_threads_is_usual_and_at_those_of_more_is_not() {
+    fn inspection_of_1024_threads_is_uncharged_and_of_more_is_not() {
         let ms = Duration::from_millis;
-        assert_eq!([0, 1, 1000].map(usual), [ms(5), ms(5) + ms(1) / 50, ms(25)]);
+        assert_eq!([0, 1, 1000].map(uncharged_time), [ms(5), ms(5) + ms(1) / 50, ms(25)]);
         // 18 us each, as measured.
-        assert!(Duration::from_micros(18) * 1000 < usual(1000));
-        assert_eq!(usual(4096), usual(1024));
+        assert!(Duration::from_micros(18) * 1000 < uncharged_time(1000));
+        assert_eq!(uncharged_time(4096), uncharged_time(1024));
     }
 }

@@ -12,8 +12,8 @@ use crate::{
     actors::{Actors, Batch},
     budget::TimeBudget,
     calls::{Calls, Cost},
-    hung::Target,
-    process::answer_of,
+    process::call_error_result,
+    slots::Target,
 };
 
 /// Calls by an actor.
@@ -38,27 +38,27 @@ impl<'a, 'b> IoctlCalls<'a, 'b> {
         Ok(Self { process, gpu, batch: actors.start(process, target, is_withdrawal, spaces, budget)? })
     }
 
-    fn answer_of(&self, error: &UvmError, action: Action) -> CallResult {
+    fn call_error_result(&self, error: &UvmError, action: Action) -> CallResult {
         match (error, action) {
             (UvmError::Refused { status: Status::NO_MEMORY, .. }, Action::Migrate(Place::Host)) => {
                 CallResult::HostMemory
             }
-            _ => answer_of(self.process, error),
+            _ => call_error_result(self.process, error),
         }
     }
 
-    fn ask(&mut self, space: usize, call: DriverCall, cost: &mut Cost) -> Result<(), Failed> {
-        let reply = self.batch.call(self.process, space, call).map_err(Failed::Over)?;
+    fn call(&mut self, space: usize, call: DriverCall, cost: &mut Cost) -> Result<(), CallError> {
+        let reply = self.batch.call(self.process, space, call).map_err(CallError::Aborted)?;
         cost.took = cost.took.saturating_add(reply.took);
-        reply.result.map_err(Failed::Uvm)
+        reply.result.map_err(CallError::Uvm)
     }
 }
 
 impl IoctlCalls<'_, '_> {
-    fn make_one(&mut self, action: Action, pages: PageRange, cost: &mut Cost) -> Result<CallResult, CallResult> {
+    fn call_spaces(&mut self, action: Action, pages: PageRange, cost: &mut Cost) -> Result<CallResult, CallResult> {
         let spaces: Vec<usize> = (0..self.batch.spaces()).collect();
         let mut made = Cost::default();
-        let called = call_each(&spaces, |space| self.ask(*space, driver_call(action, pages), &mut made));
+        let called = call_each(&spaces, |space| self.call(*space, driver_call(action, pages), &mut made));
         cost.took = cost.took.saturating_add(made.took);
         // A call that was not made has no duration, and the probes have not counted it either.
         let is_made = called.is_ok() || !made.took.is_zero();
@@ -67,8 +67,8 @@ impl IoctlCalls<'_, '_> {
         }
         match called {
             Ok(()) => Ok(CallResult::Done),
-            Err(Failed::Uvm(error)) => Ok(self.answer_of(&error, action)),
-            Err(Failed::Over(answer)) => Err(answer),
+            Err(CallError::Uvm(error)) => Ok(self.call_error_result(&error, action)),
+            Err(CallError::Aborted(result)) => Err(result),
         }
     }
 }
@@ -80,35 +80,35 @@ impl Calls for IoctlCalls<'_, '_> {
             // would migrate it. A new preferred location removes remote mappings
             // (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. If
             // the driver fails that, the advice is withdrawn all the same.
-            let here = Action::Advise(Advice::PreferredLocation(Place::Gpu(self.gpu)));
-            self.make_one(here, pages, cost)?;
+            let to_gpu = Action::Advise(Advice::PreferredLocation(Place::Gpu(self.gpu)));
+            self.call_spaces(to_gpu, pages, cost)?;
         }
-        self.make_one(action, pages, cost)
+        self.call_spaces(action, pages, cost)
     }
 }
 
 /// Reason of a failed or omitted call.
 #[derive(Debug)]
-enum Failed {
+enum CallError {
     Uvm(UvmError),
     /// The call was not made, or had no reply; the order gets no more calls.
-    Over(CallResult),
+    Aborted(CallResult),
 }
 
 /// Makes a call on the VA space that has the pages. Most processes have one VA space. The next one
 /// is called only if the last one replies that it lacks the pages: another may be that of the
 /// process it was forked from, with other memory at the same addresses.
-fn call_each<S>(spaces: &[S], mut ask: impl FnMut(&S) -> Result<(), Failed>) -> Result<(), Failed> {
-    let mut nowhere = None;
+fn call_each<S>(spaces: &[S], mut call: impl FnMut(&S) -> Result<(), CallError>) -> Result<(), CallError> {
+    let mut not_found = None;
     for space in spaces {
-        match ask(space) {
-            Err(error @ Failed::Uvm(UvmError::Refused { status: Status::INVALID_ADDRESS, .. })) => {
-                nowhere = Some(error);
+        match call(space) {
+            Err(error @ CallError::Uvm(UvmError::Refused { status: Status::INVALID_ADDRESS, .. })) => {
+                not_found = Some(error);
             }
-            answer => return answer,
+            result => return result,
         }
     }
-    nowhere.map_or(Ok(()), Err)
+    not_found.map_or(Ok(()), Err)
 }
 
 const fn driver_call(action: Action, pages: PageRange) -> DriverCall {
@@ -139,29 +139,30 @@ mod tests {
 
     #[test]
     fn va_space_with_the_range_is_found() {
-        let nowhere = || Failed::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status: Status::INVALID_ADDRESS });
+        let not_found =
+            || CallError::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status: Status::INVALID_ADDRESS });
         let calls = Cell::new(0);
         let has = |wanted: u32| {
             calls.set(0);
             call_each(&[1, 2, 3], |space| {
                 calls.set(calls.get() + 1);
-                if *space == wanted { Ok(()) } else { Err(nowhere()) }
+                if *space == wanted { Ok(()) } else { Err(not_found()) }
             })
         };
         assert!(has(2).is_ok());
         assert_eq!(calls.get(), 2);
-        assert!(matches!(has(4), Err(Failed::Uvm(UvmError::Refused { status: Status::INVALID_ADDRESS, .. }))));
+        assert!(matches!(has(4), Err(CallError::Uvm(UvmError::Refused { status: Status::INVALID_ADDRESS, .. }))));
     }
 
     #[test]
     fn driver_error_of_a_va_space_ends_the_search() {
         let calls = Cell::new(0);
-        let answer = call_each(&[1, 2, 3], |space| {
+        let result = call_each(&[1, 2, 3], |space| {
             calls.set(calls.get() + 1);
             let status = if *space == 2 { Status::NO_MEMORY } else { Status::INVALID_ADDRESS };
-            Err(Failed::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status }))
+            Err(CallError::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status }))
         });
-        assert!(matches!(answer, Err(Failed::Uvm(UvmError::Refused { status: Status::NO_MEMORY, .. }))));
+        assert!(matches!(result, Err(CallError::Uvm(UvmError::Refused { status: Status::NO_MEMORY, .. }))));
         assert_eq!(calls.get(), 2);
     }
 }

@@ -21,11 +21,11 @@ mod in_force;
 mod intent;
 mod line;
 mod open;
+mod pending;
 mod read;
 mod state;
 mod storage;
 mod unrecognised;
-mod waiting;
 mod writer;
 
 use std::{
@@ -41,13 +41,13 @@ pub use health::{JournalHealth, JournalMonitor};
 use in_force::InForce;
 pub(crate) use intent::Intent;
 use model::{Action, Call, GpuUuid, Outcome, ProcessId, Step};
+use pending::Completion;
 use state::{Life, Refusal, State};
 use sys::Roots;
-use waiting::Slot;
 
 /// Maximum wait for the disk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
+pub(crate) struct Timeouts {
     /// Wait of an intent. A disk without progress for this long is stuck, and others do not wait
     /// for it then.
     pub(crate) intent: Duration,
@@ -58,8 +58,8 @@ pub(crate) struct Waits {
     pub(crate) retry: Duration,
 }
 
-impl Waits {
-    const USUAL: Self =
+impl Timeouts {
+    const DEFAULT: Self =
         Self { intent: Duration::from_secs(2), closing: Duration::from_secs(1), retry: Duration::from_secs(5) };
 }
 
@@ -88,12 +88,12 @@ struct Handle {
 struct Shared {
     path: PathBuf,
     roots: Roots,
-    waits: Waits,
+    timeouts: Timeouts,
     state: Mutex<State>,
     /// Signal: data were queued or written, or the last user dropped the journal.
     changed: Condvar,
     /// Path of the former file, if it had more than could be retained.
-    set_aside: Option<PathBuf>,
+    quarantined: Option<PathBuf>,
 }
 
 impl Journal {
@@ -116,15 +116,15 @@ impl Journal {
 
     /// Records the outcome of an order without new advice. Waits for no disk: a missing line at
     /// worst causes another withdrawal.
-    pub(crate) fn carried_out(&self, outcome: &Outcome) {
-        self.settle((outcome.process, outcome.gpu), &outcome.calls, None);
+    pub(crate) fn record_outcome(&self, outcome: &Outcome) {
+        self.record_results((outcome.process, outcome.gpu), &outcome.calls, None);
     }
 
     /// Rewrites the file with the advice in force and the unrecognised lines only. Waits like
     /// [`Journal::flush`].
     #[must_use]
     pub fn rewrite(&self, at_most: Duration) -> bool {
-        self.state().waiting.rewrite();
+        self.state().pending.rewrite();
         self.0.shared.changed.notify_all();
         self.flush(at_most)
     }
@@ -132,20 +132,20 @@ impl Journal {
     /// Waits until all is written, at most this long, and returns whether it is.
     pub fn flush(&self, at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
-        let state = self.0.shared.wait_until(deadline, State::is_at_rest);
-        state.is_at_rest() && state.last_error.is_none()
+        let state = self.0.shared.wait_until(deadline, State::is_idle);
+        state.is_idle() && state.last_error.is_none()
     }
 
-    fn intend(
+    fn begin_intent(
         &self,
         (process, gpu): (ProcessId, GpuUuid),
         steps: &[Step],
         wake: impl Fn() + Send + Sync + 'static,
-    ) -> Result<(u64, InForce, Arc<Slot>), JournalError> {
+    ) -> Result<(u64, InForce, Arc<Completion>), JournalError> {
         let path = || self.0.shared.path.clone();
-        let intended = self.state().intend((process, gpu), steps, self.0.shared.waits.intent, wake);
+        let begun = self.state().begin_intent((process, gpu), steps, self.0.shared.timeouts.intent, wake);
         self.0.shared.changed.notify_all();
-        intended.map_err(|refusal| match refusal {
+        begun.map_err(|refusal| match refusal {
             Refusal::Stuck(waited) => JournalError::Stuck { path: path(), waited },
             Refusal::Full => JournalError::Full(path()),
             Refusal::Newer(version) => JournalError::Newer { path: path(), version },
@@ -158,8 +158,8 @@ impl Journal {
         self.0.shared.changed.notify_all();
     }
 
-    fn settle(&self, of: (ProcessId, GpuUuid), calls: &[Call], intent: Option<(u64, InForce)>) {
-        self.state().carried_out(of, calls, intent);
+    fn record_results(&self, of: (ProcessId, GpuUuid), calls: &[Call], intent: Option<(u64, InForce)>) {
+        self.state().record_outcome(of, calls, intent);
         self.0.shared.changed.notify_all();
     }
 
@@ -167,8 +167,8 @@ impl Journal {
         JournalError::Stuck { path: self.0.shared.path.clone(), waited }
     }
 
-    fn patience(&self) -> Duration {
-        self.0.shared.waits.intent
+    fn intent_timeout(&self) -> Duration {
+        self.0.shared.timeouts.intent
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -186,7 +186,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.state().life = Life::Closing;
         self.shared.changed.notify_all();
-        drop(self.shared.wait_until(Instant::now() + self.shared.waits.closing, |state| state.life == Life::Closed));
+        drop(self.shared.wait_until(Instant::now() + self.shared.timeouts.closing, |state| state.life == Life::Closed));
     }
 }
 
@@ -195,9 +195,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_until(&self, deadline: Instant, is_so: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    fn wait_until(&self, deadline: Instant, holds: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let waited = self.changed.wait_timeout_while(self.state(), left, |state| !is_so(state));
+        let waited = self.changed.wait_timeout_while(self.state(), left, |state| !holds(state));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }

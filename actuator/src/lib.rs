@@ -21,7 +21,7 @@ mod calls;
 mod cgroup;
 pub mod headroom;
 mod helper;
-mod hung;
+mod helper_plan;
 mod inspection;
 mod inspections;
 mod ioctl;
@@ -29,16 +29,16 @@ mod journal;
 pub mod link;
 mod permission;
 mod placement;
-mod plan;
 mod process;
 mod shadow;
+mod slots;
 mod workers;
 
 pub use caller::{Caller, Settings};
+pub use helper_plan::{HelperPlan, PlanError};
 pub use inspections::Inspections;
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
 pub use permission::{ActError, FilterCheck};
-pub use plan::{HelperPlan, PlanError};
 pub use shadow::Shadow;
 pub use workers::Workers;
 
@@ -52,11 +52,11 @@ pub mod fuzzing {
 use model::{Call, CallResult, Order, Outcome, Step};
 
 /// Outcome of an order that was not tried: the same result for all steps.
-fn all_answered(order: &Order, answer: &CallResult) -> Outcome {
-    Outcome::new(order, order.steps.iter().map(|step| untried(*step, answer.clone())).collect())
+fn uniform_outcome(order: &Order, result: &CallResult) -> Outcome {
+    Outcome::new(order, order.steps.iter().map(|step| skipped_call(*step, result.clone())).collect())
 }
 
 /// Call of a step, or the rest of one, that was not made.
-fn untried(step: Step, answer: CallResult) -> Call {
-    Call { step, result: answer, duration_ns: 0 }
+fn skipped_call(step: Step, result: CallResult) -> Call {
+    Call { step, result, duration_ns: 0 }
 }

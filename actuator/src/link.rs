@@ -30,7 +30,7 @@ struct Meter {
 
 impl LinkMeter for Meter {
     fn read(&mut self, gpu: GpuUuid) -> Option<LinkBytes> {
-        if software::is_there(&self.roots) {
+        if software::is_present(&self.roots) {
             software::read(&self.roots, gpu)
         } else if IS_PCIE {
             self.sampler.read(gpu)

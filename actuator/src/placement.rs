@@ -11,7 +11,7 @@ use sys::{Roots, process_reads};
 use thiserror::Error;
 
 use crate::{
-    cgroup::{Cgroup, DEPTH_MAX, Version, if_there},
+    cgroup::{Cgroup, DEPTH_MAX, Version, read_optional},
     headroom,
 };
 
@@ -71,8 +71,8 @@ impl Placement {
 
     fn read(pid: u32, cgroups: Option<Vec<Cgroup>>) -> Result<Self, PlacementError> {
         let cgroups = cgroups.ok_or(PlacementError::Hidden)?;
-        let headroom = headroom::below_all(&cgroups);
-        let cgroup = accounted(cgroups)?;
+        let headroom = headroom::min_headroom(&cgroups);
+        let cgroup = memory_cgroup(cgroups)?;
         for folder in cgroup.upwards().filter(|folder| !cgroup.is_root(folder)) {
             if is_frozen(&folder)? {
                 return Err(PlacementError::Frozen(folder));
@@ -96,10 +96,10 @@ impl Placement {
     }
 
     /// Whether this process is in it.
-    pub(crate) fn holds(&self, roots: &Roots, pid: u32) -> bool {
+    pub(crate) fn contains(&self, roots: &Roots, pid: u32) -> bool {
         let own = roots.clone();
         let cgroups = process_reads::read_cgroups(roots, pid, move || Cgroup::of(&own, pid));
-        let cgroup = cgroups.ok().flatten().and_then(|cgroups| accounted(cgroups).ok());
+        let cgroup = cgroups.ok().flatten().and_then(|cgroups| memory_cgroup(cgroups).ok());
         cgroup.is_some_and(|cgroup| cgroup == self.cgroup)
     }
 
@@ -123,7 +123,7 @@ impl AsFd for Placement {
 
 /// Cgroup to which a process's memory is charged, if it is of version 2. Processes can be started only in
 /// one of version 2.
-fn accounted(cgroups: Vec<Cgroup>) -> Result<Cgroup, PlacementError> {
+fn memory_cgroup(cgroups: Vec<Cgroup>) -> Result<Cgroup, PlacementError> {
     if cgroups.iter().any(|cgroup| cgroup.version == Version::One) {
         return Err(PlacementError::VersionOne);
     }
@@ -137,7 +137,7 @@ fn is_frozen(folder: &Path) -> Result<bool, PlacementError> {
 /// Number in a file; `None` if there is no such file, or no limit.
 fn value(folder: &Path, name: &str) -> Result<Option<u64>, PlacementError> {
     let path = folder.join(name);
-    let text = if_there(&path).ok_or_else(|| PlacementError::Unreadable(path.clone()))?;
+    let text = read_optional(&path).ok_or_else(|| PlacementError::Unreadable(path.clone()))?;
     match text.as_deref().map(str::trim) {
         None | Some("max") => Ok(None),
         Some(number) => number.parse().map(Some).map_err(|_| PlacementError::Unreadable(path)),
@@ -179,7 +179,7 @@ mod tests {
         assert!(
             [(42, true), (43, true), (44, false), (45, false)]
                 .into_iter()
-                .all(|(pid, is_in)| place.holds(&machine.roots, pid) == is_in)
+                .all(|(pid, is_in)| place.contains(&machine.roots, pid) == is_in)
         );
         machine.write("sys/fs/cgroup/a/cgroup.freeze", "1\n");
         assert!(place.frozen(&machine.roots).is_some());
@@ -249,19 +249,19 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_that_a_user_has_locked_prevents_placement_and_keeps_nobody_waiting() {
+    fn cgroup_locked_by_a_user_prevents_placement_and_blocks_no_other() {
         let machine = machine().with("proc/7/cgroup", "0::/c\n").with("sys/fs/cgroup/c/cgroup.procs", "7\n");
         let place = Placement::of(&machine.roots, 42).unwrap();
         machine.hang("sys/fs/cgroup/a/b/cgroup.freeze");
         for _ in 0..2 {
             assert_eq!(refusal(&machine), "its cgroup cannot be read: reads of its files hang");
         }
-        assert!(!place.holds(&machine.roots, 42) && place.frozen(&machine.roots).is_none());
+        assert!(!place.contains(&machine.roots, 42) && place.frozen(&machine.roots).is_none());
         assert_eq!(process_reads::hung().pids, [42]);
         assert!(sys::processes::start_ticks(&machine.roots, 42).is_ok(), "its other files are read");
         assert!(Placement::of(&machine.roots, 7).is_ok());
         machine.write("sys/fs/cgroup/a/b/cgroup.freeze", "0\n");
-        while !place.holds(&machine.roots, 42) {
+        while !place.contains(&machine.roots, 42) {
             std::thread::yield_now();
         }
     }

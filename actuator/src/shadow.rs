@@ -2,15 +2,15 @@
 
 use model::{Actuator, CallResult, Interrupt, Order, Outcome};
 
-use crate::all_answered;
+use crate::uniform_outcome;
 
 /// Actuator that executes nothing, and reports that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shadow;
 
 impl Actuator for Shadow {
-    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
-        all_answered(order, &CallResult::Shadow)
+    fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+        uniform_outcome(order, &CallResult::Shadow)
     }
 }
 
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_has_a_result_and_none_is_executed() {
+    fn every_step_has_a_result_without_execution() {
         let gpu = GpuUuid([1; 16]);
         let step = |begin: u64| Step { begin, end: begin + 4096, action: Action::Touch(gpu) };
         let order = Order {
@@ -31,9 +31,9 @@ mod tests {
             steps: vec![step(0), step(8192)],
             is_rollback: false,
         };
-        let outcome = Shadow.carry_out(&order, &|| false);
-        let answered: Vec<_> = outcome.calls.iter().map(|call| (call.step, call.result.clone())).collect();
-        assert_eq!(answered, [(step(0), CallResult::Shadow), (step(8192), CallResult::Shadow)]);
+        let outcome = Shadow.execute(&order, &|| false);
+        let results: Vec<_> = outcome.calls.iter().map(|call| (call.step, call.result.clone())).collect();
+        assert_eq!(results, [(step(0), CallResult::Shadow), (step(8192), CallResult::Shadow)]);
         assert_eq!(outcome.decision, DecisionId(7));
     }
 }

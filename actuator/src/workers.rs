@@ -11,9 +11,9 @@
 //! time on a stuck disk, it executes withdrawals.
 //!
 //! A hung operation gives way when a withdrawal about another process waits for the worker
-//! ([`Interrupt::is_awaited`](model::Interrupt::is_awaited)).
+//! ([`Interrupt::should_yield`](model::Interrupt::should_yield)).
 
-mod hand;
+mod executor;
 mod queue;
 
 use std::{
@@ -26,11 +26,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hand::Hand;
+use executor::Executor;
 use model::{Actuator, CallResult, GpuUuid, Order, Outcome};
 use queue::Queue;
 
-use crate::{all_answered, journal::Journal};
+use crate::{journal::Journal, uniform_outcome};
 
 type Make = Arc<dyn Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync>;
 type Off = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -68,17 +68,17 @@ impl Workers {
         let queue = match self.queue(order.gpu) {
             Ok(queue) => queue,
             Err(error) => {
-                let why = format!("no thread to carry it out: {error}");
-                let _ = self.outcome_sender.send(all_answered(&order, &CallResult::Failed(why)));
+                let why = format!("the worker thread cannot be started: {error}");
+                let _ = self.outcome_sender.send(uniform_outcome(&order, &CallResult::Failed(why)));
                 return;
             }
         };
         for (order, why) in queue.push(order) {
             let outcome = match why {
-                queue::Rejection::RolledBack => all_answered(&order, &CallResult::Cancelled),
+                queue::Rejection::RolledBack => uniform_outcome(&order, &CallResult::Cancelled),
                 queue::Rejection::Full => {
-                    let why = format!("{} orders wait for this GPU already", queue::WAITING_MAX);
-                    all_answered(&order, &CallResult::Denied(why))
+                    let why = format!("the queue of this GPU is full: {} orders wait", queue::QUEUE_MAX);
+                    uniform_outcome(&order, &CallResult::Denied(why))
                 }
             };
             // This side holds the other end.
@@ -118,7 +118,7 @@ impl Workers {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let queue = Arc::new(Queue::default());
-                let hand = Hand {
+                let executor = Executor {
                     gpu,
                     make: Arc::clone(&self.make),
                     off: Arc::clone(&self.off),
@@ -127,7 +127,7 @@ impl Workers {
                     outcome_sender: self.outcome_sender.clone(),
                     actuator: None,
                 };
-                let thread = thread::Builder::new().name("actuator".to_owned()).spawn(move || hand.work())?;
+                let thread = thread::Builder::new().name("actuator".to_owned()).spawn(move || executor.run())?;
                 entry.insert(Worker { queue, thread })
             }
         };

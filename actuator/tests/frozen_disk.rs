@@ -1,4 +1,4 @@
-//! Journal on a frozen file system, as if its disk did not respond any more. Needs root, and loop
+//! Journal on a frozen file system, as if its disk no longer responded. Needs root, and loop
 //! devices.
 #![cfg(test)]
 
@@ -85,10 +85,10 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-struct Does;
+struct Executing;
 
-impl Actuator for Does {
-    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+impl Actuator for Executing {
+    fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         let calls =
             order.steps.iter().map(|step| Call { step: *step, result: CallResult::Done, duration_ns: 0 }).collect();
         Outcome::new(order, calls)
@@ -110,7 +110,7 @@ fn frozen_file_system_prevents_advice_but_neither_withdrawals_nor_shutdown() {
     let path = disk.root().join("advice.journal");
     let open = || Journal::open(&path, machine.roots.clone());
     let journal = open().unwrap();
-    let mut workers = Workers::start(|_| Box::new(Does), || false, Some(journal.clone()));
+    let mut workers = Workers::start(|_| Box::new(Executing), || false, Some(journal.clone()));
     let next = |workers: &Workers| {
         let outcome = workers.next_outcome(SOON).expect("it waits for the disk");
         (outcome.decision.0, outcome.calls[0].result.clone())
@@ -185,7 +185,7 @@ fn advice_of_a_former_run_is_withdrawn_on_a_frozen_file_system() {
     let _instance = private::lock(&instance).unwrap().unwrap();
     let journal = open().unwrap();
     assert_eq!(journal.leftovers().len(), 1);
-    let mut workers = Workers::start(|_| Box::new(Does), || false, Some(journal.clone()));
+    let mut workers = Workers::start(|_| Box::new(Executing), || false, Some(journal.clone()));
     workers.submit(order(1, GPU, Action::Withdraw(READ)));
     let outcome = workers.next_outcome(SOON).expect("it waits for the disk");
     assert_eq!(outcome.calls[0].result, CallResult::Done);

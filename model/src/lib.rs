@@ -12,7 +12,7 @@
 //! * [`history`]: recent counts, second by second
 //! * [`verdict`]: verdicts and their evidence
 //! * [`rule`]: overrides of mode, policy and limits; [`selector`]: of which processes
-//! * [`plan`]: plans, orders of calls, and their outcomes
+//! * [`order`]: proposals, orders of calls, and their outcomes
 //! * [`decision`]: decisions and their course
 //! * [`following`]: processes whose calls are followed, and their plans of moves at launches
 //! * [`restriction`]: restrictions that prevent actions
@@ -32,8 +32,8 @@ pub mod history;
 pub mod id;
 pub mod memory;
 pub mod memory_range;
+pub mod order;
 pub mod owner;
-pub mod plan;
 pub mod policy;
 pub mod range;
 pub mod residency;
@@ -61,11 +61,11 @@ pub use history::{History, HistoryOf, HistoryRequest, Sample};
 pub use id::{GpuKey, GpuUuid, ProcessId};
 pub use memory::Memory;
 pub use memory_range::MemoryRange;
-pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
-pub use plan::{
+pub use order::{
     Action, Actuator, ActuatorChoice, ActuatorKind, Advice, AdviceCalls, Call, CallResult, DecisionId, Expected,
-    Interrupt, LinkBytes, LinkMeter, Order, Outcome, Place, Plan, Share, Step,
+    Interrupt, LinkBytes, LinkMeter, Order, Outcome, Place, Proposal, Share, Step,
 };
+pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use range::{Pattern, PatternKind, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;
 pub use restriction::{Restriction, RestrictionScope};
@@ -75,4 +75,4 @@ pub use snapshot::{
     DriverInfo, Gpu, GpuSource, ProbeStatus, Process, RecordFigures, Snapshot, SourceState, SourceStatus,
 };
 pub use terms::{Access, ApiCall, Cause, Direction, RemoteCause};
-pub use verdict::{HeldBy, Verdict, VerdictKind, Verdicts};
+pub use verdict::{Verdict, VerdictKind, VerdictTimeKey, Verdicts};

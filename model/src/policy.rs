@@ -94,7 +94,7 @@ macro_rules! live_policies {
                 "hot-cold", [crate::act::live::policies::hot_cold::HotCold], Automatic, [], ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
                     "keeps the hot part of the working set on the GPU";
                 "tenants", [crate::act::live::policies::tenants::Tenants], Automatic, [], ["touch", "migrate_to_gpu"], [],
-                    "keeps the working set of a victim on the GPU beside its evictors";
+                    "keeps the working set of a victim on the GPU despite its evictors";
                 "auto-plan", [], ByName, [LinkBytes], ["migrate_to_gpu", "migrate_to_host"], [],
                     "plans the moves of training iterations, by the planner with the fewest link bytes";
                 "autoswap", [], ByName, [LinkBytes], ["migrate_to_gpu", "migrate_to_host"], [],
@@ -114,7 +114,7 @@ macro_rules! live_policies {
                 "harmful", [crate::act::live::policies::controls::Harmful], Control, [], ["migrate_to_host"], [],
                     "evicts the hottest memory repeatedly";
                 "harmful-plan", [], Control, [LinkBytes], ["migrate_to_host"], [],
-                    "evicts memory behind each launch of an iteration that uses it";
+                    "evicts memory after each launch of an iteration that uses it";
             }
         }
     };

@@ -192,12 +192,12 @@ pub struct Verdicts {
     /// Victims and evictors, most bytes first.
     pub victims: Vec<Victim>,
     /// Time for which verdicts held, of the owners that are listed. It only grows for as long as an owner is.
-    pub held: BTreeMap<HeldBy, Duration>,
+    pub verdict_time: BTreeMap<VerdictTimeKey, Duration>,
 }
 
 /// Key of the time for which verdicts held.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HeldBy {
+pub struct VerdictTimeKey {
     /// Owner of the processes.
     pub owner: OwnerKey,
     /// GPU of the verdicts.

@@ -12,7 +12,7 @@
 //!
 //! Both use:
 //!
-//! * [`scene`]: input of an interval; `at_gpu`: figures that the processes at a GPU share
+//! * [`scene`]: input of an interval; `gpu_context`: figures that the processes at a GPU share
 //! * [`guard`]: permitted actions, and their budgets
 //! * [`cooldown`]: cool-downs of policies after a rollback
 //! * [`intervals`]: sets of addresses
@@ -21,9 +21,9 @@
 //!
 //! [`engine`] runs both for all processes: [`Acting`].
 
-mod at_gpu;
 mod cooldown;
 pub mod engine;
+mod gpu_context;
 mod guard;
 mod intervals;
 mod life_cycle;

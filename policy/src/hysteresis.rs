@@ -10,7 +10,7 @@ use crate::{
     ranges::involved,
     reading::{Moment, add},
     thresholds::CONTRARY_WINDOWS,
-    window::Stretch,
+    window::WindowCounts,
 };
 
 /// A change of a verdict.
@@ -27,7 +27,7 @@ pub enum Change {
 pub(crate) struct Hysteresis {
     active: Option<Active>,
     /// Windows since the last one that showed it.
-    contrary: Vec<Shown>,
+    contrary: Vec<JudgedWindow>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,9 +40,9 @@ struct Active {
 }
 
 #[derive(Clone, Debug)]
-struct Shown {
+struct JudgedWindow {
     decision: Decision,
-    stretch: Stretch,
+    counts: WindowCounts,
 }
 
 impl Hysteresis {
@@ -56,13 +56,13 @@ impl Hysteresis {
     }
 
     /// Processes a complete window. At most one verdict ends, and then one starts.
-    pub(crate) fn judge(&mut self, process: ProcessId, gpu: GpuKey, stretch: Stretch) -> Vec<Change> {
-        let hysteresis = self.verdict().map(|verdict| verdict.kind);
-        let decision = decide(&stretch.inputs, hysteresis);
-        let shown = Shown { decision, stretch };
+    pub(crate) fn judge(&mut self, process: ProcessId, gpu: GpuKey, counts: WindowCounts) -> Vec<Change> {
+        let current = self.verdict().map(|verdict| verdict.kind);
+        let decision = decide(&counts.inputs, current);
+        let shown = JudgedWindow { decision, counts };
         match (&mut self.active, shown.decision.kind) {
             (Some(active), Some(kind)) if kind == active.verdict.kind => {
-                active.goes_on(&self.contrary, shown);
+                active.extend(&self.contrary, shown);
                 self.contrary.clear();
                 return Vec::new();
             }
@@ -78,7 +78,7 @@ impl Hysteresis {
         }
         let windows = std::mem::take(&mut self.contrary);
         let ended = self.end().map(Change::Ended);
-        self.active = Active::begins(process, gpu, windows);
+        self.active = Active::from_windows(process, gpu, windows);
         ended.into_iter().chain(self.verdict().cloned().map(Change::Began)).collect()
     }
 
@@ -91,7 +91,7 @@ impl Hysteresis {
     }
 
     /// Replaces the GPU, whose identity has become known.
-    pub(crate) fn is_at(&mut self, gpu: GpuKey) {
+    pub(crate) fn set_gpu(&mut self, gpu: GpuKey) {
         if let Some(active) = &mut self.active {
             active.verdict.gpu = gpu;
         }
@@ -101,16 +101,16 @@ impl Hysteresis {
 impl Active {
     /// Verdict that the last window shows. It starts with the first of the consecutive windows that
     /// show it.
-    fn begins(process: ProcessId, gpu: GpuKey, mut windows: Vec<Shown>) -> Option<Self> {
+    fn from_windows(process: ProcessId, gpu: GpuKey, mut windows: Vec<JudgedWindow>) -> Option<Self> {
         let last = windows.last()?;
-        let (kind, confirmed) = (last.decision.kind?, last.stretch.to.at);
+        let (kind, confirmed) = (last.decision.kind?, last.counts.to.at);
         let before = windows.iter().rposition(|window| window.decision.kind != Some(kind)).map_or(0, |at| at + 1);
         let mut showing = windows.drain(before..);
         let first = showing.next()?;
-        let since = first.stretch.from.at;
+        let since = first.counts.from.at;
         let mut active = Self {
             since,
-            shown_until: first.stretch.to.at,
+            shown_until: first.counts.to.at,
             verdict: Verdict {
                 process,
                 gpu,
@@ -125,19 +125,19 @@ impl Active {
                 checks: Vec::new(),
             },
         };
-        active.goes_on(&[], first);
+        active.extend(&[], first);
         for window in showing {
-            active.goes_on(&[], window);
+            active.extend(&[], window);
         }
         Some(active)
     }
 
     /// Extends the verdict: a window showed it again, after some that did not.
-    fn goes_on(&mut self, between: &[Shown], Shown { decision, stretch }: Shown) {
-        let Stretch { inputs, from, to } = stretch;
+    fn extend(&mut self, between: &[JudgedWindow], JudgedWindow { decision, counts }: JudgedWindow) {
+        let WindowCounts { inputs, from, to } = counts;
         let verdict = &mut self.verdict;
         for window in between {
-            verdict.total = add(&verdict.total, &window.stretch.inputs);
+            verdict.total = add(&verdict.total, &window.counts.inputs);
         }
         verdict.total = add(&verdict.total, &inputs);
         verdict.ranges = involved(verdict.kind, &from.ranges, &to.ranges);

@@ -9,12 +9,12 @@ use std::{
 use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts};
 
 use crate::{
-    held::Held,
     hysteresis::{Change, Hysteresis},
     reading::{Moment, ProcessReading, Reading, difference},
     thresholds::{ENDED_MAX, WINDOW},
+    verdict_time::VerdictTime,
     victims::Victims,
-    window::{Cut, Window},
+    window::{Window, WindowState},
 };
 
 /// Judge of successive snapshots, at any pace.
@@ -27,7 +27,7 @@ pub struct Judge {
     /// Ended verdicts, the latest first.
     ended: VecDeque<Verdict>,
     victims: Victims,
-    held: Held,
+    verdict_time: VerdictTime,
 }
 
 #[derive(Clone, Debug)]
@@ -60,19 +60,19 @@ impl Judge {
             processes: BTreeMap::new(),
             ended: VecDeque::new(),
             victims: Victims::default(),
-            held: Held::default(),
+            verdict_time: VerdictTime::default(),
         }
     }
 
     /// Processes a snapshot. Counts before the first one are not judged.
     pub fn observe(&mut self, snapshot: &Snapshot) -> Vec<Change> {
-        let mut changes = self.forget_all_but(&snapshot.processes.iter().map(|process| process.id).collect());
+        let mut changes = self.drop_absent(&snapshot.processes.iter().map(|process| process.id).collect());
         for process in &snapshot.processes {
             changes.extend(self.observe_process(process, snapshot));
         }
         for change in &changes {
             if let Change::Ended(verdict) = change {
-                self.held.add(verdict, held(verdict, verdict.ended_at), snapshot);
+                self.verdict_time.add(verdict, duration_until(verdict, verdict.ended_at), snapshot);
                 self.ended.push_front(verdict.clone());
             }
         }
@@ -81,10 +81,10 @@ impl Judge {
             self.processes.values().flat_map(|watched| watched.gpus.values()).map(|track| &track.hysteresis)
         {
             if let Some(verdict) = hysteresis.verdict() {
-                self.held.add(verdict, held(verdict, hysteresis.shown_until()), snapshot);
+                self.verdict_time.add(verdict, duration_until(verdict, hysteresis.shown_until()), snapshot);
             }
         }
-        self.held.of_listed(snapshot);
+        self.verdict_time.retain_listed(snapshot);
         self.victims.observe(snapshot, self.window);
         self.last = Some(Moment::of(snapshot));
         changes
@@ -100,13 +100,13 @@ impl Judge {
             active,
             ended: self.ended.iter().cloned().collect(),
             victims: self.victims.latest().to_vec(),
-            held: self.held.sums().clone(),
+            verdict_time: self.verdict_time.sums().clone(),
         }
     }
 
-    fn forget_all_but(&mut self, there: &BTreeSet<ProcessId>) -> Vec<Change> {
+    fn drop_absent(&mut self, present: &BTreeSet<ProcessId>) -> Vec<Change> {
         let missing: Vec<ProcessId> =
-            self.processes.keys().filter(|process| !there.contains(process)).copied().collect();
+            self.processes.keys().filter(|process| !present.contains(process)).copied().collect();
         missing
             .iter()
             .filter_map(|process| self.processes.remove(process))
@@ -117,15 +117,15 @@ impl Judge {
     fn observe_process(&mut self, process: &Process, snapshot: &Snapshot) -> Vec<Change> {
         let now = ProcessReading::of(process, Moment::of(snapshot));
         let Some(last) = self.last else {
-            self.processes.insert(process.id, Watched::beginning_with(now));
+            self.processes.insert(process.id, Watched::starting_at(now));
             return Vec::new();
         };
         // A process that is new in this snapshot had no counts before.
         let watched = self
             .processes
             .entry(process.id)
-            .or_insert_with(|| Watched { host: Reading::nothing(last), gpus: BTreeMap::new() });
-        let mut changes = watched.take_known(&now, &snapshot.gpus);
+            .or_insert_with(|| Watched { host: Reading::zero(last), gpus: BTreeMap::new() });
+        let mut changes = watched.resolve_pending(&now, &snapshot.gpus);
         changes.extend(watched.read(process.id, now, self.window));
         if process.exited_at.is_some() {
             changes.extend(watched.end());
@@ -135,29 +135,29 @@ impl Judge {
 }
 
 impl Watched {
-    fn beginning_with(now: ProcessReading) -> Self {
+    fn starting_at(now: ProcessReading) -> Self {
         let gpus = now.gpus.into_iter().map(|(gpu, reading)| (gpu, Track::from(reading))).collect();
         Self { host: now.host, gpus }
     }
 
     /// Moves counts of an unknown GPU to the GPU once it is known. Its verdict moves too, and all
     /// windows restart: arrivals at the other GPU were not counted there.
-    fn take_known(&mut self, now: &ProcessReading, gpus: &BTreeMap<GpuKey, Gpu>) -> Vec<Change> {
-        let went_back = |gpu: &GpuKey, track: &Track| {
+    fn resolve_pending(&mut self, now: &ProcessReading, gpus: &BTreeMap<GpuKey, Gpu>) -> Vec<Change> {
+        let has_decreased = |gpu: &GpuKey, track: &Track| {
             matches!(gpu, GpuKey::Pending(_))
                 && now.gpus.get(gpu).is_none_or(|now| difference(&track.last.counted, &now.counted).is_none())
         };
-        if !self.gpus.iter().any(|(gpu, track)| went_back(gpu, track)) {
+        if !self.gpus.iter().any(|(gpu, track)| has_decreased(gpu, track)) {
             return Vec::new();
         }
         let mut ended = Vec::new();
         let mut tracks: BTreeMap<GpuKey, Track> = BTreeMap::new();
         for (gpu, mut track) in std::mem::take(&mut self.gpus) {
-            let here = if now.gpus.contains_key(&gpu) { Some(gpu) } else { became(gpu, now, gpus) };
-            match here {
+            let key = if now.gpus.contains_key(&gpu) { Some(gpu) } else { resolved_key(gpu, now, gpus) };
+            match key {
                 // An existing verdict there stays.
-                Some(gpu) if tracks.get(&gpu).is_none_or(|there| there.hysteresis.verdict().is_none()) => {
-                    track.hysteresis.is_at(gpu);
+                Some(gpu) if tracks.get(&gpu).is_none_or(|existing| existing.hysteresis.verdict().is_none()) => {
+                    track.hysteresis.set_gpu(gpu);
                     tracks.insert(gpu, track);
                 }
                 Some(_) | None => ended.extend(track.hysteresis.end().map(Change::Ended)),
@@ -178,9 +178,9 @@ impl Watched {
             let track = self.gpus.entry(gpu).or_insert_with(|| Track::from(self.host.clone()));
             track.last = reading.clone();
             match track.window.read(reading, window) {
-                Cut::Open => {}
-                Cut::Over(stretch) => changes.extend(track.hysteresis.judge(process, gpu, *stretch)),
-                Cut::Quiet => changes.extend(track.hysteresis.end().map(Change::Ended)),
+                WindowState::Open => {}
+                WindowState::Complete(counts) => changes.extend(track.hysteresis.judge(process, gpu, *counts)),
+                WindowState::Quiet => changes.extend(track.hysteresis.end().map(Change::Ended)),
             }
         }
         self.host = now.host;
@@ -199,12 +199,12 @@ impl From<Reading> for Track {
 }
 
 /// Duration of a verdict up to this time.
-fn held(verdict: &Verdict, until: Option<SystemTime>) -> Duration {
+fn duration_until(verdict: &Verdict, until: Option<SystemTime>) -> Duration {
     until.and_then(|until| until.duration_since(verdict.started_at).ok()).unwrap_or_default()
 }
 
 /// Current key of a GPU that had only an id.
-fn became(gpu: GpuKey, now: &ProcessReading, gpus: &BTreeMap<GpuKey, Gpu>) -> Option<GpuKey> {
+fn resolved_key(gpu: GpuKey, now: &ProcessReading, gpus: &BTreeMap<GpuKey, Gpu>) -> Option<GpuKey> {
     let GpuKey::Pending(id) = gpu else { return None };
     let has_id = |key: &GpuKey| match key {
         GpuKey::Known(_) => gpus.get(key).is_some_and(|gpu| gpu.id == Some(id)),

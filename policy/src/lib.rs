@@ -11,7 +11,7 @@
 //! * [`thresholds`]: every limit, with its reason
 //! * [`decision`]: the kind of a stretch, by conditions that a person can check
 //! * [`hysteresis`]: begin and end of a verdict
-//! * [`held`]: the time for which verdicts held, by owner
+//! * [`verdict_time`]: the time for which verdicts held, by owner
 //! * [`ranges`]: ranges that a verdict involves
 //! * [`victims`]: evictions by victim and evictor
 //!
@@ -23,13 +23,13 @@
 
 pub mod act;
 pub mod decision;
-mod held;
 mod hysteresis;
 pub mod judge;
 mod ranges;
 mod reading;
 pub mod rules;
 pub mod thresholds;
+mod verdict_time;
 mod victims;
 pub mod window;
 

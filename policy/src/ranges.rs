@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn range_missing_among_the_earlier_busiest_is_not_taken_for_new() {
+    fn range_absent_from_the_earlier_reading_is_not_counted_as_new() {
         let later = of(vec![range(0, 1100, 0), range(4096, 900_000, 0)], 1);
         let thrash = involved(VerdictKind::CapacityThrash, &of(vec![range(0, 1000, 0)], 2), &later);
         assert_eq!(shares(&thrash), [(0, "100".to_owned())]);

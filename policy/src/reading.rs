@@ -55,7 +55,7 @@ pub(crate) struct ProcessReading {
 
 impl Reading {
     /// Reading without counts.
-    pub(crate) fn nothing(at: Moment) -> Self {
+    pub(crate) fn zero(at: Moment) -> Self {
         Self { at, counted: Inputs::default(), ranges: Arc::default() }
     }
 }
@@ -111,7 +111,7 @@ fn of_reuse(reuse: Reuse) -> Inputs {
     Inputs { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces, ..Inputs::default() }
 }
 
-/// Sum of the counts of two stretches.
+/// Sum of the counts of two windows.
 pub(crate) fn add(one: &Inputs, other: &Inputs) -> Inputs {
     let (mut sum, mut other) = (*one, *other);
     for (mine, theirs) in fields(&mut sum).into_iter().zip(fields(&mut other)) {

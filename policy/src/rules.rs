@@ -3,7 +3,7 @@
 //! Overrides have one order for all processes: by priority, then by specificity, then by id. The
 //! first that matches and has not expired is selected; without one, the default applies.
 
-mod fit;
+mod matching;
 mod order;
 
 use std::{
@@ -63,14 +63,14 @@ pub struct Candidate {
     /// Id.
     pub id: String,
     /// Match.
-    pub fit: Fit,
+    pub result: MatchResult,
 }
 
 /// Result of a match.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fit {
+pub enum MatchResult {
     /// Selected.
-    InForce,
+    Selected,
     /// It matches, and another takes precedence.
     Outranked {
         /// Selected override.
@@ -89,18 +89,18 @@ pub enum Fit {
     },
 }
 
-impl Fit {
+impl MatchResult {
     /// Whether it matches the process, selected or not.
     #[must_use]
-    pub const fn fits(&self) -> bool {
-        matches!(self, Self::InForce | Self::Outranked { .. })
+    pub const fn is_match(&self) -> bool {
+        matches!(self, Self::Selected | Self::Outranked { .. })
     }
 }
 
-impl fmt::Display for Fit {
+impl fmt::Display for MatchResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InForce => f.write_str("it is the first that matches"),
+            Self::Selected => f.write_str("it is the first that matches"),
             Self::Outranked { by, because } => write!(f, "it matches, but {by} {because}"),
             Self::Expired => f.write_str("it has expired"),
             Self::Differs { key, is } => write!(f, "{key} does not match: {is}"),
@@ -125,7 +125,7 @@ impl Rules {
 
     /// Whether an override has expired.
     #[must_use]
-    pub fn is_over(&self, rule: &Override, now: SystemTime) -> bool {
+    pub fn has_expired(&self, rule: &Override, now: SystemTime) -> bool {
         self.expired.contains(&rule.id) || rule.expires_at.is_some_and(|end| end <= now)
     }
 
@@ -138,33 +138,36 @@ impl Rules {
     /// Directive of a process.
     #[must_use]
     pub fn directive(&self, subject: Subject<'_>, now: SystemTime) -> Directive {
-        let fits = |each: &&Override| !self.is_over(each, now) && fit::mismatch(&each.selector, subject).is_none();
-        self.directive_of(self.ordered.iter().find(fits))
+        let matches =
+            |each: &&Override| !self.has_expired(each, now) && matching::mismatch(&each.selector, subject).is_none();
+        self.directive_of(self.ordered.iter().find(matches))
     }
 
     /// Directive with its reasons.
     #[must_use]
     pub fn explain(&self, subject: Subject<'_>, now: SystemTime) -> Explained {
-        let mut in_force: Option<&Override> = None;
+        let mut selected: Option<&Override> = None;
         let mut candidates = Vec::with_capacity(self.ordered.len());
         for each in &self.ordered {
-            let fit = match (fit::mismatch(&each.selector, subject), in_force) {
-                (Some((key, is)), _) => Fit::Differs { key, is },
-                (None, _) if self.is_over(each, now) => Fit::Expired,
-                (None, Some(first)) => Fit::Outranked { by: first.id.clone(), because: order::because(first, each) },
+            let result = match (matching::mismatch(&each.selector, subject), selected) {
+                (Some((key, is)), _) => MatchResult::Differs { key, is },
+                (None, _) if self.has_expired(each, now) => MatchResult::Expired,
+                (None, Some(first)) => {
+                    MatchResult::Outranked { by: first.id.clone(), because: order::precedence_reason(first, each) }
+                }
                 (None, None) => {
-                    in_force = Some(each);
-                    Fit::InForce
+                    selected = Some(each);
+                    MatchResult::Selected
                 }
             };
-            candidates.push(Candidate { id: each.id.clone(), fit });
+            candidates.push(Candidate { id: each.id.clone(), result });
         }
-        Explained { directive: self.directive_of(in_force), why: self.why(in_force, &candidates), candidates }
+        Explained { directive: self.directive_of(selected), why: self.why(selected, &candidates), candidates }
     }
 
-    fn directive_of(&self, in_force: Option<&Override>) -> Directive {
+    fn directive_of(&self, selected: Option<&Override>) -> Directive {
         let Fallback { mode, policy, budget, mode_max } = &self.fallback;
-        let Some(rule) = in_force else {
+        let Some(rule) = selected else {
             return Directive {
                 override_id: None,
                 mode: *mode.min(mode_max),
@@ -189,17 +192,17 @@ impl Rules {
         }
     }
 
-    fn why(&self, in_force: Option<&Override>, candidates: &[Candidate]) -> String {
-        let requested = in_force.map_or(self.fallback.mode, |rule| rule.mode);
-        let who = match (in_force, candidates.iter().filter(|each| each.fit.fits()).count()) {
+    fn why(&self, selected: Option<&Override>, candidates: &[Candidate]) -> String {
+        let requested = selected.map_or(self.fallback.mode, |rule| rule.mode);
+        let who = match (selected, candidates.iter().filter(|each| each.result.is_match()).count()) {
             (None, _) if candidates.is_empty() => {
                 "there is no override: the configuration's default applies".to_owned()
             }
             (None, _) => "no override matches: the configuration's default applies".to_owned(),
             (Some(rule), 0 | 1) => format!("{} is the only override that matches", rule.id),
             (Some(rule), fitting) => {
-                let because = candidates.iter().find_map(|each| match &each.fit {
-                    Fit::Outranked { because, .. } => Some(*because),
+                let because = candidates.iter().find_map(|each| match &each.result {
+                    MatchResult::Outranked { because, .. } => Some(*because),
                     _ => None,
                 });
                 format!("of {fitting} that match, {} {}", rule.id, because.unwrap_or("comes first"))

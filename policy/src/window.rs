@@ -13,7 +13,7 @@ use crate::{
 
 /// Counts between two readings.
 #[derive(Clone, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct WindowCounts {
     pub(crate) inputs: Inputs,
     pub(crate) from: Reading,
     pub(crate) to: Reading,
@@ -21,11 +21,11 @@ pub(crate) struct Stretch {
 
 /// Effect of a reading on the window.
 #[derive(Debug)]
-pub(crate) enum Cut {
+pub(crate) enum WindowState {
     /// The window stays open.
     Open,
     /// The window is complete; the next one starts.
-    Over(Box<Stretch>),
+    Complete(Box<WindowCounts>),
     /// Too little evidence for a long time.
     Quiet,
 }
@@ -49,10 +49,10 @@ impl Window {
         self.from = from;
     }
 
-    pub(crate) fn read(&mut self, now: Reading, least: Duration) -> Cut {
+    pub(crate) fn read(&mut self, now: Reading, least: Duration) -> WindowState {
         let Some(inputs) = difference(&self.from.counted, &now.counted) else {
             self.restart(now);
-            return Cut::Open;
+            return WindowState::Open;
         };
         let lasted = now.at.since(self.from.at);
         let quiet_after = least.saturating_mul(QUIET_WINDOWS);
@@ -60,7 +60,7 @@ impl Window {
         if lasted >= least.mul_f64(1.0 - EARLY) && is_enough(&inputs) {
             self.silent_since = now.at;
             let from = std::mem::replace(&mut self.from, now.clone());
-            return Cut::Over(Box::new(Stretch { inputs, from, to: now }));
+            return WindowState::Complete(Box::new(WindowCounts { inputs, from, to: now }));
         }
         // A window starts with an event, and is abandoned if there are too few.
         if inputs == Inputs::default() || lasted >= quiet_after {
@@ -68,9 +68,9 @@ impl Window {
         }
         if silent {
             self.silent_since = now.at;
-            return Cut::Quiet;
+            return WindowState::Quiet;
         }
-        Cut::Open
+        WindowState::Open
     }
 }
 

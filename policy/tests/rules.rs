@@ -7,7 +7,7 @@ use std::{
 };
 
 use model::{Budget, Container, Job, Mode, Override, Owner, Pod, Process, ProcessId, Selector};
-use policy::rules::{Explained, Fallback, Fit, Rules, Subject};
+use policy::rules::{Explained, Fallback, MatchResult, Rules, Subject};
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -102,7 +102,10 @@ fn all_fields_of_a_selector_must_match() {
     for (key, selector) in others {
         let Explained { directive, candidates, .. } = explain(vec![rule("a", selector)]);
         assert_eq!(directive.override_id, None);
-        assert!(matches!(&candidates[0].fit, Fit::Differs { key: differs, .. } if *differs == key), "{candidates:?}");
+        assert!(
+            matches!(&candidates[0].result, MatchResult::Differs { key: differs, .. } if *differs == key),
+            "{candidates:?}"
+        );
     }
 }
 
@@ -162,7 +165,7 @@ fn expired_override_is_not_selected() {
     assert_eq!(selected(vec![ends(NOW + Duration::from_secs(1)), other.clone()]), Some("brief".into()));
     let Explained { directive, candidates, .. } = explain(vec![ends(NOW), other]);
     assert_eq!(directive.override_id, Some("other".into()));
-    assert_eq!(candidates[0].fit, Fit::Expired);
+    assert_eq!(candidates[0].result, MatchResult::Expired);
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn reasons_name_the_deciding_criterion() {
         rule("batch", Selector { job: Some("99".into()), ..Selector::default() }),
     ]);
     assert_eq!(why, "of 2 that match, pod is more specific");
-    let texts: Vec<String> = candidates.iter().map(|each| format!("{}: {}", each.id, each.fit)).collect();
+    let texts: Vec<String> = candidates.iter().map(|each| format!("{}: {}", each.id, each.result)).collect();
     assert_eq!(
         texts,
         [
@@ -211,5 +214,8 @@ fn expired_override_stays_expired_when_the_clock_is_set_back() {
     assert_eq!(rules.directive(subject, NOW).override_id.as_deref(), Some("brief"));
     let rules = rules.with_expired(["brief".to_owned()].into());
     let explained = rules.explain(subject, NOW);
-    assert_eq!((rules.directive(subject, NOW).override_id, &explained.candidates[0].fit), (None, &Fit::Expired));
+    assert_eq!(
+        (rules.directive(subject, NOW).override_id, &explained.candidates[0].result),
+        (None, &MatchResult::Expired)
+    );
 }

@@ -180,7 +180,7 @@ waited=$(($(cut -d . -f 1 /proc/uptime) - begun))
 within 20 "others do not come first" grep -q '"action":"migrate_to_host","calls":{"denied":1}' /tmp/told
 echo max >$TARGETS/cpu.max
 wait $actor || fail "whoever acts does not go on"
-expect_told "what is left of the order" '"action":"migrate_to_gpu","calls":\{.*"failed":[1-9].*gave up: its calls took more than 30 s together'
+expect_told "what is left of the order" '"action":"migrate_to_gpu","calls":\{.*"failed":[1-9].*gave up: its calls took more than 30 s in total'
 expect_told "withdrawn all the same" '"action":"unset_accessed_by","calls":\{"done":2\}'
 [ $waited -le 70 ] || fail "the order took $waited s"
 rm -f $JOURNAL

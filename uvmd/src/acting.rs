@@ -224,11 +224,11 @@ impl Loop {
     /// Outcomes until the next interval.
     fn take_outcomes(&mut self, last: Instant) {
         loop {
-            let waits = if self.actuation.acting.only_waits() { LOOK_WAITS } else { Duration::ZERO };
+            let waits = if self.actuation.acting.is_only_waiting() { LOOK_WAITS } else { Duration::ZERO };
             let left = (last + self.interval() + waits).saturating_duration_since(Instant::now());
             let Some(outcome) = self.actuation.workers.next_outcome(left) else { break };
             let now = self.now();
-            self.actuation.acting.carried_out(outcome, now);
+            self.actuation.acting.record_outcome(outcome, now);
             self.publish_events();
         }
     }
@@ -249,7 +249,7 @@ impl Loop {
 
     /// Runs one interval. `None` once the collector has stopped.
     fn observe(&mut self) -> Option<()> {
-        let on = self.is_on();
+        let acting_enabled = self.is_on();
         if self.parts.rates.has_changed().unwrap_or(false) {
             let Rates { node_bytes_per_second, process_bytes_per_second } = *self.parts.rates.borrow_and_update();
             self.actuation.acting.set_rates(node_bytes_per_second, process_bytes_per_second);
@@ -265,7 +265,7 @@ impl Loop {
         let links = self.links(&snapshot);
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
         let directives = self.directives(&snapshot);
-        let wanted = self.actuation.acting.wants_memory(&verdicts, &directives);
+        let wanted = self.actuation.acting.required_memory(&verdicts, &directives);
         self.read_memory(&wanted, &snapshot, &directives)?;
         let node_headroom_bytes = headroom::of_node(&self.roots);
         let headroom_bytes = self.headroom(&snapshot, &directives, node_headroom_bytes);
@@ -282,7 +282,7 @@ impl Loop {
             following: &following,
             deferred: self.memories.deferred(),
             directives: &directives,
-            on,
+            acting_enabled,
         };
         for order in self.actuation.acting.observe(&scene) {
             self.actuation.workers.submit(order);

@@ -7,7 +7,7 @@ use model::{
     Mode, Override, Process, api,
     api::rule::{Candidate, EffectivePolicy, Overrides, PlanState, PolicyState, Restriction},
 };
-use policy::rules::{Explained, Fit};
+use policy::rules::{Explained, MatchResult};
 use sys::{Roots, processes};
 use web::{AdviceJournal, ChangeError, Precondition, PutOutcome, Requester};
 
@@ -79,7 +79,7 @@ impl web::Control for Control {
             allocation_larger_than_bytes: directive.allocation_larger_than_bytes,
             reason: why,
             active: self.is_on(),
-            candidates: candidates.into_iter().map(|each| candidate(each.id, &each.fit)).collect(),
+            candidates: candidates.into_iter().map(|each| candidate(each.id, &each.result)).collect(),
             restrictions: self.restrictions(process),
             plan: self.reader.following().get(&process.id).map(PlanState::from),
         }
@@ -170,8 +170,8 @@ fn etag(rule: &Override) -> String {
     web::etag(&api::rule::Override::from(rule))
 }
 
-fn candidate(id: String, fit: &Fit) -> Candidate {
-    Candidate { id, matches: fit.fits(), selected: *fit == Fit::InForce, reason: fit.to_string() }
+fn candidate(id: String, result: &MatchResult) -> Candidate {
+    Candidate { id, matches: result.is_match(), selected: *result == MatchResult::Selected, reason: result.to_string() }
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ impl Rules {
         let now = self.now();
         let ordered = self.ordered();
         wants(self.known().fallback.mode)
-            || ordered.ordered().iter().any(|rule| wants(rule.mode) && !ordered.is_over(rule, now))
+            || ordered.ordered().iter().any(|rule| wants(rule.mode) && !ordered.has_expired(rule, now))
     }
 
     /// All overrides, in order of precedence.
@@ -161,7 +161,7 @@ impl Rules {
         let now = self.now();
         let known = self.known();
         let ordered = self.ordered();
-        let status = |rule| status(rule, &known, ordered.is_over(rule, now));
+        let status = |rule| status(rule, &known, ordered.has_expired(rule, now));
         let overrides = ordered.ordered().iter().map(status).collect();
         let errors: Vec<&str> = known.quarantined.iter().chain(&known.file_error).map(String::as_str).collect();
         let file_error = (!errors.is_empty()).then(|| errors.join("; "));

@@ -220,7 +220,7 @@ mod tests {
     struct Answers(CallResult, mpsc::Sender<Vec<&'static str>>);
 
     impl Actuator for Answers {
-        fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+        fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
             self.1.send(order.steps.iter().map(|step| step.action.name()).collect()).unwrap();
             let call = |step: &Step| Call { step: *step, result: self.0.clone(), duration_ns: 1 };
             let calls = order.steps.iter().map(call).collect();
@@ -274,7 +274,7 @@ mod tests {
     fn preempted_withdrawal_is_repeated_after_the_others() {
         struct GivesWay(bool);
         impl Actuator for GivesWay {
-            fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+            fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let is_first = !std::mem::replace(&mut self.0, true);
                 let gives_way = is_first && order.gpu == GPU;
                 let answer =
@@ -304,7 +304,7 @@ mod tests {
     fn process_that_holds_its_memory_map_is_reported_and_not_waited_for() {
         struct Hangs(mpsc::Receiver<()>);
         impl Actuator for Hangs {
-            fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+            fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let _ = self.0.recv();
                 Outcome::new(order, Vec::new())
             }

@@ -15,8 +15,8 @@ use sys::{
 
 use super::*;
 use crate::{
-    budget::tests::Awaited,
-    helper::testing::{ADVICE_CALLS, Part as HelperPart, Program, is_permitted},
+    budget::tests::AlwaysYields,
+    helper::testing::{ADVICE_CALLS, Behaviour, Program, is_permitted},
 };
 
 const GPU: GpuUuid = GpuUuid([1; 16]);
@@ -31,9 +31,8 @@ fn order(process: ProcessId, is_rollback: bool) -> Order {
     Order { decision: DecisionId(1), process, gpu: GPU, steps: vec![step(0), step(8 << 20)], is_rollback }
 }
 
-fn answers(order: &Order, interrupt: &dyn Interrupt) -> Vec<CallResult> {
-    let outcome =
-        Caller::new(Settings::default(), Roots::default(), Inspections::default()).carry_out(order, interrupt);
+fn results(order: &Order, interrupt: &dyn Interrupt) -> Vec<CallResult> {
+    let outcome = Caller::new(Settings::default(), Roots::default(), Inspections::default()).execute(order, interrupt);
     let reported_bytes: u64 = outcome.calls.iter().map(|call| call.step.bytes()).sum();
     assert_eq!(reported_bytes, order.steps.iter().map(Step::bytes).sum::<u64>(), "every byte has an answer");
     outcome.calls.into_iter().map(|call| call.result).collect()
@@ -45,54 +44,54 @@ fn exited_process_is_not_touched() {
     let order = order(process(child.id()), false);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(answers(&order, &|| false), [CallResult::Exited, CallResult::Exited]);
+    assert_eq!(results(&order, &|| false), [CallResult::Exited, CallResult::Exited]);
 }
 
 #[test]
 fn process_without_managed_memory_has_no_mappings() {
     let order = order(process(id()), false);
-    assert_eq!(answers(&order, &|| false), [CallResult::NotMapped, CallResult::NotMapped]);
+    assert_eq!(results(&order, &|| false), [CallResult::NotMapped, CallResult::NotMapped]);
 }
 
 #[test]
 fn withdrawal_about_another_process_preempts_the_rest_of_an_order() {
     let step = |at: u64| Step { begin: at << 21, end: (at + 1) << 21, action: Action::Migrate(Place::Host) };
     let long = |is_rollback| Order { steps: (0..40).map(step).collect(), ..order(process(id()), is_rollback) };
-    let denied = CallResult::Denied("a withdrawal about another process comes first".to_owned());
-    assert_eq!(answers(&long(false), &Awaited), vec![denied; 40]);
-    assert_eq!(answers(&long(true), &Awaited), vec![CallResult::NotMapped; 40], "withdrawals come in their order");
+    let denied = CallResult::Denied("a withdrawal for another process takes precedence".to_owned());
+    assert_eq!(results(&long(false), &AlwaysYields), vec![denied; 40]);
+    assert_eq!(results(&long(true), &AlwaysYields), vec![CallResult::NotMapped; 40], "withdrawals come in their order");
 }
 
 const MAPS: &str = "000000000000-000001000000 rw-s 000000000000 00:06 123 /dev/nvidia-uvm\n";
 
 /// Results of an order for a process with these files.
-fn answers_of(machine: &Machine, pid: u32) -> Vec<CallResult> {
+fn results_of(machine: &Machine, pid: u32) -> Vec<CallResult> {
     let outcome = Caller::new(Settings::default(), machine.roots.clone(), Inspections::default())
-        .carry_out(&order(process(pid), true), &|| false);
+        .execute(&order(process(pid), true), &|| false);
     outcome.calls.into_iter().map(|call| call.result).collect()
 }
 
 /// Whether all calls failed. Advice stays in the journal then.
-fn are_refused(answers: &[CallResult]) -> bool {
-    answers.iter().all(|answer| matches!(answer, CallResult::Failed(_)))
+fn are_all_failed(results: &[CallResult]) -> bool {
+    results.iter().all(|answer| matches!(answer, CallResult::Failed(_)))
 }
 
 #[test]
-fn mapping_with_a_closed_descriptor_is_not_taken_for_unmapped() {
+fn mapping_with_a_closed_descriptor_counts_as_mapped() {
     let own = id();
     let machine = Machine::new().with(&format!("proc/{own}/maps"), MAPS);
     for name in ["stat", "fd"] {
         machine.link(&format!("proc/{own}/{name}"), &format!("/proc/{own}/{name}"));
     }
-    assert!(are_refused(&answers_of(&machine, own)));
+    assert!(are_all_failed(&results_of(&machine, own)));
     machine.write(&format!("proc/{own}/maps"), "");
-    assert_eq!(answers_of(&machine, own), [CallResult::NotMapped, CallResult::NotMapped]);
+    assert_eq!(results_of(&machine, own), [CallResult::NotMapped, CallResult::NotMapped]);
 }
 
 /// Results of an order for this process, this long after an instant.
-fn answers_after(caller: &mut Caller, begun: Instant, passed_s: u64, is_rollback: bool) -> Vec<CallResult> {
+fn results_after(caller: &mut Caller, begun: Instant, passed_s: u64, is_rollback: bool) -> Vec<CallResult> {
     let outcome =
-        caller.carry_out_at(&order(process(id()), is_rollback), &|| false, begun + Duration::from_secs(passed_s));
+        caller.execute_at(&order(process(id()), is_rollback), &|| false, begun + Duration::from_secs(passed_s));
     assert_eq!(outcome.calls.iter().map(|call| call.step.bytes()).sum::<u64>(), 8 << 20, "every byte has an answer");
     outcome.calls.into_iter().map(|call| call.result).collect()
 }
@@ -104,22 +103,22 @@ fn target_of_an_abandoned_order_is_paused_except_for_withdrawals() {
         ..Caller::new(Settings::default(), Roots::default(), Inspections::default())
     };
     let begun = Instant::now();
-    let given_up = [(); 2].map(|()| CallResult::Failed("gave up: its calls took more than 0 s together".to_owned()));
+    let expired = [(); 2].map(|()| CallResult::Failed("gave up: its calls took more than 0 s in total".to_owned()));
     let denied = |seconds| {
-        let why = format!("calls about it took too long: the next are in {seconds} s at the earliest");
+        let why = format!("its calls took too long: the next are made in {seconds} s at the earliest");
         [(); 2].map(|()| CallResult::Denied(why.clone()))
     };
-    assert_eq!(answers_after(&mut caller, begun, 0, false), given_up);
-    assert_eq!(answers_after(&mut caller, begun, 29, false), denied(1));
-    assert_eq!(answers_after(&mut caller, begun, 30, false), given_up);
-    assert_eq!(answers_after(&mut caller, begun, 31, false), denied(59), "each time twice as long");
+    assert_eq!(results_after(&mut caller, begun, 0, false), expired);
+    assert_eq!(results_after(&mut caller, begun, 29, false), denied(1));
+    assert_eq!(results_after(&mut caller, begun, 30, false), expired);
+    assert_eq!(results_after(&mut caller, begun, 31, false), denied(59), "each time twice as long");
     // Withdrawals are tried all the same, and count too.
-    assert_eq!(answers_after(&mut caller, begun, 40, true), given_up);
-    assert_eq!(answers_after(&mut caller, begun, 100, false), denied(60));
+    assert_eq!(results_after(&mut caller, begun, 40, true), expired);
+    assert_eq!(results_after(&mut caller, begun, 100, false), denied(60));
 }
 
 #[test]
-fn mapping_of_a_process_without_its_first_thread_is_not_taken_for_unmapped() {
+fn mapping_of_a_process_without_its_first_thread_counts_as_mapped() {
     let without_first = fake::Process::leaderless(Path::new("/dev/null"));
     let pid = without_first.pid();
     let thread = processes::live_thread(&Roots::default(), pid).unwrap().unwrap();
@@ -129,11 +128,11 @@ fn mapping_of_a_process_without_its_first_thread_is_not_taken_for_unmapped() {
     for name in ["stat", "fd"] {
         machine.link(&format!("{of_thread}/{name}"), &format!("/{of_thread}/{name}"));
     }
-    assert!(are_refused(&answers_of(&machine, pid)));
+    assert!(are_all_failed(&results_of(&machine, pid)));
 }
 
 #[test]
-fn orders_for_a_user_with_large_memory_maps_are_denied_once_their_inspections_have_taken_its_time() {
+fn orders_are_denied_once_the_inspection_time_of_their_user_is_spent() {
     let own = process(id());
     let mappings = (0..100_000_u64).map(|at| format!("{at:x}000-{at:x}800 rw-p 00000000 00:00 0\n"));
     let machine = Machine::new()
@@ -142,9 +141,9 @@ fn orders_for_a_user_with_large_memory_maps_are_denied_once_their_inspections_ha
     machine.link(&format!("proc/{}/stat", own.pid), &format!("/proc/{}/stat", own.pid));
     let inspections = Inspections::default();
     let mut caller = Caller::new(Settings::default(), machine.roots.clone(), inspections.clone());
-    let mut result = |is_rollback| caller.carry_out(&order(own, is_rollback), &|| false).calls[0].result.clone();
+    let mut result = |is_rollback| caller.execute(&order(own, is_rollback), &|| false).calls[0].result.clone();
     // Other targets of the user have taken all but the last of its time.
-    inspections.use_up(1000);
+    inspections.exhaust(1000);
     assert_eq!(result(false), CallResult::NotMapped);
     assert!(matches!(result(false), CallResult::Denied(why) if why.contains("large memory maps")));
     assert_eq!(result(true), CallResult::NotMapped, "withdrawals continue");
@@ -153,8 +152,8 @@ fn orders_for_a_user_with_large_memory_maps_are_denied_once_their_inspections_ha
 #[test]
 fn cancelled_order_makes_no_calls_unless_it_is_a_rollback() {
     let own = process(id());
-    assert_eq!(answers(&order(own, false), &|| true), [CallResult::Cancelled, CallResult::Cancelled]);
-    assert_eq!(answers(&order(own, true), &|| true), [CallResult::NotMapped, CallResult::NotMapped]);
+    assert_eq!(results(&order(own, false), &|| true), [CallResult::Cancelled, CallResult::Cancelled]);
+    assert_eq!(results(&order(own, true), &|| true), [CallResult::NotMapped, CallResult::NotMapped]);
 }
 
 #[test]
@@ -200,7 +199,7 @@ fn outcome_by(program: &Program, choice: ActuatorChoice, action: Action) -> Outc
     let step = Step { begin: BASE, end: BASE + (48 << 20), action };
     let is_rollback = matches!(action, Action::Withdraw(_));
     let order = Order { decision: DecisionId(1), process: program.id(), gpu: GPU, steps: vec![step], is_rollback };
-    Caller::new(settings, machine_of(program).roots.clone(), Inspections::default()).carry_out(&order, &|| false)
+    Caller::new(settings, machine_of(program).roots.clone(), Inspections::default()).execute(&order, &|| false)
 }
 
 const BY_HELPER: ActuatorChoice = ActuatorChoice::Only(ActuatorKind::Helper);
@@ -212,7 +211,7 @@ fn order_is_carried_out_by_the_helper_in_parts() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(HelperPart::Answers(Answer::Done));
+    let program = Program::start_acting(Behaviour::Answers(Answer::Done));
     let place = Place::Gpu(GPU);
     let range =
         |begin_mib: u64, end_mib: u64| format!("{:#x} {:#x} 1", BASE + (begin_mib << 20), BASE + (end_mib << 20));
@@ -239,7 +238,7 @@ fn advice_on_memory_with_many_holes_ends() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(HelperPart::Answers(Answer::Done));
+    let program = Program::start_acting(Behaviour::Answers(Answer::Done));
     let order = |action| {
         let step = Step { begin: BASE, end: BASE + 400 * 4096, action };
         let is_rollback = matches!(action, Action::Withdraw(_));
@@ -248,7 +247,7 @@ fn advice_on_memory_with_many_holes_ends() {
         let settings = Settings { actuator: BY_HELPER, ..Settings::default() };
         let machine = machine_with(&program, &every_second);
         let mut outcome =
-            Caller::new(settings, machine.roots.clone(), Inspections::default()).carry_out(&order, &|| false);
+            Caller::new(settings, machine.roots.clone(), Inspections::default()).execute(&order, &|| false);
         let last = outcome.calls.pop().unwrap();
         (outcome.calls.iter().filter(|call| call.result == CallResult::NotMapped).count(), last)
     };
@@ -265,7 +264,7 @@ fn first_order_by_a_helper_is_denied_at_once_and_starts_it() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(HelperPart::Rests);
+    let program = Program::start(Behaviour::NeverStarts);
     let outcome = outcome_by(&program, BY_HELPER, Action::Migrate(Place::Gpu(GPU)));
     assert_eq!(outcome.actuator, Some(ActuatorKind::Helper));
     let is_denied = |call: &Call| matches!(&call.result, CallResult::Denied(why) if why.contains("not started"));
@@ -288,13 +287,13 @@ fn withdrawal_that_the_helper_fails_is_tried_by_ioctl() {
     };
     // The program has no descriptor of the driver.
     // A helper that is off gets no command.
-    for (part, by_helper) in [(HelperPart::Rests, "not started its thread"), (HelperPart::IsOff, "")] {
+    for (part, by_helper) in [(Behaviour::NeverStarts, "not started its thread"), (Behaviour::IsOff, "")] {
         let reasons = reasons(part);
         let are_both = |reason: &String| reason.contains(by_helper) && reason.ends_with(NO_DESCRIPTOR);
         assert!(!reasons.is_empty() && reasons.iter().all(are_both), "{reasons:?}");
     }
     // Other parts of the order may succeed.
-    let program = Program::start_acting(HelperPart::Answers(Answer::Failed(600)));
+    let program = Program::start_acting(Behaviour::Answers(Answer::Failed(600)));
     let outcome = outcome_by(&program, BY_HELPER, Action::Withdraw(Advice::ReadDuplication));
     assert_eq!(program.next_reports(2).len(), 2);
     let is_failed = |call: &&Call| matches!(call.result, CallResult::Failed(_));
@@ -303,11 +302,11 @@ fn withdrawal_that_the_helper_fails_is_tried_by_ioctl() {
 }
 
 #[test]
-fn order_for_a_program_without_a_helper_fails_by_name() {
+fn order_for_a_program_without_a_helper_fails_with_the_reason() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(HelperPart::IsAbsent);
+    let program = Program::start(Behaviour::IsAbsent);
     let [call] = outcome_by(&program, BY_HELPER, Action::Migrate(Place::Host)).calls.try_into().unwrap();
     assert_eq!(
         call.result,
@@ -326,9 +325,9 @@ fn program_with_a_helper_is_called_by_ioctl_unless_descriptors_are_refused() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(HelperPart::Answers(Answer::Done));
+    let program = Program::start(Behaviour::Answers(Answer::Done));
     let outcome = outcome_by(&program, ActuatorChoice::Auto, Action::Migrate(Place::Host));
-    assert!(are_refused(&outcome.calls.into_iter().map(|call| call.result).collect::<Vec<_>>()));
+    assert!(are_all_failed(&outcome.calls.into_iter().map(|call| call.result).collect::<Vec<_>>()));
     assert!(!program.has_reported());
 }
 
@@ -344,7 +343,7 @@ fn inspection_that_hangs_for_a_worker_counts_for_all_others_until_it_returns() {
     let failure = || {
         let caller = Caller::new(Settings::default(), machine.roots.clone(), inspections.clone());
         let mut caller = Caller { order_budget: Duration::from_millis(10), ..caller };
-        match caller.carry_out(&order(process(own), false), &|| false).calls.into_iter().next() {
+        match caller.execute(&order(process(own), false), &|| false).calls.into_iter().next() {
             Some(Call { result: CallResult::Failed(reason), .. }) => reason,
             other => panic!("{other:?}"),
         }

@@ -25,13 +25,13 @@ pub(crate) enum RingError {
     #[error("its shared memory is no ring of the helper: {0}")]
     Invalid(#[from] LayoutError),
     /// The helper is of a version without commands.
-    #[error("its helper is an older one, which carries out no commands")]
+    #[error("its helper is of an older version, without commands")]
     Older,
     /// The helper may not act.
-    #[error("its helper carries out no commands: {0}")]
-    NoAction(#[from] ActError),
+    #[error("its helper executes no commands: {0}")]
+    NotPermitted(#[from] ActError),
     /// The helper's thread could not be started, or has ended.
-    #[error("its helper carries out no commands: it could not start a thread, or that has ended")]
+    #[error("its helper executes no commands: its thread could not be started, or has ended")]
     Ended,
 }
 
@@ -48,14 +48,14 @@ impl Ring {
         memory: Option<SharedMemory>,
         threads: &mut usize,
     ) -> Result<Self, RingError> {
-        let ring = Self::look_up(memory)?;
+        let ring = Self::attach(memory)?;
         permission::act(roots, process.pid(), &ring.header()?, threads)?;
         ring.commands()?;
         Ok(ring)
     }
 
     /// Ring with commands in this memory of a process, whose helper is not made to act.
-    pub(crate) fn look_up(memory: Option<SharedMemory>) -> Result<Self, RingError> {
+    pub(crate) fn attach(memory: Option<SharedMemory>) -> Result<Self, RingError> {
         let ring = Self(memory.ok_or(RingError::Absent)?);
         if ring.header()?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
     }
@@ -71,7 +71,7 @@ impl Ring {
     }
 
     /// Place of the command, if the process may carry one out.
-    pub(super) fn place(&self) -> Option<Commands<'_>> {
+    pub(super) fn active_commands(&self) -> Option<Commands<'_>> {
         self.commands().ok()
     }
 }

@@ -27,27 +27,27 @@ pub(super) struct Stuck {
 
 /// State of the place of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum CommandState {
     /// No command is in progress. `late_advice_calls`: those of a stuck command that has ended.
-    Clear { late_advice_calls: u64 },
+    Idle { late_advice_calls: u64 },
     /// A command is in progress. [`Stuck`] if a caller has given up on it.
-    Taken(Option<Stuck>),
+    InProgress(Option<Stuck>),
 }
 
 /// Revokes a command that the helper has not taken, and returns whether another is in progress.
-/// Called by the worker whose turn it is.
-pub(super) fn look(process: ProcessId, commands: &Commands<'_>) -> Look {
+/// Called with the lock of the process.
+pub(super) fn revoke_pending(process: ProcessId, commands: &Commands<'_>) -> CommandState {
     let is_taken = commands.revoke_pending();
     let mut all = all();
     if is_taken {
-        return Look::Taken(all.get(&process).copied());
+        return CommandState::InProgress(all.get(&process).copied());
     }
     let response = all.remove(&process).and_then(|stuck| commands.response(stuck.ticket?).ok());
-    Look::Clear { late_advice_calls: response.map_or(0, |response| response.advice_calls) }
+    CommandState::Idle { late_advice_calls: response.map_or(0, |response| response.advice_calls) }
 }
 
 /// Records that a caller has given up on a command, for which a withdrawal has waited this long.
-pub(super) fn leave(roots: &Roots, process: ProcessId, ticket: Option<Ticket>, waited: Duration) {
+pub(super) fn record(roots: &Roots, process: ProcessId, ticket: Option<Ticket>, waited: Duration) {
     // Without the lock: the check may wait for the process. A process that cannot be read counts as
     // alive.
     let known: Vec<ProcessId> = all().keys().copied().collect();

@@ -25,8 +25,8 @@ use sys::{Roots, futex, pidfd::PidFd, processes, seccomp, shared_memory::SharedM
 use super::{Ring, ring::RingError};
 use crate::inspections::Inspections;
 
-/// Environment variable with the part that this process plays.
-const PART: &str = "UVMD_TEST_HELPER";
+/// Environment variable with the behaviour of this process.
+const BEHAVIOUR: &str = "UVMD_TEST_HELPER";
 /// Longer than any operation.
 pub(crate) const LONG: Duration = Duration::from_mins(2);
 
@@ -35,7 +35,7 @@ pub(crate) const ADVICE_CALLS: u64 = 8;
 
 /// Behaviour of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Behaviour {
     /// Reports each command, and then gives it this answer.
     Answers(Answer),
     /// Reports the command, and answers `Done` once it is released.
@@ -43,7 +43,7 @@ pub(crate) enum Part {
     /// Starts its thread, which takes no command.
     Sleeps,
     /// Starts no thread, as in a program without calls.
-    Rests,
+    NeverStarts,
     /// Fails to start its thread.
     Fails,
     /// Takes the command, and the process overwrites the ring.
@@ -58,7 +58,7 @@ pub(crate) enum Part {
     IsAbsent,
 }
 
-impl Part {
+impl Behaviour {
     const ALL: [Self; 17] = [
         Self::Answers(Answer::Done),
         Self::Answers(Answer::Failed(1)),
@@ -70,7 +70,7 @@ impl Part {
         Self::Answers(Answer::NotActing),
         Self::Hangs,
         Self::Sleeps,
-        Self::Rests,
+        Self::NeverStarts,
         Self::Fails,
         Self::Overwrites,
         Self::IsOff,
@@ -100,9 +100,9 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) fn start(part: Part) -> Self {
+    pub(crate) fn start(behaviour: Behaviour) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "helper::testing::plays_a_helper"]).env(PART, part.name());
+        command.args(["--exact", "helper::testing::plays_a_helper"]).env(BEHAVIOUR, behaviour.name());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, reports) = mpsc::channel();
@@ -119,8 +119,8 @@ impl Program {
 
     /// Starts the process and the helper's thread, as a call of the program does after uvmd has set
     /// the mode.
-    pub(crate) fn start_acting(part: Part) -> Self {
-        let program = Self::start(part);
+    pub(crate) fn start_acting(behaviour: Behaviour) -> Self {
+        let program = Self::start(behaviour);
         let ring = open(&program.process).unwrap();
         while ring.commands().unwrap().agent_state() != AgentState::Running {
             thread::sleep(Duration::from_millis(1));
@@ -182,14 +182,14 @@ fn report(line: &str) {
 
 #[test]
 fn plays_a_helper() {
-    let Ok(name) = env::var(PART) else { return };
-    let part = Part::ALL.into_iter().find(|part| part.name() == name).unwrap();
+    let Ok(name) = env::var(BEHAVIOUR) else { return };
+    let behaviour = Behaviour::ALL.into_iter().find(|behaviour| behaviour.name() == name).unwrap();
     let (sender, released) = mpsc::channel();
     thread::spawn(move || {
         io::stdin().lines().map_while(Result::ok).for_each(|_| _ = sender.send(()));
         exit(0);
     });
-    if part == Part::IsAbsent {
+    if behaviour == Behaviour::IsAbsent {
         report("ready");
         loop {
             thread::park();
@@ -197,18 +197,20 @@ fn plays_a_helper() {
     }
     let shared = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
     let words = shared.words().unwrap();
-    let mode = if part == Part::IsOff { Mode::Off } else { Mode::Record };
+    let mode = if behaviour == Behaviour::IsOff { Mode::Off } else { Mode::Record };
     let memory = Memory::create(words, mode).unwrap();
     let filters = seccomp::own(&Roots::default()).unwrap();
-    memory.set_filters(if part == Part::IsFiltered { filters.map(|filters| filters + 1) } else { filters });
-    if part == Part::IsOlder {
+    memory.set_filters(if behaviour == Behaviour::IsFiltered { filters.map(|filters| filters + 1) } else { filters });
+    if behaviour == Behaviour::IsOlder {
         words[1].store(u64::from(MAJOR) << 32, Ordering::Release);
     }
-    if part == Part::Fails {
+    if behaviour == Behaviour::Fails {
         memory.commands().set_agent_state(AgentState::Ended);
     }
     report("ready");
-    while memory.mode() != Mode::Act || matches!(part, Part::Rests | Part::IsOff | Part::IsOlder | Part::Fails) {
+    while memory.mode() != Mode::Act
+        || matches!(behaviour, Behaviour::NeverStarts | Behaviour::IsOff | Behaviour::IsOlder | Behaviour::Fails)
+    {
         // As if the program made a call.
         thread::sleep(Duration::from_millis(1));
     }
@@ -216,16 +218,16 @@ fn plays_a_helper() {
     commands.set_agent_state(AgentState::Running);
     loop {
         let (word, value) = commands.futex().unwrap();
-        let taken = if part == Part::Sleeps { None } else { commands.take() };
+        let taken = if behaviour == Behaviour::Sleeps { None } else { commands.take() };
         let Some((ticket, command)) = taken else {
             futex::wait(word, value, LONG);
             continue;
         };
         let command = command.unwrap();
         report(&format!("{:?} {:#x} {:#x} {}", command.action, command.begin, command.end, command.gpu[0]));
-        match part {
-            Part::Answers(answer) => commands.respond(ticket, Response { answer, advice_calls: ADVICE_CALLS }),
-            Part::Overwrites => words.iter().for_each(|word| word.store(u64::MAX, Ordering::Release)),
+        match behaviour {
+            Behaviour::Answers(answer) => commands.respond(ticket, Response { answer, advice_calls: ADVICE_CALLS }),
+            Behaviour::Overwrites => words.iter().for_each(|word| word.store(u64::MAX, Ordering::Release)),
             _ => {
                 released.recv().unwrap();
                 commands.respond(ticket, Response { answer: Answer::Done, advice_calls: ADVICE_CALLS });

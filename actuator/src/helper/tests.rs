@@ -8,7 +8,7 @@ use sys::Roots;
 
 use super::{
     Program as Target,
-    testing::{ADVICE_CALLS, LONG, Part, Program, is_permitted, memory_of, open},
+    testing::{ADVICE_CALLS, Behaviour, LONG, Program, is_permitted, memory_of, open},
     *,
 };
 use crate::ActError;
@@ -72,7 +72,7 @@ impl Interrupt for OnceTaken<'_> {
         false
     }
 
-    fn is_awaited(&self) -> bool {
+    fn should_yield(&self) -> bool {
         let has_reported = self.0.has_reported();
         self.1.fetch_or(has_reported, Ordering::Relaxed) || has_reported
     }
@@ -98,15 +98,15 @@ fn call_with_cost(
 }
 
 /// Wait of a withdrawal by ioctls for the helper.
-fn clear_within(program: &Program, limit: Duration) -> Result<u64, CallResult> {
+fn idle_within(program: &Program, limit: Duration) -> Result<u64, CallResult> {
     let (roots, id, process) = (Roots::default(), program.id(), &program.process);
-    let ring = Ring::look_up(memory_of(process)).unwrap();
-    wait_until_clear(&ring, Target { roots: &roots, id, process }, &mut TimeBudget::new(limit, &|| false))
+    let ring = Ring::attach(memory_of(process)).unwrap();
+    wait_until_idle(&ring, Target { roots: &roots, id, process }, &mut TimeBudget::new(limit, &|| false))
 }
 
 /// Submits a command as a former uvmd, and wakes the helper.
-fn submit_formerly(program: &Program) {
-    let ring = Ring::look_up(memory_of(&program.process)).unwrap();
+fn submit_as_former_uvmd(program: &Program) {
+    let ring = Ring::attach(memory_of(&program.process)).unwrap();
     let commands = ring.commands().unwrap();
     commands.submit(&Command { action: HelperAction::PreferGpu, gpu: GPU.0, begin: 0, end: 4096 }).unwrap();
     futex::wake(commands.futex().unwrap().0);
@@ -117,11 +117,11 @@ fn call_within(program: &Program, action: Action, limit: Duration) -> (Result<Ca
 }
 
 #[test]
-fn command_is_carried_out_as_it_was_submitted() {
+fn command_is_executed_as_submitted() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Part::Answers(Answer::Done));
+    let program = Program::start_acting(Behaviour::Answers(Answer::Done));
     assert_eq!(call_within(&program, ADVISE, LONG), (Ok(CallResult::Done), true));
     assert_eq!(program.next_report(), "SetAccessedBy 0x200000 0x202000 1");
     // An action that names no GPU is about the order's.
@@ -134,7 +134,7 @@ fn command_that_nobody_takes_is_revoked() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Part::Sleeps);
+    let program = Program::start_acting(Behaviour::Sleeps);
     let reason = || NOT_TAKEN.to_owned();
     let limit = Duration::from_millis(20);
     assert_eq!(call_within(&program, ADVISE, limit), (Err(CallResult::Denied(reason())), false));
@@ -144,11 +144,11 @@ fn command_that_nobody_takes_is_revoked() {
 }
 
 #[test]
-fn program_without_calls_is_not_waited_for() {
+fn order_does_not_wait_for_a_program_without_calls() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(Part::Rests);
+    let program = Program::start(Behaviour::NeverStarts);
     let begun = Instant::now();
     let (Err(CallResult::Denied(reason)), false) = call_within(&program, ADVISE, LONG) else { panic!() };
     assert_eq!(reason, NOT_STARTED);
@@ -158,16 +158,17 @@ fn program_without_calls_is_not_waited_for() {
 }
 
 #[test]
-fn command_that_is_carried_out_is_left_behind_and_fails_further_orders_at_once() {
+fn command_in_progress_is_abandoned_and_fails_further_orders_at_once() {
     if !is_permitted() {
         return;
     }
-    let mut program = Program::start_acting(Part::Hangs);
+    let mut program = Program::start_acting(Behaviour::Hangs);
     let interrupt = OnceTaken(&program, AtomicBool::new(false));
-    let left_behind = call(&program, ADVISE, &mut TimeBudget::new(LONG, &interrupt));
-    let reason = "gave up: a call hangs, and a withdrawal of others waits; its helper still carries out the last";
-    assert_eq!(left_behind, (Err(CallResult::Failed(reason.to_owned())), true));
-    let busy = (Err(CallResult::Failed(STILL_BUSY.to_owned())), false);
+    let abandoned = call(&program, ADVISE, &mut TimeBudget::new(LONG, &interrupt));
+    let reason =
+        "gave up: a call hangs, and a withdrawal for another process waits; its helper still executes the last call";
+    assert_eq!(abandoned, (Err(CallResult::Failed(reason.to_owned())), true));
+    let busy = (Err(CallResult::Failed(BUSY.to_owned())), false);
     assert_eq!(call_within(&program, WITHDRAW, LONG), busy, "at once");
     program.release();
     program.release();
@@ -183,24 +184,24 @@ fn command_that_is_carried_out_is_left_behind_and_fails_further_orders_at_once()
 }
 
 #[test]
-fn command_of_a_former_uvmd_is_waited_for_once() {
+fn order_waits_once_for_a_command_of_a_former_uvmd() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Part::Hangs);
-    submit_formerly(&program);
+    let program = Program::start_acting(Behaviour::Hangs);
+    submit_as_former_uvmd(&program);
     program.next_report();
-    let busy = || (Err(CallResult::Denied(STILL_BUSY.to_owned())), false);
+    let busy = || (Err(CallResult::Denied(BUSY.to_owned())), false);
     assert_eq!(call_within(&program, ADVISE, Duration::from_millis(20)), busy());
     assert_eq!(call_within(&program, ADVISE, LONG), busy(), "at once");
 }
 
 #[test]
-fn advice_calls_count_whatever_came_of_them() {
+fn advice_calls_count_with_any_result() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Part::Answers(Answer::Failed(1)));
+    let program = Program::start_acting(Behaviour::Answers(Answer::Failed(1)));
     let (result, cost) = call_with_cost(&program, ADVISE, &mut TimeBudget::new(LONG, &|| false));
     assert!(matches!(result, Ok(CallResult::Failed(_))), "{result:?}");
     assert_eq!(cost.advice_calls, ADVICE_CALLS);
@@ -211,20 +212,20 @@ fn ioctls_of_a_withdrawal_follow_the_command_of_the_helper() {
     if !is_permitted() {
         return;
     }
-    let mut program = Program::start_acting(Part::Hangs);
-    submit_formerly(&program);
+    let mut program = Program::start_acting(Behaviour::Hangs);
+    submit_as_former_uvmd(&program);
     program.next_report();
     let short = Duration::from_millis(20);
-    assert_eq!(clear_within(&program, short), Err(CallResult::Failed(STILL_BUSY.to_owned())));
+    assert_eq!(idle_within(&program, short), Err(CallResult::Failed(BUSY.to_owned())));
     // Withdrawals have waited for the time of an order.
-    assert_eq!(clear_within(&program, short), Ok(0));
+    assert_eq!(idle_within(&program, short), Ok(0));
     program.release();
-    assert_eq!(clear_within(&program, LONG), Ok(0));
+    assert_eq!(idle_within(&program, LONG), Ok(0));
     // Command of this uvmd, whose calls count.
     let interrupt = OnceTaken(&program, AtomicBool::new(false));
     assert!(call(&program, ADVISE, &mut TimeBudget::new(LONG, &interrupt)).0.is_err());
     program.release();
-    assert_eq!(clear_within(&program, LONG), Ok(ADVICE_CALLS));
+    assert_eq!(idle_within(&program, LONG), Ok(ADVICE_CALLS));
 }
 
 #[test]
@@ -232,19 +233,19 @@ fn ioctls_of_a_withdrawal_revoke_a_command_that_nobody_has_taken() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Part::Sleeps);
-    submit_formerly(&program);
-    assert_eq!(clear_within(&program, LONG), Ok(0));
-    let ring = Ring::look_up(memory_of(&program.process)).unwrap();
+    let program = Program::start_acting(Behaviour::Sleeps);
+    submit_as_former_uvmd(&program);
+    assert_eq!(idle_within(&program, LONG), Ok(0));
+    let ring = Ring::attach(memory_of(&program.process)).unwrap();
     assert_eq!(ring.commands().unwrap().take(), None);
 }
 
 #[test]
-fn process_that_is_killed_meanwhile_has_exited() {
+fn process_killed_during_a_command_has_exited() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Part::Hangs);
+    let program = Program::start_acting(Behaviour::Hangs);
     let (roots, id, process) = (Roots::default(), program.id(), PidFd::open(program.process.pid()).unwrap());
     let ring = open(&process).unwrap();
     let (pages, mut cost) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Cost::default());
@@ -265,7 +266,7 @@ fn process_that_overwrites_its_ring_fails_its_own_order() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Part::Overwrites);
+    let program = Program::start_acting(Behaviour::Overwrites);
     let (Err(CallResult::Failed(reason)), true) = call_within(&program, ADVISE, LONG) else { panic!() };
     assert_eq!(reason, "its shared memory is no ring of the helper: unknown header");
     assert!(matches!(open(&program.process), Err(RingError::Invalid(_))));
@@ -277,9 +278,9 @@ fn helper_without_commands_is_reported() {
         return;
     }
     let error = |part| open(&Program::start(part).process).unwrap_err();
-    assert!(matches!(error(Part::IsAbsent), RingError::Absent));
-    assert!(matches!(error(Part::IsOlder), RingError::Older));
-    assert!(matches!(error(Part::IsFiltered), RingError::NoAction(ActError::Filtered)));
-    assert!(matches!(error(Part::IsOff), RingError::NoAction(ActError::Off)));
-    assert!(matches!(error(Part::Fails), RingError::Ended));
+    assert!(matches!(error(Behaviour::IsAbsent), RingError::Absent));
+    assert!(matches!(error(Behaviour::IsOlder), RingError::Older));
+    assert!(matches!(error(Behaviour::IsFiltered), RingError::NotPermitted(ActError::Filtered)));
+    assert!(matches!(error(Behaviour::IsOff), RingError::NotPermitted(ActError::Off)));
+    assert!(matches!(error(Behaviour::Fails), RingError::Ended));
 }

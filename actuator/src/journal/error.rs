@@ -11,12 +11,12 @@ pub enum JournalError {
     #[error("the journal {} is in use: another uvmd runs", .0.display())]
     InUse(PathBuf),
     /// The file cannot be read or written.
-    #[error("the journal {} cannot be {what}: {}", path.display(), sys::reason(source))]
+    #[error("the journal {} cannot be {operation}: {}", path.display(), sys::reason(source))]
     Failed {
         /// Path of the file.
         path: PathBuf,
         /// The operation.
-        what: &'static str,
+        operation: &'static str,
         /// The error.
         source: io::Error,
     },

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-use super::{Journal, JournalError, Shared, writer::Seen};
+use super::{Journal, JournalError, Shared, writer::LivenessCache};
 
 /// Health of the journal, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,29 +43,29 @@ impl JournalMonitor {
     pub fn health(&self) -> JournalHealth {
         let Self(shared) = self;
         let named = shared.state().unrecognised.processes();
-        let mut seen = Seen::new(&shared.roots);
-        let living: BTreeSet<_> = named.into_iter().filter(|process| seen.is_alive(*process)).collect();
+        let mut liveness = LivenessCache::new(&shared.roots);
+        let living: BTreeSet<_> = named.into_iter().filter(|process| liveness.is_alive(*process)).collect();
         let mut state = shared.state();
         state.unrecognised.retain_processes(|process| living.contains(&process));
-        let error = match state.stuck_for(shared.waits.intent) {
+        let error = match state.stalled_for(shared.timeouts.intent) {
             Some(waited) => Some(JournalError::Stuck { path: shared.path.clone(), waited }.to_string()),
             None => state.last_error.as_ref().map(ToString::to_string),
         };
         let is_writable = error.is_none();
-        let unwritable = error.map(|error| format!("{error}: no advice is given until it can be"));
+        let unwritable = error.map(|error| format!("{error}: no advice is given until writes succeed"));
         let found = [state.unrecognised.newer_warning(), state.unrecognised.damage_warning()];
         let found = found.into_iter().flatten().map(|what| format!("the journal {}: {what}", shared.path.display()));
-        let set_aside = shared.set_aside.as_ref().map(|file| {
+        let quarantined = shared.quarantined.as_ref().map(|file| {
             format!(
-                "{} is a journal with more entries than fit: advice that only it has is not withdrawn; delete it once the processes of that time have exited",
+                "{} is a journal with more entries than fit: advice recorded only there is not withdrawn; delete it once the processes of that time have exited",
                 file.display()
             )
         });
         JournalHealth {
             is_writable,
             unrecognised_bytes: state.unrecognised.bytes() as u64,
-            dropped_lines: state.waiting.dropped_lines,
-            warnings: unwritable.into_iter().chain(found).chain(set_aside).collect(),
+            dropped_lines: state.pending.dropped_lines,
+            warnings: unwritable.into_iter().chain(found).chain(quarantined).collect(),
         }
     }
 }

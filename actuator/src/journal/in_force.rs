@@ -44,7 +44,7 @@ impl InForce {
     }
 
     /// Whether exactly this advice is in force in all of the range.
-    pub(super) fn holds(&self, process: ProcessId, gpu: GpuUuid, (begin, end): (u64, u64), advice: Advice) -> bool {
+    pub(super) fn covers(&self, process: ProcessId, gpu: GpuUuid, (begin, end): (u64, u64), advice: Advice) -> bool {
         let mut covered = begin;
         for ((from, to), found, at) in self.within(process, (begin, end), advice) {
             if from != covered || (found, at) != (advice, gpu) {
@@ -61,7 +61,7 @@ impl InForce {
     }
 
     /// Number of ranges that the other processes have beyond `own` each.
-    pub(super) fn beyond(&self, own: usize, except: ProcessId) -> usize {
+    pub(super) fn len_beyond(&self, own: usize, except: ProcessId) -> usize {
         let mut counts: BTreeMap<ProcessId, usize> = BTreeMap::new();
         for ((process, _), spans) in self.0.iter().filter(|((process, _), _)| *process != except) {
             *counts.entry(*process).or_default() += spans.len();
@@ -91,7 +91,7 @@ impl InForce {
     }
 
     /// Whether the advice replaces the other.
-    pub(super) fn is_of_one_kind(advice: Advice, other: Advice) -> bool {
+    pub(super) fn replaces(advice: Advice, other: Advice) -> bool {
         Kind::of(advice) == Kind::of(other)
     }
 

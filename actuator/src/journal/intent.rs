@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Instant};
 
 use model::{GpuUuid, Outcome, ProcessId, Step};
 
-use super::{InForce, Journal, JournalError, waiting::Slot};
+use super::{InForce, Journal, JournalError, pending::Completion};
 
 /// Advice about to be given, once [`Intent::result`] reports that it is on the disk. It ends with
-/// [`Intent::carried_out`] or [`Intent::cancel`]; without, as after a panic, it may be in force.
+/// [`Intent::record_outcome`] or [`Intent::cancel`]; without, as after a panic, it may be in force.
 #[must_use]
 pub(crate) struct Intent {
     journal: Journal,
@@ -15,7 +15,7 @@ pub(crate) struct Intent {
     gpu: GpuUuid,
     number: u64,
     before: InForce,
-    slot: Arc<Slot>,
+    completion: Arc<Completion>,
     since: Instant,
 }
 
@@ -30,18 +30,18 @@ impl Intent {
         steps: &[Step],
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, JournalError> {
-        let (number, before, slot) = journal.intend((process, gpu), steps, wake)?;
-        Ok(Self { journal: journal.clone(), process, gpu, number, before, slot, since: Instant::now() })
+        let (number, before, completion) = journal.begin_intent((process, gpu), steps, wake)?;
+        Ok(Self { journal: journal.clone(), process, gpu, number, before, completion, since: Instant::now() })
     }
 
     /// Whether it may be given; `None` while unknown.
     pub(crate) fn result(&self) -> Option<Result<(), Arc<JournalError>>> {
-        self.slot.result.get().cloned()
+        self.completion.result.get().cloned()
     }
 
     /// Time limit of the wait.
     pub(crate) fn deadline(&self) -> Instant {
-        self.since + self.journal.patience()
+        self.since + self.journal.intent_timeout()
     }
 
     #[cfg(test)]
@@ -55,13 +55,13 @@ impl Intent {
     }
 
     /// Error if the disk did not accept it in time.
-    pub(crate) fn late(&self) -> JournalError {
+    pub(crate) fn timeout_error(&self) -> JournalError {
         self.journal.stuck(self.since.elapsed())
     }
 
     /// Records the outcome.
-    pub(crate) fn carried_out(self, outcome: &Outcome) {
+    pub(crate) fn record_outcome(self, outcome: &Outcome) {
         let Self { journal, process, gpu, number, before, .. } = self;
-        journal.settle((process, gpu), &outcome.calls, Some((number, before)));
+        journal.record_results((process, gpu), &outcome.calls, Some((number, before)));
     }
 }

@@ -119,7 +119,7 @@ impl<'a> Line<'a> {
     }
 
     pub(super) fn apply(&self, in_force: &mut InForce) {
-        let Some((gpu, advice)) = self.who() else { return };
+        let Some((gpu, advice)) = self.gpu_and_advice() else { return };
         let (process, range) = (self.process(), (self.begin, self.end));
         if self.is_withdrawn {
             in_force.remove(process, range, advice);
@@ -128,7 +128,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn who(&self) -> Option<(GpuUuid, Advice)> {
+    fn gpu_and_advice(&self) -> Option<(GpuUuid, Advice)> {
         let parse = |text: &str| text.parse::<Uuid>().ok().map(|uuid| GpuUuid(uuid.bytes()));
         let processor = match &self.processor {
             Some(text) => Some(parse(text)?),
@@ -185,7 +185,7 @@ fn is_flat(text: &[u8]) -> bool {
 
 fn advice(text: &[u8]) -> Parsed<'_> {
     match serde_json::from_slice::<Line<'_>>(text) {
-        Ok(line) if line.begin < line.end && line.who().is_some() => Parsed::Advice(line),
+        Ok(line) if line.begin < line.end && line.gpu_and_advice().is_some() => Parsed::Advice(line),
         _ => Parsed::Damaged,
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         );
         let Parsed::Advice(parsed) = parse(line.as_bytes()) else { panic!("{line}") };
         assert_eq!(
-            (parsed.boot.as_ref(), parsed.process(), parsed.who()),
+            (parsed.boot.as_ref(), parsed.process(), parsed.gpu_and_advice()),
             ("b", PROCESS, Some((GPU, Advice::AccessedBy(GPU))))
         );
         let header = header("b").unwrap();

@@ -12,11 +12,11 @@ use std::{
 use sys::{Roots, kernel, private};
 
 use super::{
-    Handle, Journal, JournalError, Shared, Waits,
+    Handle, Journal, JournalError, Shared, Timeouts,
     read::{self, Contents},
     state::State,
     storage::{JournalFile, Storage},
-    writer::{Seen, Writer},
+    writer::{LivenessCache, Writer},
 };
 
 impl Journal {
@@ -28,18 +28,18 @@ impl Journal {
     /// # Errors
     /// If it cannot be read, or another uvmd has it.
     pub fn open(path: &Path, roots: Roots) -> Result<Self, JournalError> {
-        Self::open_on(JournalFile::new(path), path, roots, Waits::USUAL)
+        Self::open_on(JournalFile::new(path), path, roots, Timeouts::DEFAULT)
     }
 
     pub(super) fn open_on(
         storage: impl Storage + 'static,
         path: &Path,
         roots: Roots,
-        waits: Waits,
+        timeouts: Timeouts,
     ) -> Result<Self, JournalError> {
-        let failed = |what| {
+        let failed = |operation| {
             let path = path.to_owned();
-            move |source| JournalError::Failed { path, what, source }
+            move |source| JournalError::Failed { path, operation, source }
         };
         let boot = kernel::boot_id(&roots).map_err(failed("kept without the boot's id"))?;
         // In a separate file, as the journal itself is replaced.
@@ -47,29 +47,29 @@ impl Journal {
         let lock = lock.ok_or_else(|| JournalError::InUse(path.to_owned()))?;
         let (Contents { mut in_force, mut unrecognised, boot: written_in }, is_whole) =
             read_file(path, &boot).map_err(failed("read"))?;
-        let mut seen = Seen::new(&roots);
-        in_force.retain(|process| seen.is_alive(process));
-        unrecognised.retain(&boot, written_in.is_none_or(|found| found == boot), |process| seen.is_alive(process));
-        let set_aside = private::beside(path, "unrecognised");
+        let mut liveness = LivenessCache::new(&roots);
+        in_force.retain(|process| liveness.is_alive(process));
+        unrecognised.retain(&boot, written_in.is_none_or(|found| found == boot), |process| liveness.is_alive(process));
+        let quarantined = private::beside(path, "unrecognised");
         if !is_whole || unrecognised.is_overfull {
-            set_aside_file(path, &set_aside).map_err(failed("set aside"))?;
+            quarantine_file(path, &quarantined).map_err(failed("moved away"))?;
         }
-        let set_aside = fs::symlink_metadata(&set_aside).is_ok().then_some(set_aside);
-        let ended: Vec<_> = seen.ended().collect();
+        let quarantined = fs::symlink_metadata(&quarantined).is_ok().then_some(quarantined);
+        let ended: Vec<_> = liveness.ended().collect();
         let mut state = State::new(boot.clone(), in_force, unrecognised);
-        state.waiting.rewrite();
+        state.pending.rewrite();
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             roots: roots.clone(),
-            waits,
+            timeouts,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            set_aside,
+            quarantined,
         });
         let writer = Writer { shared: Arc::clone(&shared), storage, roots, boot, lines: 0, needed: 0, lock };
         thread::Builder::new()
             .name("advice-journal".to_owned())
-            .spawn(move || writer.work())
+            .spawn(move || writer.run())
             .map_err(failed("written by a thread of its own"))?;
         Ok(Self(Arc::new(Handle { shared, ended })))
     }
@@ -89,10 +89,10 @@ fn read_file(path: &Path, boot: &str) -> io::Result<(Contents, bool)> {
 
 /// Gives the file a second name, under which it stays when it is replaced. An existing file of that
 /// name is not overwritten.
-fn set_aside_file(path: &Path, name: &Path) -> io::Result<()> {
+fn quarantine_file(path: &Path, name: &Path) -> io::Result<()> {
     fs::hard_link(path, name).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            io::Error::other(format!("{} is there already: look at it, and move it away", name.display()))
+            io::Error::other(format!("{} already exists: inspect it and move it away", name.display()))
         }
         _ => error,
     })

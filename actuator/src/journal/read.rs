@@ -36,11 +36,11 @@ pub(super) struct Contents {
 /// As the source.
 pub(super) fn read(source: impl BufRead, boot: &str) -> io::Result<Contents> {
     let mut source = source.take(FILE_BYTES_MAX);
-    let mut reading = Reading { boot, contents: Contents::default(), rest: Vec::new(), has_gap: false };
+    let mut reader = Reader { boot, contents: Contents::default(), rest: Vec::new(), has_gap: false };
     while let Some(chunk) = Chunk::next(&mut source)? {
-        reading.take(&chunk);
+        reader.take(&chunk);
     }
-    Ok(reading.contents)
+    Ok(reader.contents)
 }
 
 /// Chunk between two separators.
@@ -82,7 +82,7 @@ impl Chunk {
     }
 }
 
-struct Reading<'a> {
+struct Reader<'a> {
     boot: &'a str,
     contents: Contents,
     /// Unreadable rest of the last chunk, if no line feed followed: damage, unless it is at the
@@ -92,7 +92,7 @@ struct Reading<'a> {
     has_gap: bool,
 }
 
-impl Reading<'_> {
+impl Reader<'_> {
     fn take(&mut self, chunk: &Chunk) {
         if !chunk.text.is_empty() {
             self.damage();
@@ -111,10 +111,10 @@ impl Reading<'_> {
     /// Marks earlier rests as not at the file's end.
     fn damage(&mut self) {
         if !self.rest.is_empty() {
-            self.contents.unrecognised.damaged(&self.rest);
+            self.contents.unrecognised.add_damaged(&self.rest);
             self.rest.clear();
         } else if self.has_gap {
-            self.contents.unrecognised.gap();
+            self.contents.unrecognised.add_gap();
         }
         self.has_gap = false;
     }
@@ -122,13 +122,13 @@ impl Reading<'_> {
     /// Reads the lines within an unreadable text; the rest of it stays in `rest`.
     fn salvage(&mut self, text: &[u8]) {
         let mut rest = text;
-        while let Some((before, object, behind)) = first_object(rest) {
+        while let Some((before, object, after)) = first_object(rest) {
             let is_read = self.apply(object);
             self.rest.extend(before);
             if !is_read {
                 self.rest.extend(object);
             }
-            rest = behind;
+            rest = after;
         }
         self.rest.extend(rest);
     }
@@ -140,7 +140,7 @@ impl Reading<'_> {
             Parsed::Advice(line) if line.boot == self.boot => line.apply(&mut self.contents.in_force),
             // Its advice ended with that boot.
             Parsed::Advice(_) => {}
-            Parsed::Newer(newer) => self.contents.unrecognised.newer(newer, text),
+            Parsed::Newer(newer) => self.contents.unrecognised.add_newer(newer, text),
             Parsed::Damaged => return false,
         }
         true
@@ -150,10 +150,10 @@ impl Reading<'_> {
 /// Text before, within and after the first innermost pair of braces.
 fn first_object(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let end = text.iter().position(|byte| *byte == b'}')?;
-    let (until_end, behind) = text.split_at_checked(end + 1)?;
+    let (until_end, after) = text.split_at_checked(end + 1)?;
     let begin = until_end.iter().rposition(|byte| *byte == b'{');
     let (before, object) = until_end.split_at_checked(begin.unwrap_or(until_end.len()))?;
-    Some((before, object, behind))
+    Some((before, object, after))
 }
 
 #[cfg(test)]

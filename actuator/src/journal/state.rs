@@ -13,8 +13,8 @@ use super::{
     JournalError,
     in_force::InForce,
     line::Line,
+    pending::{Batch, Completion, Pending, Write},
     unrecognised::Unrecognised,
-    waiting::{Batch, Lines, Slot, Waiting},
 };
 
 /// Ranges with advice in force that each process may have, whatever others have: those of
@@ -38,7 +38,7 @@ pub(super) struct State {
     intended: BTreeMap<u64, Intended>,
     next_intent: u64,
     pub(super) unrecognised: Unrecognised,
-    pub(super) waiting: Waiting,
+    pub(super) pending: Pending,
     /// Start of the current write.
     writing_since: Option<Instant>,
     /// Error of the last write.
@@ -73,7 +73,7 @@ impl State {
             intended: BTreeMap::new(),
             next_intent: 0,
             unrecognised,
-            waiting: Waiting::default(),
+            pending: Pending::default(),
             writing_since: None,
             last_error: None,
             life: Life::Open,
@@ -81,29 +81,29 @@ impl State {
     }
 
     /// Start of the disk's current stall, if it is longer than this.
-    pub(super) fn stuck_for(&self, patience: Duration) -> Option<Duration> {
-        self.writing_since.map(|since| since.elapsed()).filter(|waited| *waited >= patience)
+    pub(super) fn stalled_for(&self, intent_timeout: Duration) -> Option<Duration> {
+        self.writing_since.map(|since| since.elapsed()).filter(|waited| *waited >= intent_timeout)
     }
 
     /// Adds an intent with these steps. Returns its number, and the process's advice in force
     /// before it.
-    pub(super) fn intend(
+    pub(super) fn begin_intent(
         &mut self,
         (process, gpu): (ProcessId, GpuUuid),
         steps: &[Step],
-        patience: Duration,
+        intent_timeout: Duration,
         wake: impl Fn() + Send + Sync + 'static,
-    ) -> Result<(u64, InForce, Arc<Slot>), Refusal> {
-        if let Some(waited) = self.stuck_for(patience) {
+    ) -> Result<(u64, InForce, Arc<Completion>), Refusal> {
+        if let Some(waited) = self.stalled_for(intent_timeout) {
             return Err(Refusal::Stuck(waited));
         }
         let new = steps.iter().filter(|step| matches!(step.action, Action::Advise(_))).count();
         let own = self.in_force.of(process).len() + new;
-        let shared = self.in_force.beyond(OWN_RANGES, process) + own.saturating_sub(OWN_RANGES);
+        let shared = self.in_force.len_beyond(OWN_RANGES, process) + own.saturating_sub(OWN_RANGES);
         if own > OWN_RANGES && shared > SHARED_RANGES_MAX {
             return Err(Refusal::Full);
         }
-        if let Some(version) = steps.iter().find_map(|step| self.unrecognised.concerns(process, step)) {
+        if let Some(version) = steps.iter().find_map(|step| self.unrecognised.blocking_version(process, step)) {
             return Err(Refusal::Newer(version));
         }
         let before = self.in_force.of(process);
@@ -112,17 +112,17 @@ impl State {
                 self.add(process, gpu, (step.begin, step.end), advice);
             }
         }
-        let slot = Arc::new(Slot::new(wake));
-        self.waiting.wait(Arc::clone(&slot));
+        let completion = Arc::new(Completion::new(wake));
+        self.pending.add_completion(Arc::clone(&completion));
         let number = self.next_intent;
         self.next_intent += 1;
         self.intended.insert(number, Intended { process, gpu, steps: steps.to_vec() });
-        Ok((number, before, slot))
+        Ok((number, before, completion))
     }
 
     /// Records the results of an order's calls, in their order. `intent`: that of the order if it
     /// gave advice, with the advice in force before.
-    pub(super) fn carried_out(
+    pub(super) fn record_outcome(
         &mut self,
         (process, gpu): (ProcessId, GpuUuid),
         calls: &[Call],
@@ -133,9 +133,9 @@ impl State {
             self.intended.remove(&number);
             before = found;
         }
-        for Call { step, result: answer, .. } in calls {
+        for Call { step, result, .. } in calls {
             let range = (step.begin, step.end);
-            match (answer, step.action) {
+            match (result, step.action) {
                 (CallResult::Exited, _) => self.in_force.forget(process),
                 // Advice ends with the mapping.
                 (CallResult::Done | CallResult::NotMapped | CallResult::Replaced, Action::Withdraw(advice))
@@ -167,7 +167,7 @@ impl State {
     }
 
     fn add(&mut self, process: ProcessId, gpu: GpuUuid, range: (u64, u64), advice: Advice) {
-        if range.0 < range.1 && !self.in_force.holds(process, gpu, range, advice) {
+        if range.0 < range.1 && !self.in_force.covers(process, gpu, range, advice) {
             self.in_force.add(process, gpu, range, advice);
             self.write(process, gpu, range, advice, false);
         }
@@ -183,7 +183,7 @@ impl State {
         let again: Vec<_> = others
             .flat_map(|intended| intended.steps.iter().map(|step| (intended.gpu, *step)))
             .filter_map(|(gpu, step)| match step.action {
-                Action::Advise(other) if InForce::is_of_one_kind(advice, other) => {
+                Action::Advise(other) if InForce::replaces(advice, other) => {
                     Some((gpu, (step.begin.max(range.0), step.end.min(range.1)), other))
                 }
                 _ => None,
@@ -212,19 +212,19 @@ impl State {
     }
 
     fn write(&mut self, process: ProcessId, gpu: GpuUuid, range: (u64, u64), advice: Advice, is_withdrawn: bool) {
-        self.waiting.push(Line::new(&self.boot, process, gpu, range, advice, is_withdrawn).text());
+        self.pending.push(Line::new(&self.boot, process, gpu, range, advice, is_withdrawn).text());
     }
 
     /// Whether no write is pending or in progress.
-    pub(super) const fn is_at_rest(&self) -> bool {
-        !self.waiting.is_due && self.writing_since.is_none()
+    pub(super) const fn is_idle(&self) -> bool {
+        !self.pending.is_due && self.writing_since.is_none()
     }
 
     /// Starts the next write: of the whole file if that is requested or necessary.
-    pub(super) fn take(&mut self, is_anew: bool) -> Batch {
+    pub(super) fn take(&mut self, rewrites: bool) -> Batch {
         self.writing_since = Some(Instant::now());
-        let Self { waiting, in_force, unrecognised, .. } = self;
-        waiting.take(is_anew, || Lines::Anew(in_force.clone(), unrecognised.clone()))
+        let Self { pending, in_force, unrecognised, .. } = self;
+        pending.take(rewrites, || Write::Rewrite(in_force.clone(), unrecognised.clone()))
     }
 
     /// Ends a write, with or without success.
@@ -232,7 +232,7 @@ impl State {
         self.writing_since = None;
         if result.is_err() {
             // The failed write may be on the disk in part: the next one replaces it.
-            self.waiting.fall_behind();
+            self.pending.require_rewrite();
         }
         self.last_error = result.as_ref().err().cloned();
     }

@@ -20,9 +20,9 @@ pub(crate) const LIVING: ProcessId = ProcessId { pid: 42, start_ticks: 7 };
 /// Longer than any operation that does not wait.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Waits that never expire, without retries.
-pub(crate) const LONG: Waits = Waits { intent: SOON, closing: SOON, retry: Duration::MAX };
-pub(crate) const NONE: Waits = Waits { intent: Duration::ZERO, closing: Duration::ZERO, retry: Duration::MAX };
+/// Timeouts that never expire, without retries.
+pub(crate) const LONG: Timeouts = Timeouts { intent: SOON, closing: SOON, retry: Duration::MAX };
+pub(crate) const ZERO: Timeouts = Timeouts { intent: Duration::ZERO, closing: Duration::ZERO, retry: Duration::MAX };
 
 pub(crate) fn machine() -> Machine {
     Machine::new().with("proc/sys/kernel/random/boot_id", "first\n").with("proc/42/stat", stat(42, 7))
@@ -48,17 +48,17 @@ pub(crate) struct DiskState {
 
 impl Disk {
     /// Journal that has been written, if the disk accepts it.
-    pub(crate) fn open(&self, machine: &Machine, waits: Waits) -> Journal {
-        let journal = self.open_unwritten(machine, waits);
+    pub(crate) fn open(&self, machine: &Machine, timeouts: Timeouts) -> Journal {
+        let journal = self.open_unwritten(machine, timeouts);
         let _is_written = self.state().is_stuck || journal.flush(SOON);
         journal
     }
 
     /// Journal whose file is unchanged until the disk has accepted the rewrite.
-    pub(crate) fn open_unwritten(&self, machine: &Machine, waits: Waits) -> Journal {
+    pub(crate) fn open_unwritten(&self, machine: &Machine, timeouts: Timeouts) -> Journal {
         let path = machine.roots.proc.join("journal");
-        let storage = Stored { disk: self.clone(), file: JournalFile::new(&path) };
-        Journal::open_on(storage, &path, machine.roots.clone(), waits).unwrap()
+        let storage = TestStorage { disk: self.clone(), file: JournalFile::new(&path) };
+        Journal::open_on(storage, &path, machine.roots.clone(), timeouts).unwrap()
     }
 
     pub(crate) fn state(&self) -> DiskState {
@@ -89,7 +89,7 @@ impl Disk {
         self.0.1.notify_all();
     }
 
-    fn pass(&self, is_durable: bool) -> io::Result<()> {
+    fn count_write(&self, is_durable: bool) -> io::Result<()> {
         self.set(|state| {
             state.tries += 1;
             state.syncs += usize::from(is_durable);
@@ -100,19 +100,19 @@ impl Disk {
     }
 }
 
-struct Stored {
+struct TestStorage {
     disk: Disk,
     file: JournalFile,
 }
 
-impl Storage for Stored {
+impl Storage for TestStorage {
     fn append(&mut self, text: &[u8], is_durable: bool) -> io::Result<()> {
-        self.disk.pass(is_durable)?;
+        self.disk.count_write(is_durable)?;
         self.file.append(text, is_durable)
     }
 
     fn replace(&mut self, text: &[u8]) -> io::Result<()> {
-        self.disk.pass(true)?;
+        self.disk.count_write(true)?;
         self.file.replace(text)
     }
 }

@@ -8,7 +8,7 @@ use sys::fake::Machine;
 
 use super::{
     state::{OWN_RANGES, SHARED_RANGES_MAX},
-    testing::{Disk, LIVING, LONG, NONE, SOON, machine},
+    testing::{Disk, LIVING, LONG, SOON, ZERO, machine},
     writer::SPARE_LINES_MAX,
     *,
 };
@@ -57,11 +57,11 @@ fn intend(journal: &Journal, process: ProcessId, gpu: GpuUuid, steps: &[Step]) -
 fn give(journal: &Journal, process: ProcessId, gpu: GpuUuid, steps: &[Step]) {
     let intent = intend(journal, process, gpu, steps);
     let calls: Vec<_> = steps.iter().map(|step| call(*step, CallResult::Done)).collect();
-    journal.settle((process, gpu), &calls, Some((intent.number(), InForce::default())));
+    journal.record_results((process, gpu), &calls, Some((intent.number(), InForce::default())));
 }
 
 fn withdrawn(journal: &Journal, process: ProcessId, gpu: GpuUuid, step: Step) {
-    journal.settle((process, gpu), &[call(step, CallResult::Done)], None);
+    journal.record_results((process, gpu), &[call(step, CallResult::Done)], None);
 }
 
 #[test]
@@ -206,15 +206,15 @@ fn unwritable_journal_is_reported() {
 }
 
 /// Advice in force on page 0 after these results of the advice and of its withdrawal.
-fn stays(advised: CallResult, withdrawn: CallResult) -> u64 {
+fn remaining_bytes(advised: CallResult, withdrawn: CallResult) -> u64 {
     const READ: Advice = Advice::ReadDuplication;
     let machine = machine();
     let journal = open(&machine);
     let intent = intend(&journal, LIVING, GPU, &[step(0, 4096, Action::Advise(READ))]);
     let calls = [call(step(0, 4096, Action::Advise(READ)), advised)];
-    journal.settle((LIVING, GPU), &calls, Some((intent.number(), InForce::default())));
+    journal.record_results((LIVING, GPU), &calls, Some((intent.number(), InForce::default())));
     drop(intent);
-    journal.settle((LIVING, GPU), &[call(step(0, 4096, withdraw(READ)), withdrawn)], None);
+    journal.record_results((LIVING, GPU), &[call(step(0, 4096, withdraw(READ)), withdrawn)], None);
     let known: u64 = journal.leftovers().iter().flat_map(|left| &left.steps).map(Step::bytes).sum();
     drop(journal);
     let read: u64 = open(&machine).leftovers().iter().flat_map(|left| &left.steps).map(Step::bytes).sum();
@@ -225,7 +225,7 @@ fn stays(advised: CallResult, withdrawn: CallResult) -> u64 {
 #[test]
 fn advice_is_known_until_it_is_withdrawn_or_gone() {
     let refused = || CallResult::Failed(String::new());
-    for (advised, withdrawn, stays_bytes) in [
+    for (advised, withdrawn, expected_bytes) in [
         (CallResult::Done, CallResult::Done, 0),
         (CallResult::Done, CallResult::NotMapped, 0),
         (CallResult::Done, CallResult::Exited, 0),
@@ -233,7 +233,11 @@ fn advice_is_known_until_it_is_withdrawn_or_gone() {
         (refused(), refused(), 4096),
         (CallResult::Cancelled, CallResult::Cancelled, 0),
     ] {
-        assert_eq!(stays(advised.clone(), withdrawn.clone()), stays_bytes, "{advised:?}, then {withdrawn:?}");
+        assert_eq!(
+            remaining_bytes(advised.clone(), withdrawn.clone()),
+            expected_bytes,
+            "{advised:?}, then {withdrawn:?}"
+        );
     }
 }
 
@@ -247,7 +251,7 @@ fn cancelled_order_leaves_only_given_advice_to_withdraw() {
         let answer = |step: &Step| if step.end <= done { CallResult::Done } else { CallResult::Cancelled };
         let calls: Vec<_> = steps.iter().map(|step| call(*step, answer(step))).collect();
         let outcome = Outcome { calls, ..outcome() };
-        intent.carried_out(&outcome);
+        intent.record_outcome(&outcome);
     }
     fn outcome() -> Outcome {
         let decision = model::DecisionId(1);
@@ -284,7 +288,7 @@ fn cancelled_order_leaves_only_given_advice_to_withdraw() {
 }
 
 #[test]
-fn withdrawal_elsewhere_keeps_pending_advice() {
+fn withdrawal_at_another_gpu_keeps_pending_advice() {
     let machine = machine();
     let journal = open(&machine);
     let at = |place| Action::Advise(Advice::PreferredLocation(place));

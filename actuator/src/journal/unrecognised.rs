@@ -22,19 +22,19 @@ pub(super) struct Unrecognised {
 }
 
 impl Unrecognised {
-    pub(super) fn newer(&mut self, newer: Newer, text: &[u8]) {
+    pub(super) fn add_newer(&mut self, newer: Newer, text: &[u8]) {
         if self.has_room(text) {
             self.newer.push((newer, text.to_owned()));
         }
     }
 
-    pub(super) fn damaged(&mut self, text: &[u8]) {
+    pub(super) fn add_damaged(&mut self, text: &[u8]) {
         if self.has_room(text) {
             self.damaged.push(text.to_owned());
         }
     }
 
-    pub(super) const fn gap(&mut self) {
+    pub(super) const fn add_gap(&mut self) {
         self.gaps += 1;
     }
 
@@ -80,7 +80,7 @@ impl Unrecognised {
     }
 
     /// Version of a line that may be about this memory.
-    pub(super) fn concerns(&self, process: ProcessId, step: &Step) -> Option<u64> {
+    pub(super) fn blocking_version(&self, process: ProcessId, step: &Step) -> Option<u64> {
         let is_about = |newer: &Newer| {
             newer.process.is_none_or(|named| named == process)
                 && newer.range.is_none_or(|(begin, end)| begin < step.end && step.begin < end)
@@ -99,7 +99,7 @@ impl Unrecognised {
         let more = if pids.len() > shown.len() { ", and others" } else { "" };
         let of = if shown.is_empty() { String::new() } else { format!(", of processes {}{more}", shown.join(", ")) };
         Some(format!(
-            "{} lines are of a later version of uvmd (format {latest}){of}: what they advised is not withdrawn, and that memory gets no other advice; run that \
+            "{} lines are of a later version of uvmd (format {latest}){of}: their advice is not withdrawn, and that memory gets no other advice; run that \
              version with --withdraw, or stop these processes",
             self.newer.len()
         ))
@@ -110,8 +110,8 @@ impl Unrecognised {
         let places = self.damaged.len() as u64 + self.gaps;
         (places > 0).then(|| {
             format!(
-                "it is damaged in {places} places: advice that stood there is not withdrawn, and ends with its process; once the processes of that time \
-                 have ended, delete the file while uvmd does not run"
+                "it is damaged in {places} places: advice recorded there is not withdrawn, and ends with its process; once the processes of that time \
+                 have exited, stop uvmd and delete the file"
             )
         })
     }

@@ -17,10 +17,10 @@ use super::{
     JournalError, Shared,
     in_force::InForce,
     line::{self, Line},
+    pending::{Batch, Write},
     state::Life,
     storage::Storage,
     unrecognised::Unrecognised,
-    waiting::{Batch, Lines},
 };
 use crate::process::is_alive;
 
@@ -41,11 +41,11 @@ pub(super) struct Writer<S> {
 
 impl<S: Storage> Writer<S> {
     /// Runs until the journal has no users, and all is written.
-    pub(super) fn work(mut self) {
-        while let Some(Batch { what, slots }) = self.next() {
-            let is_durable = !slots.is_empty();
-            let result = self.write(what, is_durable).map_err(|source| {
-                Arc::new(JournalError::Failed { path: self.shared.path.clone(), what: "written", source })
+    pub(super) fn run(mut self) {
+        while let Some(Batch { write, completions }) = self.next() {
+            let is_durable = !completions.is_empty();
+            let result = self.write(write, is_durable).map_err(|source| {
+                Arc::new(JournalError::Failed { path: self.shared.path.clone(), operation: "written", source })
             });
             let was_failing = {
                 let mut state = self.shared.state();
@@ -55,12 +55,12 @@ impl<S: Storage> Writer<S> {
             };
             self.shared.changed.notify_all();
             match &result {
-                Err(error) if !was_failing => tracing::warn!("{error}: no advice is given until it can be"),
+                Err(error) if !was_failing => tracing::warn!("{error}: no advice is given until writes succeed"),
                 Ok(()) if was_failing => tracing::info!("the journal {} is written again", self.shared.path.display()),
                 _ => {}
             }
-            for slot in slots {
-                slot.settle(result.clone());
+            for completion in completions {
+                completion.complete(result.clone());
             }
         }
         let Self { shared, lock, .. } = self;
@@ -74,7 +74,7 @@ impl<S: Storage> Writer<S> {
     fn next(&self) -> Option<Batch> {
         let begun = Instant::now();
         let mut state = self.shared.state();
-        while !state.waiting.is_due {
+        while !state.pending.is_due {
             if state.life == Life::Closing {
                 return None;
             }
@@ -82,9 +82,9 @@ impl<S: Storage> Writer<S> {
                 state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let pause = self.shared.waits.retry.saturating_sub(begun.elapsed());
+            let pause = self.shared.timeouts.retry.saturating_sub(begun.elapsed());
             if pause.is_zero() {
-                state.waiting.rewrite();
+                state.pending.rewrite();
                 continue;
             }
             let waited = self.shared.changed.wait_timeout(state, pause);
@@ -95,18 +95,19 @@ impl<S: Storage> Writer<S> {
         Some(state.take(has_grown))
     }
 
-    fn write(&mut self, what: Lines, is_durable: bool) -> io::Result<()> {
-        match what {
-            Lines::Added { text, lines } => {
+    fn write(&mut self, write: Write, is_durable: bool) -> io::Result<()> {
+        match write {
+            Write::Append { text, lines } => {
                 self.storage.append(&text, is_durable)?;
                 self.lines += lines;
             }
-            Lines::Anew(in_force, unrecognised) => {
-                let mut seen = Seen::new(&self.roots);
-                self.lines =
-                    rewrite(&mut self.storage, &self.boot, in_force, unrecognised, |process| seen.is_alive(process))?;
+            Write::Rewrite(in_force, unrecognised) => {
+                let mut liveness = LivenessCache::new(&self.roots);
+                self.lines = rewrite(&mut self.storage, &self.boot, in_force, unrecognised, |process| {
+                    liveness.is_alive(process)
+                })?;
                 self.needed = self.lines;
-                let ended = seen.ended();
+                let ended = liveness.ended();
                 let mut state = self.shared.state();
                 for process in ended {
                     state.in_force.forget(process);
@@ -118,20 +119,20 @@ impl<S: Storage> Writer<S> {
 }
 
 /// Live processes, each looked up once.
-pub(super) struct Seen<'a> {
+pub(super) struct LivenessCache<'a> {
     roots: &'a Roots,
     is_alive: BTreeMap<ProcessId, bool>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> LivenessCache<'a> {
     pub(super) const fn new(roots: &'a Roots) -> Self {
         Self { roots, is_alive: BTreeMap::new() }
     }
 
     /// A process that cannot be looked up counts as alive.
     pub(super) fn is_alive(&mut self, process: ProcessId) -> bool {
-        let look = || is_alive(self.roots, process).unwrap_or(true);
-        *self.is_alive.entry(process).or_insert_with(look)
+        let check = || is_alive(self.roots, process).unwrap_or(true);
+        *self.is_alive.entry(process).or_insert_with(check)
     }
 
     pub(super) fn ended(&self) -> impl Iterator<Item = ProcessId> {

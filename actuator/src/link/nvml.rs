@@ -23,9 +23,9 @@ use nvml_wrapper::{Nvml, enum_wrappers::device::PcieUtilCounter, error::NvmlErro
 
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// Interval of samples; each GPU adds its 40 ms.
-const EVERY: Duration = Duration::from_millis(50);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// Time without requests after which sampling stops.
-const FORGOTTEN: Duration = Duration::from_secs(5);
+const UNREQUESTED_MAX: Duration = Duration::from_secs(5);
 /// Maximum age of a sum: without growth for this long, the current traffic is unknown.
 const STALE: Duration = Duration::from_secs(1);
 /// Time until the next attempt after a failure of the library.
@@ -47,7 +47,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Sampled {
-    asked: Instant,
+    requested_at: Instant,
     sums: Option<Sums>,
 }
 
@@ -67,7 +67,7 @@ struct Rates {
 
 impl Sums {
     /// Adds a sample, which is assumed to hold since the last one, if that is recent enough.
-    fn and(last: Option<Self>, rates: Rates, now: Instant) -> Self {
+    fn add(last: Option<Self>, rates: Rates, now: Instant) -> Self {
         let (since, bytes) = last.map_or((Duration::ZERO, LinkBytes::default()), |last| {
             (now.saturating_duration_since(last.at), last.bytes)
         });
@@ -84,8 +84,8 @@ impl Sampler {
     pub(super) fn read(&self, gpu: GpuUuid) -> Option<LinkBytes> {
         let now = Instant::now();
         let mut shared = lock(&self.shared);
-        let sampled = shared.gpus.entry(gpu).or_insert(Sampled { asked: now, sums: None });
-        sampled.asked = now;
+        let sampled = shared.gpus.entry(gpu).or_insert(Sampled { requested_at: now, sums: None });
+        sampled.requested_at = now;
         let sums = sampled.sums;
         let may_start = shared.failed.is_none_or(|failed| now.saturating_duration_since(failed) > RETRY);
         if !shared.is_running && may_start {
@@ -108,7 +108,7 @@ impl Sampler {
 }
 
 fn run(shared: &Weak<Mutex<Shared>>) {
-    let error = sample_while_asked(shared).err();
+    let error = sample_while_requested(shared).err();
     let Some(shared) = shared.upgrade() else { return };
     let mut shared = lock(&shared);
     shared.is_running = false;
@@ -120,27 +120,27 @@ fn run(shared: &Weak<Mutex<Shared>>) {
     }
 }
 
-fn sample_while_asked(shared: &Weak<Mutex<Shared>>) -> Result<(), NvmlError> {
+fn sample_while_requested(shared: &Weak<Mutex<Shared>>) -> Result<(), NvmlError> {
     let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init()?;
     while let Some(held) = shared.upgrade() {
         let now = Instant::now();
-        let asked: Vec<GpuUuid> = {
+        let requested_gpus: Vec<GpuUuid> = {
             let mut held = lock(&held);
-            held.gpus.retain(|_, sampled| now.saturating_duration_since(sampled.asked) <= FORGOTTEN);
+            held.gpus.retain(|_, sampled| now.saturating_duration_since(sampled.requested_at) <= UNREQUESTED_MAX);
             held.gpus.keys().copied().collect()
         };
         drop(held);
-        if asked.is_empty() {
+        if requested_gpus.is_empty() {
             break;
         }
         let (mut failure, mut is_useful) = (None, false);
-        for gpu in asked {
+        for gpu in requested_gpus {
             match rates(&library, gpu) {
                 Ok(rates) => {
                     is_useful = true;
                     let Some(held) = shared.upgrade() else { break };
                     if let Some(sampled) = lock(&held).gpus.get_mut(&gpu) {
-                        sampled.sums = Some(Sums::and(sampled.sums, rates, Instant::now()));
+                        sampled.sums = Some(Sums::add(sampled.sums, rates, Instant::now()));
                     }
                 }
                 Err(error) => failure = Some(error),
@@ -151,7 +151,7 @@ fn sample_while_asked(shared: &Weak<Mutex<Shared>>) -> Result<(), NvmlError> {
             let _ = library.shutdown();
             return Err(error);
         }
-        thread::sleep(EVERY);
+        thread::sleep(SAMPLE_INTERVAL);
     }
     library.shutdown()
 }
@@ -176,11 +176,11 @@ mod tests {
     fn throughput_adds_up_over_time() {
         let begun = Instant::now();
         let rates = Rates { htod: 1_000_000, dtoh: 3_000 };
-        let first = Sums::and(None, rates, begun);
+        let first = Sums::add(None, rates, begun);
         assert_eq!(first.bytes, LinkBytes::default(), "before the first sample nothing is known");
-        let second = Sums::and(Some(first), rates, begun + Duration::from_millis(100));
+        let second = Sums::add(Some(first), rates, begun + Duration::from_millis(100));
         assert_eq!(second.bytes, LinkBytes { htod: 100_000, dtoh: 300 });
-        let third = Sums::and(Some(second), Rates { htod: 0, dtoh: 0 }, begun + Duration::from_millis(200));
+        let third = Sums::add(Some(second), Rates { htod: 0, dtoh: 0 }, begun + Duration::from_millis(200));
         assert_eq!(third.bytes, second.bytes);
     }
 
@@ -188,8 +188,8 @@ mod tests {
     fn time_without_samples_adds_no_bytes() {
         let begun = Instant::now();
         let rates = Rates { htod: 1_000_000, dtoh: 0 };
-        let first = Sums::and(None, rates, begun);
-        let late = Sums::and(Some(first), rates, begun + Duration::from_mins(1));
+        let first = Sums::add(None, rates, begun);
+        let late = Sums::add(Some(first), rates, begun + Duration::from_mins(1));
         assert_eq!(late.bytes.htod, 0);
         assert_eq!(late.at, begun + Duration::from_mins(1));
     }

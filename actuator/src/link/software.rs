@@ -6,7 +6,7 @@ use std::fs;
 use model::{GpuUuid, LinkBytes};
 use sys::Roots;
 
-pub(super) fn is_there(roots: &Roots) -> bool {
+pub(super) fn is_present(roots: &Roots) -> bool {
     roots.proc.join("driver/swgpu").is_dir()
 }
 
@@ -50,9 +50,9 @@ mod tests {
     fn gpu_has_the_folder_of_its_uuid() {
         let gpu = GpuUuid([0xab; 16]);
         let machine = Machine::new();
-        assert!(!is_there(&machine.roots));
+        assert!(!is_present(&machine.roots));
         machine.write(&format!("proc/driver/swgpu/gpus/{gpu}/link"), TEXT);
-        assert!(is_there(&machine.roots));
+        assert!(is_present(&machine.roots));
         assert_eq!(read(&machine.roots, gpu), Some(LinkBytes { htod: 4128, dtoh: 8256 }));
         assert_eq!(read(&machine.roots, GpuUuid([1; 16])), None);
     }

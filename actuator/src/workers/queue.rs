@@ -9,27 +9,27 @@ use std::{
 use model::{Action, DecisionId, Order};
 
 /// Maximum orders that wait for one GPU, without rollbacks.
-pub(super) const WAITING_MAX: usize = 64;
+pub(super) const QUEUE_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 /// Maximum number of processes for which give-ways of withdrawals are counted. Further ones give
 /// way as for the first time.
-const GIVEN_WAY_MAX: usize = 1024;
+const YIELD_COUNTS_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     withdrawals: VecDeque<Order>,
     others: VecDeque<Order>,
     is_closed: bool,
     /// Decision of the executing order, if it can be rolled back, and whether it is a rollback.
-    at_work: Option<(DecisionId, bool)>,
+    executing: Option<(DecisionId, bool)>,
     /// Consecutive times that the withdrawal about a process gave way to others, by process id.
-    given_way: BTreeMap<u32, u32>,
+    yield_counts: BTreeMap<u32, u32>,
 }
 
 /// Reason why an order is not queued.
@@ -43,40 +43,40 @@ pub(super) enum Rejection {
 
 /// Order that the worker takes next.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct NextOrder {
     pub(super) order: Order,
     /// Whether it is cancelled, as the workers end.
     pub(super) is_cancelled: bool,
 }
 
 /// Whether it gives advice.
-pub(super) fn advises(order: &Order) -> bool {
+pub(super) fn gives_advice(order: &Order) -> bool {
     order.steps.iter().any(|step| matches!(step.action, Action::Advise(_)))
 }
 
-impl Waiting {
+impl QueueState {
     fn is_cancelled(&self) -> bool {
-        self.is_closed || self.at_work.is_some_and(|(_, is_rolled_back)| is_rolled_back)
+        self.is_closed || self.executing.is_some_and(|(_, is_rolled_back)| is_rolled_back)
     }
 }
 
 impl Queue {
     /// Adds an order. Returns the orders that are not queued, or no longer.
     pub(super) fn push(&self, order: Order) -> Vec<(Order, Rejection)> {
-        let mut waiting = self.lock();
+        let mut state = self.lock();
         let mut rejected = Vec::new();
         if order.is_rollback {
             let decision = order.decision;
             let (rolled_back, others): (VecDeque<Order>, _) =
-                waiting.others.drain(..).partition(|other| other.decision == decision);
-            waiting.others = others;
+                state.others.drain(..).partition(|other| other.decision == decision);
+            state.others = others;
             rejected.extend(rolled_back.into_iter().map(|order| (order, Rejection::RolledBack)));
-            if let Some((at_work, is_rolled_back)) = &mut waiting.at_work {
-                *is_rolled_back |= *at_work == decision;
+            if let Some((executing, is_rolled_back)) = &mut state.executing {
+                *is_rolled_back |= *executing == decision;
             }
-            waiting.withdrawals.push_back(order);
-        } else if waiting.others.len() < WAITING_MAX {
-            waiting.others.push_back(order);
+            state.withdrawals.push_back(order);
+        } else if state.others.len() < QUEUE_MAX {
+            state.others.push_back(order);
         } else {
             rejected.push((order, Rejection::Full));
         }
@@ -85,63 +85,63 @@ impl Queue {
     }
 
     /// Next order, with a wait; `None` once all orders before the end are executed.
-    pub(super) fn next(&self) -> Option<Taken> {
-        let mut waiting = self.lock();
-        waiting.at_work = None;
+    pub(super) fn next(&self) -> Option<NextOrder> {
+        let mut state = self.lock();
+        state.executing = None;
         loop {
-            if let Some(order) = waiting.withdrawals.pop_front() {
-                return Some(Taken { order, is_cancelled: false });
+            if let Some(order) = state.withdrawals.pop_front() {
+                return Some(NextOrder { order, is_cancelled: false });
             }
-            if let Some(order) = waiting.others.pop_front() {
-                waiting.at_work = Some((order.decision, false));
-                return Some(Taken { order, is_cancelled: waiting.is_closed });
+            if let Some(order) = state.others.pop_front() {
+                state.executing = Some((order.decision, false));
+                return Some(NextOrder { order, is_cancelled: state.is_closed });
             }
-            if waiting.is_closed {
+            if state.is_closed {
                 return None;
             }
-            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Next withdrawal to be executed while the executing order waits. `None` once its wait is
     /// over, it is cancelled, or the deadline has passed.
     pub(super) fn next_withdrawal(&self, is_ready: impl Fn() -> bool, deadline: Instant) -> Option<Order> {
-        let mut waiting = self.lock();
+        let mut state = self.lock();
         loop {
             // The withdrawal of the executing order comes after it.
-            if is_ready() || waiting.is_cancelled() {
+            if is_ready() || state.is_cancelled() {
                 return None;
             }
             // An order that gives advice would have to wait itself.
-            if let Some(order) = waiting.withdrawals.pop_front_if(|order| !advises(order)) {
+            if let Some(order) = state.withdrawals.pop_front_if(|order| !gives_advice(order)) {
                 return Some(order);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }
-            waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Whether a withdrawal about another process waits. An order without steps only cancels, and
     /// does not count.
-    pub(super) fn has_withdrawal_beside(&self, pid: u32) -> bool {
+    pub(super) fn has_other_withdrawal(&self, pid: u32) -> bool {
         self.lock().withdrawals.iter().any(|order| order.process.pid != pid && !order.steps.is_empty())
     }
 
     /// Consecutive times that the withdrawal about this process gave way to others.
-    pub(super) fn times_given_way(&self, pid: u32) -> u32 {
-        self.lock().given_way.get(&pid).copied().unwrap_or_default()
+    pub(super) fn yields(&self, pid: u32) -> u32 {
+        self.lock().yield_counts.get(&pid).copied().unwrap_or_default()
     }
 
     /// Records whether the withdrawal about this process gave way now.
-    pub(super) fn note_given_way(&self, pid: u32, gave_way: bool) {
-        let mut waiting = self.lock();
-        if !gave_way {
-            waiting.given_way.remove(&pid);
-        } else if waiting.given_way.len() < GIVEN_WAY_MAX || waiting.given_way.contains_key(&pid) {
-            *waiting.given_way.entry(pid).or_default() += 1;
+    pub(super) fn record_yield(&self, pid: u32, has_yielded: bool) {
+        let mut state = self.lock();
+        if !has_yielded {
+            state.yield_counts.remove(&pid);
+        } else if state.yield_counts.len() < YIELD_COUNTS_MAX || state.yield_counts.contains_key(&pid) {
+            *state.yield_counts.entry(pid).or_default() += 1;
         }
     }
 
@@ -162,7 +162,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

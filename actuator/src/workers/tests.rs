@@ -8,8 +8,8 @@ use std::sync::{
 
 use model::{Action, Call, DecisionId, Interrupt, ProcessId, Step};
 
-use super::{queue::advises, *};
-use crate::journal::Waits;
+use super::{queue::gives_advice, *};
+use crate::journal::Timeouts;
 
 const GPU: GpuUuid = GpuUuid([1; 16]);
 const SOON: Duration = Duration::from_mins(2);
@@ -46,7 +46,7 @@ impl Gate {
 struct Gated(Arc<Gate>);
 
 impl Actuator for Gated {
-    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
+    fn execute(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
         self.0.arrived.fetch_add(1, Ordering::Relaxed);
         let mut open = self.0.open.lock().unwrap();
         while !*open {
@@ -109,7 +109,7 @@ fn full_queue_denies_orders_but_no_rollbacks() {
     for decision in 1..=65 {
         workers.submit(order(decision, false));
     }
-    let full = CallResult::Denied("64 orders wait for this GPU already".to_owned());
+    let full = CallResult::Denied("the queue of this GPU is full: 64 orders wait".to_owned());
     assert_eq!(results(&workers, 1), [(65, false, full)]);
     for decision in 100..200 {
         workers.submit(order(decision, true));
@@ -123,9 +123,9 @@ fn full_queue_denies_orders_but_no_rollbacks() {
 struct Panics(Arc<AtomicBool>);
 
 impl Actuator for Panics {
-    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+    fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         assert!(self.0.swap(true, Ordering::Relaxed), "out of luck");
-        all_answered(order, &CallResult::Done)
+        uniform_outcome(order, &CallResult::Done)
     }
 }
 
@@ -143,7 +143,7 @@ fn panic_fails_its_order_and_the_next_is_executed() {
     );
     workers.submit(order(1, false));
     workers.submit(order(2, false));
-    let failed = CallResult::Failed("it failed in the middle: out of luck".to_owned());
+    let failed = CallResult::Failed("the worker panicked: out of luck".to_owned());
     assert_eq!(results(&workers, 2), [(1, false, failed), (2, false, CallResult::Done)]);
     assert_eq!(made.load(Ordering::Relaxed), 2, "what panicked is not used again");
 }
@@ -163,11 +163,11 @@ fn hung_worker_does_not_delay_other_gpus() {
 struct UntilOff;
 
 impl Actuator for UntilOff {
-    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
+    fn execute(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
         while !order.is_rollback && !interrupt.is_cancelled() {
             thread::sleep(Duration::from_millis(1));
         }
-        all_answered(order, if order.is_rollback { &CallResult::Done } else { &CallResult::Cancelled })
+        uniform_outcome(order, if order.is_rollback { &CallResult::Done } else { &CallResult::Cancelled })
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Verdict, VerdictInputs};
 pub use crate::{
-    ArmFigures, LinkBytes, MemoryRange, PlanCounters, PlanEvidence, Share, decision::Done, plan::Expected,
+    ArmFigures, LinkBytes, MemoryRange, PlanCounters, PlanEvidence, Share, decision::Done, order::Expected,
 };
 
 /// Body of `GET /api/v1/decisions`.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Block, Counts, CountsSummary, GpuId, Owner, Residency, Reuse};
-use crate::plan::Expected;
+use crate::order::Expected;
 
 /// Body of `GET /api/v1/processes`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use model::{ProcessId, VerdictKind};
 
 use super::{
     limits::{Limits, PAUSE_WINDOWS},
-    scene::Sight,
+    scene::Target,
 };
 
 /// Minimum share of the verdict's traffic for a range to be a circumstance.
@@ -30,15 +30,15 @@ pub(crate) struct Circumstances {
 }
 
 impl Circumstances {
-    pub(crate) fn of(sight: &Sight<'_>) -> Self {
+    pub(crate) fn of(target: &Target<'_>) -> Self {
         let involved =
-            sight.verdicts.iter().flat_map(|verdict| &verdict.ranges).filter(|range| range.traffic_ratio >= SHARE);
+            target.verdicts.iter().flat_map(|verdict| &verdict.ranges).filter(|range| range.traffic_ratio >= SHARE);
         Self {
-            verdicts: sight.verdicts.iter().map(|verdict| verdict.kind).collect(),
+            verdicts: target.verdicts.iter().map(|verdict| verdict.kind).collect(),
             ranges: involved.map(|range| (range.begin, range.end)).collect(),
-            processes: Arc::clone(&sight.at_gpu.ids),
-            acted_on: sight.others_acted_on().collect(),
-            parameters: sight.directive.parameters.clone(),
+            processes: Arc::clone(&target.gpu_context.ids),
+            acted_on: target.others_acted_on().collect(),
+            parameters: target.directive.parameters.clone(),
         }
     }
 }

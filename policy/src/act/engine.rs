@@ -19,12 +19,12 @@ use super::{
     live::{
         arrivals::Marks,
         ledger::Ledger,
-        open::count,
+        open::add_calls,
         rollback::{InForce, Rollback, Withdrawn},
-        track::{Closed, Track, Turn},
+        track::{ClosedDecision, Track, TrackUpdate},
     },
     plans::track::PlanTrack,
-    scene::{Scene, Sight},
+    scene::{Scene, Target},
 };
 
 /// Engine for all processes. Without side effects: the caller executes the orders and reports their
@@ -48,7 +48,7 @@ pub struct Acting {
     /// Restrictions when they were last computed.
     last_restrictions: Vec<Restriction>,
     /// Calendar time of the last interval.
-    taken: SystemTime,
+    observed_at: SystemTime,
 }
 
 impl Acting {
@@ -68,7 +68,7 @@ impl Acting {
             have_figures_changed: false,
             next: DecisionId(1),
             last_restrictions: Vec::new(),
-            taken: SystemTime::UNIX_EPOCH,
+            observed_at: SystemTime::UNIX_EPOCH,
         }
     }
 
@@ -96,7 +96,7 @@ impl Acting {
 
     /// Processes whose memory the next scene must contain.
     #[must_use]
-    pub fn wants_memory(&self, verdicts: &Verdicts, directives: &BTreeMap<ProcessId, Directive>) -> Vec<ProcessId> {
+    pub fn required_memory(&self, verdicts: &Verdicts, directives: &BTreeMap<ProcessId, Directive>) -> Vec<ProcessId> {
         let wanted =
             |process: &ProcessId| directives.get(process).is_some_and(|directive| directive.mode != Mode::Observe);
         if !directives.keys().any(wanted) {
@@ -113,26 +113,28 @@ impl Acting {
 
     /// Processes a scene and returns the orders, to be executed in this sequence per GPU.
     pub fn observe(&mut self, scene: &Scene<'_>) -> Vec<Order> {
-        self.taken = scene.snapshot.taken;
+        self.observed_at = scene.snapshot.taken;
         let mut orders = self.rollbacks.due_orders();
-        let seen = seen(scene);
-        orders.extend(self.drop_unseen(scene, &seen));
-        self.drop_unseen_plans(scene, &seen);
+        let targets = targets(scene);
+        orders.extend(self.drop_absent(scene, &targets));
+        self.drop_absent_plans(scene, &targets);
         self.guard.begin(scene);
         self.marks.retain(scene);
-        let at_gpus = scene.at_gpus(seen.iter().map(|(_, gpu, _)| *gpu));
+        let gpu_contexts = scene.gpu_contexts(targets.iter().map(|(_, gpu, _)| *gpu));
         let mut acted_on = self.acted_on();
-        for (process, gpu, directive) in seen {
-            let Some(at_gpu) = at_gpus.get(&gpu).filter(|_| !self.is_deferred(scene, process.id, gpu, directive))
+        for (process, gpu, directive) in targets {
+            let Some(gpu_context) =
+                gpu_contexts.get(&gpu).filter(|_| !self.is_deferred(scene, process.id, gpu, directive))
             else {
                 continue;
             };
-            let sight = Sight::of(scene, process, gpu, directive, at_gpu, acted_on.at(gpu));
-            let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
+            let target = Target::of(scene, process, gpu, directive, gpu_context, acted_on.at(gpu));
+            let is_withdrawing = self.rollbacks.is_withdrawing(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
-            let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, is_withdrawing, &mut self.marks);
-            self.take(turn, &mut orders);
-            self.follow(&sight, is_withdrawing);
+            let update =
+                track.update(&target, &mut self.guard, &self.limits, self.next, is_withdrawing, &mut self.marks);
+            self.apply(update, &mut orders);
+            self.update_plan(&target, is_withdrawing);
             acted_on.set(process.id, gpu, self.acts_on(process.id, gpu));
         }
         for order in orders.iter().filter(|order| order.is_rollback) {
@@ -157,22 +159,22 @@ impl Acting {
 
     /// Whether uvmd acts on a process at a GPU.
     fn acts_on(&self, process: ProcessId, gpu: GpuUuid) -> bool {
-        let is_here = |plan: &PlanTrack| plan.acts() && plan.decision().is_some_and(|decision| decision.gpu == gpu);
-        self.tracks.get(&(process, gpu)).is_some_and(Track::acts) || self.plans.get(&process).is_some_and(is_here)
+        let is_at_gpu = |plan: &PlanTrack| plan.acts() && plan.decision().is_some_and(|decision| decision.gpu == gpu);
+        self.tracks.get(&(process, gpu)).is_some_and(Track::acts) || self.plans.get(&process).is_some_and(is_at_gpu)
     }
 
     /// Whether the process is not evaluated at this GPU in this interval.
     fn is_deferred(&self, scene: &Scene<'_>, process: ProcessId, gpu: GpuUuid, directive: &Directive) -> bool {
-        let is_permitted = scene.on && directive.mode == Mode::Act;
+        let is_permitted = scene.acting_enabled && directive.mode == Mode::Act;
         scene.deferred.contains(&process) && (is_permitted || !self.acts_on(process, gpu))
     }
 
-    fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {
-        self.record(turn.events);
-        for closed in turn.closed {
+    fn apply(&mut self, update: TrackUpdate, orders: &mut Vec<Order>) {
+        self.record(update.events);
+        for closed in update.closed {
             orders.extend(self.close(closed));
         }
-        orders.extend(turn.order);
+        orders.extend(update.order);
     }
 
     /// Records the events of an interval. Ids of new decisions are used up.
@@ -185,32 +187,34 @@ impl Acting {
         self.events.extend(events);
     }
 
-    fn close(&mut self, Closed { decision, ledger, is_pending }: Closed) -> Option<Order> {
+    fn close(&mut self, ClosedDecision { decision, ledger, is_pending }: ClosedDecision) -> Option<Order> {
         let Decision { id, process, gpu, .. } = decision;
         self.guard.release_all(process, gpu);
         let order = self.rollbacks.begin(id, process, gpu, ledger);
-        self.remember(decision);
+        self.retain_ended(decision);
         // Migrations cannot be withdrawn; the rest of the order is cancelled.
         let cancel = || Order { decision: id, process, gpu, steps: Vec::new(), is_rollback: true };
         order.or_else(|| is_pending.then(cancel))
     }
 
-    fn remember(&mut self, decision: Decision) {
+    fn retain_ended(&mut self, decision: Decision) {
         self.ended.push_front(decision);
         self.ended.truncate(self.limits.decisions_max);
     }
 
     /// Ends the decisions on processes that have exited or whose mode is observe.
-    fn drop_unseen(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Directive)]) -> Vec<Order> {
-        let there: BTreeSet<(ProcessId, GpuUuid)> = seen.iter().map(|(process, gpu, _)| (process.id, *gpu)).collect();
-        let gone: Vec<(ProcessId, GpuUuid)> = self.tracks.keys().filter(|key| !there.contains(key)).copied().collect();
+    fn drop_absent(&mut self, scene: &Scene<'_>, targets: &[(&Process, GpuUuid, &Directive)]) -> Vec<Order> {
+        let present: BTreeSet<(ProcessId, GpuUuid)> =
+            targets.iter().map(|(process, gpu, _)| (process.id, *gpu)).collect();
+        let gone: Vec<(ProcessId, GpuUuid)> =
+            self.tracks.keys().filter(|key| !present.contains(key)).copied().collect();
         let mut orders = Vec::new();
         for key in gone {
             let Some(mut track) = self.tracks.remove(&key) else { continue };
             let process = scene.snapshot.processes.iter().find(|process| process.id == key.0);
             let has_ended = process.is_some_and(|process| process.exited_at.is_some());
-            let why = why_unseen(process, scene);
-            if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.taken) {
+            let why = absence_reason(process, scene);
+            if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.observed_at) {
                 if has_ended {
                     // The memory was freed, and its advice with it.
                     (closed.ledger, closed.is_pending) = (Ledger::default(), false);
@@ -224,19 +228,19 @@ impl Acting {
 
     /// Processes the outcome of an order. `now`: time of the outcome, by the clock of
     /// [`Scene::now`].
-    pub fn carried_out(&mut self, outcome: Outcome, now: SystemTime) {
-        self.guard.carried_out(&outcome);
-        let withdrawn = self.rollbacks.carried_out(&outcome);
+    pub fn record_outcome(&mut self, outcome: Outcome, now: SystemTime) {
+        self.guard.record_outcome(&outcome);
+        let withdrawn = self.rollbacks.record_outcome(&outcome);
         if let Some(track) =
             self.tracks.get_mut(&(outcome.process, outcome.gpu)).filter(|track| track.has_open(outcome.decision))
         {
-            track.carried_out(&outcome, now);
+            track.record_outcome(&outcome, now);
         }
         let ended = self.ended.iter_mut().find(|decision| decision.id == outcome.decision);
         if let Some(decision) = ended {
             decision.actuator = outcome.actuator.or(decision.actuator);
             if !outcome.is_rollback {
-                count(decision, &outcome.calls);
+                add_calls(decision, &outcome.calls);
             }
             match &withdrawn {
                 Some(Withdrawn::All { after_failure }) => {
@@ -246,8 +250,8 @@ impl Acting {
                         self.events.push(Event::Updated(decision.clone()));
                     }
                 }
-                Some(Withdrawn::Failed(answer)) => {
-                    decision.last_error = Some(answer.clone());
+                Some(Withdrawn::Failed(result)) => {
+                    decision.last_error = Some(result.clone());
                     self.events.push(Event::Updated(decision.clone()));
                 }
                 Some(Withdrawn::Pending) | None => {}
@@ -284,7 +288,7 @@ impl Acting {
     /// Whether all open decisions wait for the outcome of their last order, so that another
     /// interval would change nothing.
     #[must_use]
-    pub fn only_waits(&self) -> bool {
+    pub fn is_only_waiting(&self) -> bool {
         let mut open = self.tracks.values().filter(|track| track.is_open()).peekable();
         let has_plan = self.plans.values().any(|plan| plan.decision().is_some());
         !has_plan && self.rollbacks.is_empty() && open.peek().is_some() && open.all(Track::has_pending_order)
@@ -304,7 +308,7 @@ impl Acting {
 
     /// Orders that repeat failed withdrawals at once; none while the outcome of an earlier attempt
     /// is pending. An order that yields to the other orders of its GPU is executed last in the end.
-    pub fn withdraw_again(&mut self) -> Vec<Order> {
+    pub fn retry_withdrawals(&mut self) -> Vec<Order> {
         self.rollbacks.orders_if_idle()
     }
 
@@ -318,7 +322,7 @@ impl Acting {
         let closed: Vec<_> = self
             .tracks
             .values_mut()
-            .filter_map(|track| track.close(Stage::RolledBack(why.to_owned()), self.taken))
+            .filter_map(|track| track.close(Stage::RolledBack(why.to_owned()), self.observed_at))
             .collect();
         for (closed, event) in closed {
             self.events.push(event);
@@ -334,31 +338,31 @@ impl Acting {
 /// Processes that uvmd acts on, at each GPU.
 #[derive(Debug, Default)]
 struct ActedOn {
-    at_gpus: BTreeMap<GpuUuid, BTreeSet<ProcessId>>,
-    none: BTreeSet<ProcessId>,
+    by_gpu: BTreeMap<GpuUuid, BTreeSet<ProcessId>>,
+    empty: BTreeSet<ProcessId>,
 }
 
 impl ActedOn {
     fn at(&self, gpu: GpuUuid) -> &BTreeSet<ProcessId> {
-        self.at_gpus.get(&gpu).unwrap_or(&self.none)
+        self.by_gpu.get(&gpu).unwrap_or(&self.empty)
     }
 
     fn set(&mut self, process: ProcessId, gpu: GpuUuid, is_acted_on: bool) {
-        let here = self.at_gpus.entry(gpu).or_default();
+        let processes = self.by_gpu.entry(gpu).or_default();
         if is_acted_on {
-            here.insert(process);
+            processes.insert(process);
         } else {
-            here.remove(&process);
+            processes.remove(&process);
         }
     }
 }
 
 /// Reason why a process is no longer in the scene.
-fn why_unseen(process: Option<&Process>, scene: &Scene<'_>) -> &'static str {
+fn absence_reason(process: Option<&Process>, scene: &Scene<'_>) -> &'static str {
     match process {
         Some(process) if process.exited_at.is_some() => "the process has ended",
-        Some(_) if is_counting(scene) => "the process has no directive any more",
-        Some(_) | None => "the process is not watched any more",
+        Some(_) if is_counting(scene) => "the process no longer has a directive",
+        Some(_) | None => "the process is no longer watched",
     }
 }
 
@@ -367,13 +371,13 @@ fn is_counting(scene: &Scene<'_>) -> bool {
 }
 
 /// Live processes in a mode other than observe, at each GPU that they use.
-fn seen<'a>(scene: &Scene<'a>) -> Vec<(&'a Process, GpuUuid, &'a Directive)> {
+fn targets<'a>(scene: &Scene<'a>) -> Vec<(&'a Process, GpuUuid, &'a Directive)> {
     if !is_counting(scene) {
         return Vec::new();
     }
-    let at_gpus =
+    let targets =
         directed(scene).flat_map(|(process, directive)| gpus(process).map(move |gpu| (process, gpu, directive)));
-    at_gpus.collect()
+    targets.collect()
 }
 
 fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {

@@ -5,16 +5,16 @@
 //!
 //! * [`permitted`]: conditions for advice and migrations; [`mod@denied`]: drivers and GPUs that hang
 //! * [`account`]: spent budgets and pending orders of a process; [`bucket`]: rate limiter
-//! * [`room`]: memory available to a process; [`promises`]: host memory that is promised already
+//! * [`room`]: memory available to a process; [`host_reservations`]: host memory that is reserved already
 //! * [`plans`]: moves of plans, by the same rules
 //! * [`restrictions`]: what the guard currently prevents
 
 mod account;
 mod bucket;
 pub mod denied;
+mod host_reservations;
 mod permitted;
 mod plans;
-mod promises;
 mod restrictions;
 mod room;
 
@@ -25,14 +25,14 @@ use std::{
 
 use account::Account;
 use bucket::Bucket;
+use host_reservations::HostReservations;
 use model::{Action, Advice, Call, CallResult, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES, policy};
 use permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice};
-use promises::Promises;
-use room::{exceeds_gpu, is_covered, is_fitting_other, is_resident, resident_bytes, room_bytes, takes_from};
+use room::{eviction_victims, exceeds_gpu, is_covered, is_fitting_other, is_resident, resident_bytes, room_bytes};
 
 use super::{
-    limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
-    scene::{Scene, Sight},
+    limits::{ABSENT_MAX, Limits, RENEWAL_BYTES},
+    scene::{Scene, Target},
 };
 
 const PAGE_BYTES: u64 = 4096;
@@ -53,22 +53,22 @@ pub(crate) enum Admission {
 pub(crate) struct Guard {
     node: Option<Bucket>,
     processes: BTreeMap<ProcessId, Account>,
-    promises: Promises,
+    host_reservations: HostReservations,
 }
 
-/// Bound of an order's migrations to the GPU, and the sum of those that passed. Computed once per
+/// Bound of an order's migrations to the GPU, and the sum of those that were admitted. Computed once per
 /// order: with tens of gigabytes of GPU memory, an order has thousands of steps, and the GPU tens of
 /// thousands of blocks.
 struct Bounds {
     /// GPU memory that the process may fill or retain; `None` if the total is unknown.
     room_bytes: Option<u64>,
-    /// Bytes of passed migrations to the GPU.
+    /// Bytes of admitted migrations to the GPU.
     filling_bytes: u64,
 }
 
 /// Restrictions that apply to all migrations of the process's memory.
 #[derive(Clone, Copy)]
-struct Moves {
+struct MigrationRestrictions {
     /// Whether filling GPU memory evicts other processes that fit, and is denied for that reason.
     evicts_others: bool,
     /// Reason why the memory may be read-duplicated, and must not be migrated.
@@ -77,30 +77,30 @@ struct Moves {
 
 impl Guard {
     /// Starts an interval with this scene. Drops the accounts of processes unseen for
-    /// [`UNSEEN_MAX`]. A process may be missing from one snapshot; its budget stays spent.
+    /// [`ABSENT_MAX`]. A process may be missing from one snapshot; its budget stays spent.
     pub(crate) fn begin(&mut self, scene: &Scene<'_>) {
         let now = scene.now;
-        let there: BTreeSet<ProcessId> = scene.snapshot.processes.iter().map(|process| process.id).collect();
+        let present: BTreeSet<ProcessId> = scene.snapshot.processes.iter().map(|process| process.id).collect();
         self.processes.retain(|process, account| {
-            if there.contains(process) {
-                account.seen = now;
+            if present.contains(process) {
+                account.seen_at = now;
             }
-            now.duration_since(account.seen).map_or(true, |passed| passed <= UNSEEN_MAX)
+            now.duration_since(account.seen_at).map_or(true, |passed| passed <= ABSENT_MAX)
         });
-        self.promises = Promises::of(scene, &self.processes);
+        self.host_reservations = HostReservations::of(scene, &self.processes);
     }
 
     /// Admission of a proposal of this policy with these steps.
-    pub(crate) fn admits(&self, policy: &str, steps: &[Step], sight: &Sight<'_>) -> Admission {
+    pub(crate) fn admission(&self, policy: &str, steps: &[Step], target: &Target<'_>) -> Admission {
         let actions: BTreeSet<Action> = steps.iter().map(|step| step.action).collect();
-        if let Some(denied) = actions.iter().find_map(|action| not_permitted(policy, *action)) {
-            return Admission::Denied(denied);
-        }
-        let moves = self.moves(sight);
-        if let Some(why) = actions.iter().find_map(|action| self.denial(*action, moves, sight)) {
+        if let Some(why) = actions.iter().find_map(|action| permission_denial(policy, *action)) {
             return Admission::Denied(why);
         }
-        if actions.into_iter().any(Action::maps_remotely) && is_unmetered(sight) {
+        let restrictions = self.migration_restrictions(target);
+        if let Some(why) = actions.iter().find_map(|action| self.denial(*action, restrictions, target)) {
+            return Admission::Denied(why);
+        }
+        if actions.into_iter().any(Action::maps_remotely) && is_unmetered(target) {
             return Admission::Shadow(NO_LINK.to_owned());
         }
         Admission::Act
@@ -108,66 +108,66 @@ impl Guard {
 
     /// Splits the steps of a policy into those that may be ordered now, which are charged, and
     /// denied ones with the reason.
-    pub(crate) fn pass(
+    pub(crate) fn admit_steps(
         &mut self,
         policy: &str,
         steps: Vec<Step>,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         limits: &Limits,
     ) -> (Vec<Step>, Vec<Call>) {
-        let (mut passed, mut held) = (Vec::new(), Vec::new());
-        let moves = self.moves(sight);
-        let mut bounds = Bounds { room_bytes: room_bytes(sight, limits), filling_bytes: 0 };
+        let (mut admitted, mut denied) = (Vec::new(), Vec::new());
+        let restrictions = self.migration_restrictions(target);
+        let mut bounds = Bounds { room_bytes: room_bytes(target, limits), filling_bytes: 0 };
         let mut denials: BTreeMap<Action, Option<String>> = BTreeMap::new();
         for step in steps {
             let denial = denials.entry(step.action).or_insert_with(|| {
-                not_permitted(policy, step.action)
-                    .or_else(|| self.denial(step.action, moves, sight))
-                    .or_else(|| (step.action.maps_remotely() && is_unmetered(sight)).then(|| NO_LINK.to_owned()))
+                permission_denial(policy, step.action)
+                    .or_else(|| self.denial(step.action, restrictions, target))
+                    .or_else(|| (step.action.maps_remotely() && is_unmetered(target)).then(|| NO_LINK.to_owned()))
             });
             if let Some(why) = denial {
-                held.push(Call { step, result: CallResult::Denied(why.clone()), duration_ns: 0 });
+                denied.push(Call { step, result: CallResult::Denied(why.clone()), duration_ns: 0 });
                 continue;
             }
-            for (step, verdict) in self.judge(step, &mut bounds, sight, limits) {
+            for (step, verdict) in self.admit(step, &mut bounds, target, limits) {
                 match verdict {
-                    Ok(()) => passed.push(step),
-                    Err(why) => held.push(Call { step, result: CallResult::Denied(why), duration_ns: 0 }),
+                    Ok(()) => admitted.push(step),
+                    Err(why) => denied.push(Call { step, result: CallResult::Denied(why), duration_ns: 0 }),
                 }
             }
         }
-        if !passed.is_empty() {
-            self.account(sight, limits).pending_orders += 1;
+        if !admitted.is_empty() {
+            self.account(target, limits).pending_orders += 1;
         }
-        (passed, held)
+        (admitted, denied)
     }
 
-    fn judge(
+    fn admit(
         &mut self,
         step: Step,
         bounds: &mut Bounds,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
         if step.begin >= step.end || !step.begin.is_multiple_of(PAGE_BYTES) || !step.end.is_multiple_of(PAGE_BYTES) {
             return vec![(step, Err("it is not page-aligned".to_owned()))];
         }
-        if !is_covered(&step, sight) {
+        if !is_covered(&step, target) {
             return vec![(step, Err("it is outside the memory of the override".to_owned()))];
         }
         match step.action {
-            Action::Migrate(place) => self.judge_move(step, place, bounds, sight, limits),
-            Action::Touch(_) => self.judge_renewal(step, bounds, sight, limits),
+            Action::Migrate(place) => self.admit_migration(step, place, bounds, target, limits),
+            Action::Touch(_) => self.admit_renewal(step, bounds, target, limits),
             Action::Advise(Advice::PreferredLocation(Place::Host)) => {
-                let left = self.host_left(sight, limits);
-                let bytes = resident_bytes(&step, sight);
+                let left = self.host_left(target, limits);
+                let bytes = resident_bytes(&step, target);
                 if bytes > left {
-                    return vec![(step, Err(too_little_host(left)))];
+                    return vec![(step, Err(host_memory_shortage(left)))];
                 }
-                let bound_for_host = &mut self.account(sight, limits).bound_for_host;
-                if !bound_for_host.covers(step.begin, step.end) {
-                    bound_for_host.insert(step.begin, step.end);
-                    self.promises.add(sight.process.cgroup.as_deref(), bytes);
+                let host_preferred = &mut self.account(target, limits).host_preferred;
+                if !host_preferred.covers(step.begin, step.end) {
+                    host_preferred.insert(step.begin, step.end);
+                    self.host_reservations.add(target.process.cgroup.as_deref(), bytes);
                 }
                 vec![(step, Ok(()))]
             }
@@ -175,28 +175,28 @@ impl Guard {
         }
     }
 
-    fn judge_move(
+    fn admit_migration(
         &mut self,
         step: Step,
         place: Place,
         bounds: &mut Bounds,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
-        let (budget, why_budget) = self.budget_left(sight, limits);
+        let (budget, why_budget) = self.budget_left(target, limits);
         let (room, why_room) = match place {
             Place::Host => {
-                let left = self.host_left(sight, limits);
-                (left, too_little_host(left))
+                let left = self.host_left(target, limits);
+                (left, host_memory_shortage(left))
             }
-            Place::Gpu(_) if headroom(sight).is_some_and(|headroom| headroom < limits.host_reserve_bytes) => {
-                (0, too_little_host(0))
+            Place::Gpu(_) if headroom(target).is_some_and(|headroom| headroom < limits.host_reserve_bytes) => {
+                (0, host_memory_shortage(0))
             }
-            Place::Gpu(_) => self.gpu_left(bounds, sight, limits),
+            Place::Gpu(_) => self.gpu_left(bounds, target, limits),
         };
         let (most, why) = if budget <= room { (budget, why_budget) } else { (room, why_room) };
         if step.bytes() <= most {
-            self.charge(&step, place, bounds, sight, limits);
+            self.charge(&step, place, bounds, target, limits);
             return vec![(step, Ok(()))];
         }
         // Whole blocks: the driver migrates them best.
@@ -205,21 +205,21 @@ impl Guard {
             return vec![(step, Err(why))];
         }
         let first = Step { end, ..step };
-        self.charge(&first, place, bounds, sight, limits);
+        self.charge(&first, place, bounds, target, limits);
         vec![(first, Ok(())), (Step { begin: end, ..step }, Err(why))]
     }
 
-    fn judge_renewal(
+    fn admit_renewal(
         &mut self,
         step: Step,
         bounds: &Bounds,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
-        let now = sight.scene.now;
-        let (room, why_room) = self.gpu_left(bounds, sight, limits);
-        let (budget, why_budget) = self.budget_left(sight, limits);
-        let reserved_blocks = self.account(sight, limits).reserved_blocks.entry(sight.gpu).or_default();
+        let now = target.scene.now;
+        let (room, why_room) = self.gpu_left(bounds, target, limits);
+        let (budget, why_budget) = self.budget_left(target, limits);
+        let reserved_blocks = self.account(target, limits).reserved_blocks.entry(target.gpu).or_default();
         let (mut fits, mut affordable) = (room / BLOCK_BYTES, budget / RENEWAL_BYTES);
         let (mut end, mut charged) = (step.begin, 0_u64);
         let why = loop {
@@ -237,7 +237,7 @@ impl Guard {
             charged += RENEWAL_BYTES;
             end = block.saturating_add(BLOCK_BYTES).min(step.end);
         };
-        self.spend(charged, sight, limits);
+        self.spend(charged, target, limits);
         let mut parts = vec![(Step { end, ..step }, Ok(()))];
         parts.extend(why.map(|why| (Step { begin: end, ..step }, Err(why))));
         parts.retain(|(part, _)| part.begin < part.end);
@@ -245,48 +245,51 @@ impl Guard {
     }
 
     /// Reason why this action is denied for the process, whatever the step.
-    fn denial(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
-        if let Some(row) = denied(action, sight) {
+    fn denial(&self, action: Action, restrictions: MigrationRestrictions, target: &Target<'_>) -> Option<String> {
+        if let Some(row) = denied(action, target) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
         }
         match action {
-            Action::Advise(_) => self.unknown_advice(sight),
+            Action::Advise(_) => self.unknown_advice(target),
             Action::Withdraw(_) => None,
             Action::Migrate(_) | Action::Touch(_) => {
-                let evicts_others = moves.evicts_others && action != Action::Migrate(Place::Host);
-                let why = "it exceeds the GPU's capacity, at the cost of processes that fit";
-                moves.may_be_duplicated.or(evicts_others.then_some(why)).map(str::to_owned)
+                let evicts_others = restrictions.evicts_others && action != Action::Migrate(Place::Host);
+                let why = "it is larger than the GPU, and already evicts processes that fit";
+                restrictions.may_be_duplicated.or(evicts_others.then_some(why)).map(str::to_owned)
             }
         }
     }
 
-    fn moves(&self, sight: &Sight<'_>) -> Moves {
-        Moves { evicts_others: self.evicts_others(sight), may_be_duplicated: may_be_duplicated(sight) }
+    fn migration_restrictions(&self, target: &Target<'_>) -> MigrationRestrictions {
+        MigrationRestrictions {
+            evicts_others: self.evicts_others(target),
+            may_be_duplicated: may_be_duplicated(target),
+        }
     }
 
     /// Whether the process exceeds the GPU, and evicts another process that fits or is protected
     /// from eviction by reserved blocks.
-    fn evicts_others(&self, sight: &Sight<'_>) -> bool {
+    fn evicts_others(&self, target: &Target<'_>) -> bool {
         let with_reserved =
-            self.processes.iter().filter(|(_, account)| account.reserved_blocks.contains_key(&sight.gpu));
-        let mut affected = with_reserved.map(|(other, _)| *other).chain(takes_from(sight));
-        exceeds_gpu(sight) && affected.any(|other| is_fitting_other(sight, other))
+            self.processes.iter().filter(|(_, account)| account.reserved_blocks.contains_key(&target.gpu));
+        let mut affected = with_reserved.map(|(other, _)| *other).chain(eviction_victims(target));
+        exceeds_gpu(target) && affected.any(|other| is_fitting_other(target, other))
     }
 
     /// Reason why the process may neither get nor keep advice.
-    pub(crate) fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
-        let account = self.processes.get(&sight.process.id);
+    pub(crate) fn unknown_advice(&self, target: &Target<'_>) -> Option<String> {
+        let account = self.processes.get(&target.process.id);
         if let Some(why) = account.and_then(|account| account.withdrawal_error.clone()) {
             return Some(why);
         }
         let own = account.map_or(OwnCalls::NONE, Account::own_calls);
-        unknown_advice(sight, own).map(str::to_owned)
+        unknown_advice(target, own).map(str::to_owned)
     }
 
     /// Bytes that may be migrated now, and the description of the limiting budget.
-    fn budget_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
-        let now = sight.scene.now;
-        let budget = sight.directive.budget;
+    fn budget_left(&mut self, target: &Target<'_>, limits: &Limits) -> (u64, String) {
+        let now = target.scene.now;
+        let budget = target.directive.budget;
         let rate = budget
             .bytes_per_second
             .map_or(limits.process_bytes_per_second, |rate| rate.min(limits.process_bytes_per_second));
@@ -294,12 +297,12 @@ impl Guard {
             .node
             .get_or_insert_with(|| Bucket::full(limits.node_bytes_per_second, now))
             .left(limits.node_bytes_per_second, now);
-        let account = self.account(sight, limits);
+        let account = self.account(target, limits);
         let process = account.bucket.left(rate, now);
         let in_all = budget.bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(account.moved_bytes));
         let least = node.min(process).min(in_all);
         let why = if least == in_all {
-            used_up(budget.bytes.unwrap_or(0))
+            budget_exhausted(budget.bytes.unwrap_or(0))
         } else if least == process {
             format!("the rate limit of the process is {rate} bytes/s")
         } else {
@@ -308,47 +311,47 @@ impl Guard {
         (least, why)
     }
 
-    fn charge(&mut self, step: &Step, place: Place, bounds: &mut Bounds, sight: &Sight<'_>, limits: &Limits) {
-        self.spend(step.bytes(), sight, limits);
+    fn charge(&mut self, step: &Step, place: Place, bounds: &mut Bounds, target: &Target<'_>, limits: &Limits) {
+        self.spend(step.bytes(), target, limits);
         if place == Place::Host {
-            let account = self.account(sight, limits);
+            let account = self.account(target, limits);
             account.pending_to_host_bytes = account.pending_to_host_bytes.saturating_add(step.bytes());
-            self.promises.add(sight.process.cgroup.as_deref(), step.bytes());
+            self.host_reservations.add(target.process.cgroup.as_deref(), step.bytes());
         } else {
             bounds.filling_bytes = bounds.filling_bytes.saturating_add(step.bytes());
         }
     }
 
-    fn spend(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) {
+    fn spend(&mut self, bytes: u64, target: &Target<'_>, limits: &Limits) {
         if let Some(node) = &mut self.node {
             node.take(bytes);
         }
-        self.charge_process(bytes, sight, limits);
+        self.charge_process(bytes, target, limits);
     }
 
     /// Charges bytes to the process, but not to the node.
-    pub(crate) fn charge_process(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) {
-        let account = self.account(sight, limits);
+    pub(crate) fn charge_process(&mut self, bytes: u64, target: &Target<'_>, limits: &Limits) {
+        let account = self.account(target, limits);
         account.bucket.take(bytes);
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);
     }
 
-    /// Host memory in bytes that may be filled for the process. Promises to any process reduce the
-    /// headroom of the node, and those to processes of the same cgroup the headroom of the cgroup.
-    fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
+    /// Host memory in bytes that may be filled for the process. Reservations for any process reduce the
+    /// headroom of the node, and those for processes of the same cgroup the headroom of the cgroup.
+    fn host_left(&self, target: &Target<'_>, limits: &Limits) -> u64 {
         let left = |bytes: u64, promised: u64| bytes.saturating_sub(limits.host_reserve_bytes).saturating_sub(promised);
-        let of_cgroup = self.promises.cgroup_bytes(sight.process.cgroup.as_deref());
-        left(sight.scene.node_headroom_bytes, self.promises.node_bytes())
-            .min(left(headroom(sight).unwrap_or(0), of_cgroup))
+        let of_cgroup = self.host_reservations.cgroup_bytes(target.process.cgroup.as_deref());
+        left(target.scene.node_headroom_bytes, self.host_reservations.node_bytes())
+            .min(left(headroom(target).unwrap_or(0), of_cgroup))
     }
 
     /// GPU memory in bytes that may be filled or retained for the process, without its reserved
     /// blocks, and the reason of the limit.
-    fn gpu_left(&mut self, bounds: &Bounds, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
+    fn gpu_left(&mut self, bounds: &Bounds, target: &Target<'_>, limits: &Limits) -> (u64, String) {
         let Some(room) = bounds.room_bytes else {
             return (0, NO_GPU_MEMORY.to_owned());
         };
-        let blocks = self.account(sight, limits).reserved_blocks.get(&sight.gpu).map_or(0, BTreeMap::len);
+        let blocks = self.account(target, limits).reserved_blocks.get(&target.gpu).map_or(0, BTreeMap::len);
         let reserved_bytes = (blocks as u64 * BLOCK_BYTES).saturating_add(bounds.filling_bytes);
         (
             room.saturating_sub(reserved_bytes),
@@ -358,13 +361,13 @@ impl Guard {
 
     /// Removes the reservations of blocks that have left the GPU. Recent ones remain, because a
     /// new block may not be visible yet.
-    pub(crate) fn release_reservations(&mut self, sight: &Sight<'_>, limits: &Limits) {
-        let now = sight.scene.now;
+    pub(crate) fn release_reservations(&mut self, target: &Target<'_>, limits: &Limits) {
+        let now = target.scene.now;
         let reserved_blocks =
-            self.processes.get_mut(&sight.process.id).and_then(|account| account.reserved_blocks.get_mut(&sight.gpu));
+            self.processes.get_mut(&target.process.id).and_then(|account| account.reserved_blocks.get_mut(&target.gpu));
         if let Some(reserved_blocks) = reserved_blocks {
             let is_new = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
-            reserved_blocks.retain(|address, at| is_resident(*address, sight) || is_new(*at));
+            reserved_blocks.retain(|address, at| is_resident(*address, target) || is_new(*at));
         }
     }
 
@@ -376,9 +379,9 @@ impl Guard {
     }
 
     /// Records the outcome of an order.
-    pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
+    pub(crate) fn record_outcome(&mut self, outcome: &Outcome) {
         if let Some(account) = self.processes.get_mut(&outcome.process) {
-            account.carried_out(outcome);
+            account.record_outcome(outcome);
         }
     }
 
@@ -396,36 +399,36 @@ impl Guard {
         }
     }
 
-    fn account(&mut self, sight: &Sight<'_>, limits: &Limits) -> &mut Account {
+    fn account(&mut self, target: &Target<'_>, limits: &Limits) -> &mut Account {
         self.processes
-            .entry(sight.process.id)
-            .or_insert_with(|| Account::new(limits.process_bytes_per_second, sight.scene.now))
+            .entry(target.process.id)
+            .or_insert_with(|| Account::new(limits.process_bytes_per_second, target.scene.now))
     }
 }
 
 const NO_LINK: &str = "the GPU's link traffic is not measured, and remote accesses raise no faults";
 const NO_GPU_MEMORY: &str = "the GPU's memory size is unknown";
 
-fn used_up(budget_bytes: u64) -> String {
+fn budget_exhausted(budget_bytes: u64) -> String {
     format!("the budget of {budget_bytes} bytes is used up")
 }
 
 /// Whether the traffic of the GPU's link is not measured.
-fn is_unmetered(sight: &Sight<'_>) -> bool {
-    !sight.scene.links.contains_key(&sight.gpu)
+fn is_unmetered(target: &Target<'_>) -> bool {
+    !target.scene.links.contains_key(&target.gpu)
 }
 
-fn headroom(sight: &Sight<'_>) -> Option<u64> {
-    sight.scene.headroom_bytes.get(&sight.process.id).copied()
+fn headroom(target: &Target<'_>) -> Option<u64> {
+    target.scene.headroom_bytes.get(&target.process.id).copied()
 }
 
-fn too_little_host(left: u64) -> String {
+fn host_memory_shortage(left: u64) -> String {
     format!("{left} bytes of host memory are available for it")
 }
 
 /// Reason why a policy may not order an action: its row in the registry does not list it.
 /// Withdrawals need no permission.
-fn not_permitted(policy: &str, action: Action) -> Option<String> {
+fn permission_denial(policy: &str, action: Action) -> Option<String> {
     let is_permitted = || policy::named(policy).is_some_and(|row| row.actions.contains(&action.name()));
     let needs_none = matches!(action, Action::Withdraw(_));
     (!needs_none && !is_permitted()).then(|| format!("{policy} has no permission for {}", action.name()))

@@ -14,30 +14,30 @@ use model::{
     decision::{Done, Measured},
 };
 
-use super::{intervals::Intervals, scene::Sight};
+use super::{intervals::Intervals, scene::Target};
 
 /// Limit of a decision's ranges: decisions and their events are retained.
 const RANGES_MAX: usize = 1024;
 
 /// Decision at its first stage, without measurements and calls.
-pub(crate) fn proposed(
+pub(crate) fn new_decision(
     id: DecisionId,
     policy: &'static str,
     reason: String,
     ranges: &Intervals,
     expected: Expected,
     stage: Stage,
-    sight: &Sight<'_>,
+    target: &Target<'_>,
 ) -> Decision {
-    let taken = sight.scene.snapshot.taken;
+    let taken = target.scene.snapshot.taken;
     Decision {
         id,
-        process: sight.process.id,
-        process_name: sight.process.name.clone(),
-        gpu: sight.gpu,
+        process: target.process.id,
+        process_name: target.process.name.clone(),
+        gpu: target.gpu,
         policy,
-        override_id: sight.directive.override_id.clone(),
-        verdict: sight.verdicts.first().map(|verdict| verdict.kind),
+        override_id: target.directive.override_id.clone(),
+        verdict: target.verdicts.first().map(|verdict| verdict.kind),
         reason,
         ranges: ranges.largest(RANGES_MAX).iter().collect(),
         advice: Vec::new(),
@@ -56,7 +56,7 @@ pub(crate) fn proposed(
 }
 
 /// Changes the stage of a decision. `taken`: calendar time of the snapshot.
-pub(crate) fn enter(decision: &mut Decision, stage: Stage, taken: SystemTime) {
+pub(crate) fn set_stage(decision: &mut Decision, stage: Stage, taken: SystemTime) {
     decision.stage = stage;
     decision.updated_at = taken;
 }

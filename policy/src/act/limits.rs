@@ -57,11 +57,11 @@ pub(crate) const NOISE_MAX: f64 = 0.25;
 /// windows. Otherwise it would detect the same phase again at once.
 pub(crate) const PAUSE_WINDOWS: u32 = 2;
 /// Share of its promise that a proposal has to achieve. Promises are derived from a single window.
-pub(crate) const KEPT_PROMISE: f64 = 0.5;
+pub(crate) const PROMISE_MET_MIN: f64 = 0.5;
 /// Share of its recent work below which a process counts as paused in a window. Windows vary.
-pub(crate) const AT_WORK: f64 = 0.5;
+pub(crate) const ACTIVE_MIN: f64 = 0.5;
 /// Share of its work before the proposal below which a process is idle.
-pub(crate) const IDLE: f64 = 0.05;
+pub(crate) const IDLE_BELOW: f64 = 0.05;
 /// Consecutive idle windows before an unconfirmed proposal is rolled back. A program that runs from
 /// resident memory has no faults and looks idle, and an idle one costs nothing.
 pub(crate) const IDLE_WINDOWS: u32 = 4;
@@ -70,15 +70,15 @@ pub(crate) const IDLE_WINDOWS: u32 = 4;
 pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
 /// Minimum arrivals outside the affected memory for a measurement of the program's pace, in bytes:
 /// two blocks.
-pub(crate) const PACE_BYTES: u64 = 4 << 20;
+pub(crate) const PACE_BYTES_MIN: u64 = 4 << 20;
 /// Failed attempts at a withdrawal after which the failure is reported to an operator.
-pub(crate) const WITHDRAWALS_REPORTED: u32 = 5;
+pub(crate) const WITHDRAWAL_ATTEMPTS_REPORTED: u32 = 5;
 /// Maximum pause between two attempts, in intervals. It doubles after each attempt, up to a minute
 /// at the default interval.
-pub(crate) const WITHDRAWALS_REST_MAX: u32 = 600;
+pub(crate) const WITHDRAWAL_PAUSE_MAX: u32 = 600;
 /// Time for which the spent budget of an unseen process and its exclusion from advice are
 /// remembered. A process may be missing from one snapshot.
-pub(crate) const UNSEEN_MAX: Duration = Duration::from_mins(1);
+pub(crate) const ABSENT_MAX: Duration = Duration::from_mins(1);
 /// Maximum number of ranges per process: the busiest are considered.
 pub(crate) const RANGES_MAX: usize = 4096;
 /// Maximum number of separate parts of memory that a proposal gives advice on, the largest ones:
@@ -89,22 +89,22 @@ pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
 /// Maximum share of a budget for renewals: 1 / this. The rest is left to prefetches.
 pub(crate) const RENEWALS_PART: u64 = 2;
 /// Maximum cost of another policy, relative to the confirmed one, for it to be tried instead.
-pub(crate) const BETTER: f64 = 0.9;
+pub(crate) const BETTER_COST_MAX: f64 = 0.9;
 /// The same limit for an untried policy: the midpoint of a promise is no measurement, and a change
 /// costs two windows.
-pub(crate) const BETTER_UNTRIED: f64 = 0.7;
+pub(crate) const BETTER_COST_MAX_UNTRIED: f64 = 0.7;
 /// Maximum relative additional time of a policy that counts as equally fast. Between such policies,
 /// the bytes over the link decide.
-pub(crate) const AS_FAST: f64 = 0.1;
+pub(crate) const EQUAL_TIME_TOLERANCE: f64 = 0.1;
 /// Maximum promised bytes over the link of an untried policy, relative to the confirmed one, for it
 /// to be tried at an equal promised time.
-pub(crate) const FEWER_UNTRIED: f64 = 0.5;
+pub(crate) const FEWER_BYTES_MAX_UNTRIED: f64 = 0.5;
 /// Model for the comparison of proposals, from offline/machines/a100.toml: bandwidth of the link...
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
 /// ...and duration of a fault batch.
 pub(crate) const BATCH_SECONDS: f64 = 84e-6;
 
-/// Blocks per control block, which gets no advice: at least `min`, and more for memory of so many
+/// Blocks per control block, which gets no advice: at least `min`, and more for memory of this many
 /// `blocks` that control blocks would split it into more than half of [`ADVISED_PARTS_MAX`] parts.
 pub(crate) const fn control_spacing(min: usize, blocks: usize) -> usize {
     let of_large = blocks.div_ceil(ADVISED_PARTS_MAX / 2);

@@ -5,7 +5,7 @@
 //! What the guard admits becomes an order. The window of counts before it is compared with the
 //! windows after it. A benefit confirms the proposal; harm, or no benefit, rolls it back.
 //!
-//! [`catalogue`] -> [`proposal`] -> guard -> [`open`] -> [`verification`] -> confirmed, or
+//! [`catalogue`] -> [`candidate`] -> guard -> [`open`] -> [`verification`] -> confirmed, or
 //! [`rollback`]
 //!
 //! * [`track`]: one process at one GPU: counts, at most one open decision, cool-downs
@@ -17,10 +17,11 @@
 //! * [`meter`]: counts before and after the first order; [`verification`]: the windows to compare;
 //!   [`comparison`]: the result; [`cost`]: its measure
 //!
-//! [`model::Plan`] is the type of a proposal. Depends on the modules of `act`, not on `plans`.
+//! [`model::Proposal`] is the type of a proposal. Depends on the modules of `act`, not on `plans`.
 
 pub(super) mod arrivals;
 mod auto_live;
+mod candidate;
 pub(super) mod catalogue;
 mod comparison;
 mod cost;
@@ -29,7 +30,6 @@ pub mod live_policy;
 mod meter;
 pub(super) mod open;
 mod policies;
-mod proposal;
 pub(super) mod rollback;
 pub(super) mod track;
 mod verification;

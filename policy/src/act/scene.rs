@@ -12,7 +12,7 @@ use model::{
     Verdict, Verdicts,
 };
 
-use super::{at_gpu::AtGpu, limits::RANGES_MAX};
+use super::{gpu_context::GpuContext, limits::RANGES_MAX};
 
 /// Input of the loop at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub struct Scene<'a> {
     pub snapshot: &'a Snapshot,
     /// Verdicts on the snapshot.
     pub verdicts: &'a Verdicts,
-    /// Memory of the processes in [`super::Acting::wants_memory`].
+    /// Memory of the processes in [`super::Acting::required_memory`].
     pub memory: &'a BTreeMap<ProcessId, Memory>,
     /// Bytes over each GPU's link; a GPU that cannot be metered is absent.
     pub links: &'a BTreeMap<GpuUuid, LinkBytes>,
@@ -41,13 +41,13 @@ pub struct Scene<'a> {
     /// Directives by process.
     pub directives: &'a BTreeMap<ProcessId, Directive>,
     /// Whether the kill switch lets uvmd act.
-    pub on: bool,
+    pub acting_enabled: bool,
 }
 
 impl<'a> Scene<'a> {
     /// Processes at these GPUs.
-    pub(crate) fn at_gpus(&self, gpus: impl Iterator<Item = GpuUuid>) -> BTreeMap<GpuUuid, AtGpu<'a>> {
-        AtGpu::all(gpus, self.snapshot, self.verdicts, self.memory)
+    pub(crate) fn gpu_contexts(&self, gpus: impl Iterator<Item = GpuUuid>) -> BTreeMap<GpuUuid, GpuContext<'a>> {
+        GpuContext::all(gpus, self.snapshot, self.verdicts, self.memory)
     }
 
     /// Known blocks of a process, by address.
@@ -65,31 +65,31 @@ impl<'a> Scene<'a> {
             ranges.select_nth_unstable_by_key(RANGES_MAX, |range| (!range.mapped, Reverse(range.counts.activity())));
             ranges.truncate(RANGES_MAX);
         }
-        let unseen = mapped.saturating_sub(RANGES_MAX) as u64;
+        let skipped = mapped.saturating_sub(RANGES_MAX) as u64;
         ranges.sort_unstable_by_key(|range| range.begin);
-        (ranges, unseen)
+        (ranges, skipped)
     }
 }
 
 /// View of one process at one GPU.
 #[derive(Debug)]
-pub(crate) struct Sight<'a> {
+pub(crate) struct Target<'a> {
     pub(crate) process: &'a Process,
     pub(crate) gpu: GpuUuid,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) verdicts: &'a [&'a Verdict],
     pub(crate) ranges: Vec<&'a Range>,
     /// Number of omitted ranges, which policies do not know.
-    pub(crate) unseen_ranges: u64,
+    pub(crate) skipped_ranges: u64,
     pub(crate) blocks: Cow<'a, [Block]>,
-    pub(crate) at_gpu: &'a AtGpu<'a>,
+    pub(crate) gpu_context: &'a GpuContext<'a>,
     /// Processes at this GPU that uvmd acts on.
     acted_on: &'a BTreeSet<ProcessId>,
     pub(crate) directive: &'a Directive,
     pub(crate) scene: &'a Scene<'a>,
 }
 
-impl<'a> Sight<'a> {
+impl<'a> Target<'a> {
     /// Checks whether directive and kill switch let uvmd act on the process.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl<'a> Sight<'a> {
     pub(crate) fn permits_acting(&self) -> Result<(), String> {
         if self.directive.mode != Mode::Act {
             Err("the mode for this process is not act".to_owned())
-        } else if !self.scene.on {
+        } else if !self.scene.acting_enabled {
             Err("acting is switched off".to_owned())
         } else {
             Ok(())
@@ -109,18 +109,18 @@ impl<'a> Sight<'a> {
         process: &'a Process,
         gpu: GpuUuid,
         directive: &'a Directive,
-        at_gpu: &'a AtGpu<'a>,
+        gpu_context: &'a GpuContext<'a>,
         acted_on: &'a BTreeSet<ProcessId>,
     ) -> Self {
         let key = GpuKey::Known(gpu);
-        let (mut ranges, unseen_ranges) = scene.ranges_of(process);
-        ranges.retain(|range| range.mapped && is_covered(directive, range.begin, range.end));
+        let (mut ranges, skipped_ranges) = scene.ranges_of(process);
+        ranges.retain(|range| range.mapped && covers_any(directive, range.begin, range.end));
         let blocks = scene.blocks_of(process.id);
         // Most directives cover all memory, which needs no copy.
         let blocks = if directive.range.is_none() && directive.allocation_larger_than_bytes.is_none() {
             Cow::Borrowed(blocks)
         } else {
-            let is_in_ranges = |block: &&Block| range_with(&ranges, block.address).is_some();
+            let is_in_ranges = |block: &&Block| range_at(&ranges, block.address).is_some();
             let inside = |block: &&Block| {
                 directive.range.is_none_or(|range| range.begin <= block.address && block.address < range.end)
             };
@@ -130,11 +130,11 @@ impl<'a> Sight<'a> {
             process,
             gpu,
             memory_bytes: scene.snapshot.gpus.get(&key).and_then(|gpu| gpu.memory_bytes),
-            verdicts: at_gpu.verdicts(process.id),
+            verdicts: gpu_context.verdicts(process.id),
             ranges,
-            unseen_ranges,
+            skipped_ranges,
             blocks,
-            at_gpu,
+            gpu_context,
             acted_on,
             directive,
             scene,
@@ -157,13 +157,13 @@ pub(crate) fn block_at(blocks: &[Block], address: u64) -> Option<&Block> {
 }
 
 /// Range that contains this address. `ranges`: mapped, sorted by address.
-pub(crate) fn range_with<'a>(ranges: &[&'a Range], address: u64) -> Option<&'a Range> {
+pub(crate) fn range_at<'a>(ranges: &[&'a Range], address: u64) -> Option<&'a Range> {
     let after = ranges.partition_point(|range| range.begin <= address);
     ranges.get(after.checked_sub(1)?).copied().filter(|range| address < range.end)
 }
 
 /// Whether a directive covers any part of this range.
-fn is_covered(directive: &Directive, begin: u64, end: u64) -> bool {
+fn covers_any(directive: &Directive, begin: u64, end: u64) -> bool {
     directive.range.is_none_or(|range| begin < range.end && range.begin < end)
         && directive.allocation_larger_than_bytes.is_none_or(|least| end.saturating_sub(begin) > least)
 }

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 
 use model::{Criterion, Override, Selector};
 
-use super::fit::is_pattern;
+use super::matching::is_pattern;
 
 /// Order of precedence: `Less` if the first override is selected where both match.
 pub(super) fn precedence(one: &Override, other: &Override) -> Ordering {
@@ -13,7 +13,7 @@ pub(super) fn precedence(one: &Override, other: &Override) -> Ordering {
 }
 
 /// Why `first` takes precedence over `second`, as the end of a sentence.
-pub(super) fn because(first: &Override, second: &Override) -> &'static str {
+pub(super) fn precedence_reason(first: &Override, second: &Override) -> &'static str {
     if first.priority != second.priority {
         "has the higher priority"
     } else if specificity(&first.selector) != specificity(&second.selector) {

@@ -75,7 +75,7 @@ fn complete(world: &mut World, order: &Order, result: u8) {
     let by_ioctl = world.advice_calls(order.process) - before;
     let advice_calls = AdviceCalls { by_ioctl, by_helper: 0 };
     let now = world.now();
-    world.acting.carried_out(Outcome { advice_calls, ..Outcome::new(order, calls) }, now);
+    world.acting.record_outcome(Outcome { advice_calls, ..Outcome::new(order, calls) }, now);
 }
 
 fn apply(world: &mut World, queue: &mut VecDeque<Order>, event: Event) {
@@ -85,7 +85,7 @@ fn apply(world: &mut World, queue: &mut VecDeque<Order>, event: Event) {
         Event::Pass(intervals) => {
             for _ in 0..intervals {
                 let orders = world.interval();
-                assert!(world.on || orders.iter().all(|order| order.is_rollback), "it is switched off");
+                assert!(world.acting_enabled || orders.iter().all(|order| order.is_rollback), "it is switched off");
                 queue.extend(orders);
             }
         }
@@ -121,7 +121,7 @@ fn apply(world: &mut World, queue: &mut VecDeque<Order>, event: Event) {
                 world.hidden.insert(id);
             }
         }
-        Event::Switch => world.on = !world.on,
+        Event::Switch => world.acting_enabled = !world.acting_enabled,
         Event::Link => world.has_link = !world.has_link,
         Event::Count => world.is_counting = !world.is_counting,
         Event::Back => world.now -= Duration::from_secs(10),

@@ -36,7 +36,7 @@ pub(crate) struct Card {
     /// Delay of the execution of an interval's orders, while programs continue.
     pub(crate) orders_late: Duration,
     /// Processor time of each interval, measured on this machine.
-    pub(crate) looks: Vec<Duration>,
+    pub(crate) interval_times: Vec<Duration>,
     /// Number of ordered steps.
     pub(crate) steps: usize,
     pub(crate) programs: Vec<Walker>,
@@ -56,7 +56,7 @@ impl Card {
             frames: Frames::new(frames),
             fetch_takes: FETCH,
             orders_late: Duration::ZERO,
-            looks: Vec::new(),
+            interval_times: Vec::new(),
             steps: 0,
             programs: Vec::new(),
             pairs: BTreeMap::new(),
@@ -89,7 +89,7 @@ impl Card {
                 .map(|at| (at, Block { gpu: Some(KEY), ..Block::new(BASE + at * BLOCK_BYTES, self.now) }))
                 .collect(),
             allocation_blocks: usize::MAX,
-            lacking: BTreeSet::new(),
+            partial: BTreeSet::new(),
             remote: BTreeSet::new(),
             accessed_bytes: BLOCK_BYTES,
         });
@@ -144,18 +144,18 @@ impl Card {
     }
 
     pub(crate) fn interval(&mut self) {
-        self.go_on(INTERVAL);
+        self.advance(INTERVAL);
         let snapshot = self.snapshot();
         self.judge.observe(&snapshot);
         self.verdicts = self.judge.verdicts();
-        let (orders, took) = self.show(&snapshot, |acting, scene| {
+        let (orders, took) = self.with_scene(&snapshot, |acting, scene| {
             let began = Instant::now();
             (acting.observe(scene), began.elapsed())
         });
-        self.looks.push(took);
-        self.go_on(self.orders_late);
+        self.interval_times.push(took);
+        self.advance(self.orders_late);
         for order in orders {
-            self.carry_out(&order);
+            self.execute(&order);
         }
         self.events.extend(self.acting.take_events());
     }
@@ -163,11 +163,11 @@ impl Card {
     /// Current restrictions.
     pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
-        self.show(&snapshot, Acting::restrictions)
+        self.with_scene(&snapshot, Acting::restrictions)
     }
 
-    fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
-        let wanted = self.acting.wants_memory(&self.verdicts, &self.directives);
+    fn with_scene<T>(&mut self, snapshot: &Snapshot, call: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
+        let wanted = self.acting.required_memory(&self.verdicts, &self.directives);
         let memory: BTreeMap<ProcessId, Memory> = self
             .programs
             .iter()
@@ -192,12 +192,12 @@ impl Card {
             following: &BTreeMap::new(),
             deferred: &BTreeSet::new(),
             directives: &self.directives,
-            on: true,
+            acting_enabled: true,
         };
-        ask(&mut self.acting, &scene)
+        call(&mut self.acting, &scene)
     }
 
-    fn go_on(&mut self, time: Duration) {
+    fn advance(&mut self, time: Duration) {
         for _ in 0..time.as_millis() / SLICE.as_millis() {
             for at in 0..self.programs.len() {
                 self.slice(at);
@@ -206,7 +206,7 @@ impl Card {
         }
     }
 
-    fn carry_out(&mut self, order: &Order) {
+    fn execute(&mut self, order: &Order) {
         let mut calls = Vec::new();
         self.steps += order.steps.len();
         for step in &order.steps {
@@ -220,7 +220,7 @@ impl Card {
         let is_advice = |step: &&Step| matches!(step.action, Action::Advise(_) | Action::Withdraw(_));
         let by_ioctl = order.steps.iter().filter(is_advice).count() as u64;
         let advice_calls = AdviceCalls { by_ioctl, by_helper: 0 };
-        self.acting.carried_out(Outcome { advice_calls, ..Outcome::new(order, calls) }, self.now);
+        self.acting.record_outcome(Outcome { advice_calls, ..Outcome::new(order, calls) }, self.now);
     }
 
     fn slice(&mut self, at: usize) {
@@ -245,7 +245,7 @@ impl Card {
     fn access(&mut self, at: usize, block: u64, writes: bool, now: SystemTime) -> Duration {
         let program = &mut self.programs[at];
         let access = if writes { Access::Write } else { Access::Read };
-        if program.is_there(block) {
+        if program.is_resident(block) {
             return program.hit(block, access, now);
         }
         if program.remote.contains(&block) {
@@ -268,21 +268,21 @@ impl Card {
         self.frames.take(id, block);
         let program = self.program_mut(id);
         let known = program.block(block);
-        let came_back = if known.evictions > 0 { bytes } else { 0 };
+        let refetched = if known.evictions > 0 { bytes } else { 0 };
         known.bytes_htod += bytes;
-        known.refetched_bytes += came_back;
+        known.refetched_bytes += refetched;
         known.resident = Residency::exactly(bytes);
         known.last_seen_at = now;
         program.counters.bytes_htod[cause] += bytes;
         program.reuse.fetched_bytes += bytes;
-        program.reuse.refetched_bytes += came_back;
+        program.reuse.refetched_bytes += refetched;
     }
 
     fn evict(&mut self, evictor: ProcessId) {
         let (victim, block) = self.frames.free_oldest().expect("a frame");
         let now = self.now;
         let program = self.program_mut(victim);
-        program.lacking.remove(&block);
+        program.partial.remove(&block);
         let known = program.block(block);
         let bytes = known.resident.bytes;
         known.resident = Residency::default();
@@ -309,15 +309,15 @@ impl Card {
         self.program_mut(id).host.tool_calls[call] += 1;
         let first = (step.begin - BASE) / BLOCK_BYTES;
         for block in first..(step.end - BASE).div_ceil(BLOCK_BYTES) {
-            let is_there = self.frames.holds(id, block);
+            let is_resident = self.frames.contains(id, block);
             match step.action {
-                Action::Touch(_) if is_there => self.frames.take(id, block),
+                Action::Touch(_) if is_resident => self.frames.take(id, block),
                 Action::Touch(_) => self.fetch(id, block, 4096, Cause::Tool, self.now),
-                Action::Migrate(Place::Gpu(_)) if !is_there => {
-                    let lacks = step.begin.saturating_sub(BASE + block * BLOCK_BYTES);
-                    self.fetch(id, block, BLOCK_BYTES - lacks, Cause::Tool, self.now);
-                    if lacks > 0 {
-                        self.program_mut(id).lacking.insert(block);
+                Action::Migrate(Place::Gpu(_)) if !is_resident => {
+                    let omitted_bytes = step.begin.saturating_sub(BASE + block * BLOCK_BYTES);
+                    self.fetch(id, block, BLOCK_BYTES - omitted_bytes, Cause::Tool, self.now);
+                    if omitted_bytes > 0 {
+                        self.program_mut(id).partial.insert(block);
                     }
                 }
                 Action::Migrate(_) => {}
@@ -345,7 +345,7 @@ impl Card {
         let memory_bytes = Some((self.frames.count() as u64 + 1) * BLOCK_BYTES);
         snapshot.gpus.insert(KEY, Gpu { memory_bytes, ..Gpu::default() });
         snapshot.gpu_totals.insert(KEY, self.programs.iter().map(|program| &program.counters).sum());
-        snapshot.processes = self.programs.iter().map(Walker::seen).collect();
+        snapshot.processes = self.programs.iter().map(Walker::process).collect();
         let pairs = self.pairs.iter().map(|((victim, evictor), bytes)| EvictionPair {
             gpu: KEY,
             victim: Party::Process(*victim),

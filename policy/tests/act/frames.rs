@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use model::ProcessId;
 
-type Held = (ProcessId, u64);
+type Resident = (ProcessId, u64);
 
 #[derive(Debug)]
 pub(crate) struct Frames {
     count: usize,
-    by_age: BTreeMap<u64, Held>,
-    ages: BTreeMap<Held, u64>,
+    by_age: BTreeMap<u64, Resident>,
+    ages: BTreeMap<Resident, u64>,
     next: u64,
 }
 
@@ -27,7 +27,7 @@ impl Frames {
         self.by_age.len() >= self.count
     }
 
-    pub(crate) fn holds(&self, process: ProcessId, block: u64) -> bool {
+    pub(crate) fn contains(&self, process: ProcessId, block: u64) -> bool {
         self.ages.contains_key(&(process, block))
     }
 
@@ -41,9 +41,9 @@ impl Frames {
     }
 
     /// The block that arrived first is evicted.
-    pub(crate) fn free_oldest(&mut self) -> Option<Held> {
-        let (_, held) = self.by_age.pop_first()?;
-        self.ages.remove(&held);
-        Some(held)
+    pub(crate) fn free_oldest(&mut self) -> Option<Resident> {
+        let (_, evicted) = self.by_age.pop_first()?;
+        self.ages.remove(&evicted);
+        Some(evicted)
     }
 }

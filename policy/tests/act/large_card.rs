@@ -123,7 +123,7 @@ fn interval(count: u32) -> Duration {
             following: &following,
             deferred: &BTreeSet::new(),
             directives: &directives,
-            on: true,
+            acting_enabled: true,
         };
         let begun = Instant::now();
         let orders = world.acting.observe(&scene);
@@ -154,14 +154,14 @@ fn run(round: &Round, allocation_blocks: usize, pattern: PatternKind, policy: &s
     let copied: Vec<_> = card.program(process).blocks.values().cloned().collect();
     let copying = began.elapsed();
     assert!(copied.len() as u64 * BLOCK_BYTES > 80_000_000_000);
-    let mut looks = std::mem::take(&mut card.looks);
-    looks.sort_unstable();
+    let mut interval_times = std::mem::take(&mut card.interval_times);
+    interval_times.sort_unstable();
     Figures {
         link_bytes: card.link_bytes(),
         replays: card.program(process).counters.replays,
-        steps: card.steps as f64 / looks.len() as f64,
-        median: looks[looks.len() / 2],
-        most: looks[looks.len() - 1],
+        steps: card.steps as f64 / interval_times.len() as f64,
+        median: interval_times[interval_times.len() / 2],
+        most: interval_times[interval_times.len() - 1],
         copying,
         acted: card.acted(),
     }

@@ -161,7 +161,7 @@ fn host_reserve_is_never_used() {
 }
 
 #[test]
-fn migrations_to_the_gpu_fit_beside_other_processes() {
+fn migrations_to_the_gpu_leave_room_for_other_processes() {
     let mut world = World::new();
     world.add(Program::OnGpu, 200, None);
     world.add(Program::OnGpu, 1, None);

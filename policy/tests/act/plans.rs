@@ -136,7 +136,7 @@ impl Training {
             self.following().iteration = Some(begin);
             self.followed = self.published;
         }
-        self.look();
+        self.observe();
     }
 
     /// Whether launches wait, for each published table.
@@ -154,7 +154,7 @@ impl Training {
     }
 
     /// Runs an interval of the loop.
-    fn look(&mut self) {
+    fn observe(&mut self) {
         self.world.run(0.1);
         for command in self.world.acting.take_plan_commands() {
             self.published = command.publish;
@@ -362,7 +362,7 @@ fn plan_without_effect_is_rolled_back_at_the_end_of_its_trial() {
 }
 
 #[test]
-fn shadow_shows_the_plan_and_publishes_nothing() {
+fn shadow_reports_the_plan_and_publishes_no_table() {
     let mut training = Training::new(directive(Mode::Shadow, "auto-plan"), 84 * MIB, 52 * MIB);
     training.run(60);
     assert!(matches!(training.stage(), Stage::Shadow(_)) && training.commands.is_empty());
@@ -373,12 +373,12 @@ fn shadow_shows_the_plan_and_publishes_nothing() {
 #[test]
 fn kill_switch_withdraws_the_plan_within_an_interval() {
     let mut training = Training::confirmed();
-    training.world.on = false;
+    training.world.acting_enabled = false;
     training.interval();
     assert_eq!(training.published, None);
     training.run(5);
     assert!(matches!(training.stage(), Stage::Shadow(_)), "the plan is reported");
-    training.world.on = true;
+    training.world.acting_enabled = true;
     training.run_until("confirmed");
 }
 
@@ -389,7 +389,7 @@ fn plan_ends_with_its_override() {
     training.world.directives.remove(&id);
     training.interval();
     assert_eq!(training.published, None);
-    assert_eq!(training.stage().reason(), Some("the process has no directive any more"));
+    assert_eq!(training.stage().reason(), Some("the process no longer has a directive"));
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn plan_ends_where_another_policy_is_selected() {
     let id = training.id;
     training.world.directives.insert(id, directive(Mode::Act, "ping-pong"));
     training.world.following.clear();
-    training.look();
+    training.observe();
     assert_eq!(training.published, None);
     assert_eq!(training.stage().name(), "ended");
 }
@@ -444,7 +444,7 @@ fn probes_end_with_their_iterations_and_with_the_mode() {
     for end in [
         |training: &mut Training| training.following().state = FollowingState::Watching,
         |training: &mut Training| training.following().state = FollowingState::Refused("it fits".to_owned()),
-        |training: &mut Training| training.world.on = false,
+        |training: &mut Training| training.world.acting_enabled = false,
         |training: &mut Training| {
             training.world.directives.insert(training.id, directive(Mode::Shadow, "auto-plan"));
         },
@@ -456,7 +456,7 @@ fn probes_end_with_their_iterations_and_with_the_mode() {
         training.interval();
         assert_eq!((training.version(), training.waits()), (Some(1), vec![true]));
         end(&mut training);
-        training.look();
+        training.observe();
         assert_eq!(training.version(), None);
     }
 }
@@ -584,7 +584,7 @@ fn requests_beyond_what_was_copied_with_the_plan_are_neither_counted_nor_charged
 }
 
 #[test]
-fn plan_with_bytes_or_faults_where_the_driver_alone_has_none_is_expected_to_save_nothing() {
+fn plan_with_counts_where_the_driver_alone_has_zero_is_expected_to_save_nothing() {
     let expected = |to_gpu_bytes, faulted_blocks| {
         let mut training = Training::of_pump(84 * MIB, FAULTS);
         let none = PlannedIteration {
@@ -607,7 +607,7 @@ fn plan_with_bytes_or_faults_where_the_driver_alone_has_none_is_expected_to_save
 }
 
 #[test]
-fn reason_why_there_is_no_plan_is_a_restriction() {
+fn missing_plan_is_reported_as_a_restriction() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
     training.following().state = FollowingState::Refused("graphs hide launches".to_owned());
     training.run(1);

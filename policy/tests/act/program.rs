@@ -82,7 +82,7 @@ impl Simulated {
     }
 
     /// Runs the rounds of an interval.
-    pub(crate) fn go_on(&mut self, remote: &mut LinkBytes) {
+    pub(crate) fn advance(&mut self, remote: &mut LinkBytes) {
         if self.program == Program::Idle || self.ended.is_some() {
             return;
         }
@@ -121,14 +121,14 @@ impl Simulated {
                 self.counters.fault_entries[access] += FAULTS_PER_BLOCK;
                 self.counters.replays += REPLAYS_PER_BLOCK;
                 self.counters.bytes_htod[Cause::Fault] += BLOCK_BYTES;
-                let came_back = if block.bytes_dtoh > 0 { BLOCK_BYTES } else { 0 };
+                let reclaimed = if block.bytes_dtoh > 0 { BLOCK_BYTES } else { 0 };
                 self.reuse.fetched_bytes += BLOCK_BYTES;
-                self.reuse.cpu_reclaimed_bytes += came_back;
+                self.reuse.cpu_reclaimed_bytes += reclaimed;
                 self.reuse.bounces += 1;
                 block.resident = Residency::exactly(BLOCK_BYTES);
                 block.fault_entries += FAULTS_PER_BLOCK;
                 block.bytes_htod += BLOCK_BYTES;
-                block.cpu_reclaimed_bytes += came_back;
+                block.cpu_reclaimed_bytes += reclaimed;
                 block.bounces += 1;
                 took += Duration::from_millis(1);
             }
@@ -136,7 +136,7 @@ impl Simulated {
         took
     }
 
-    pub(crate) fn obey(&mut self, step: &Step, actuator: ActuatorKind) -> CallResult {
+    pub(crate) fn execute(&mut self, step: &Step, actuator: ActuatorKind) -> CallResult {
         let call = match step.action {
             Action::Migrate(_) | Action::Touch(_) => ApiCall::Prefetch,
             Action::Advise(Advice::PreferredLocation(_)) => ApiCall::SetPreferredLocation,
@@ -181,7 +181,7 @@ impl Simulated {
         CallResult::Done
     }
 
-    pub(crate) fn seen(&self) -> Process {
+    pub(crate) fn process(&self) -> Process {
         let mut process = Process::new(self.id, "program");
         process.is_adopted = self.is_adopted;
         process.exited_at = self.ended;

@@ -61,7 +61,7 @@ fn confirmed_decision_has_no_restrictions() {
 fn cool_down_is_reported_with_its_remaining_time() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.answers = Some(CallResult::NotMapped);
+    world.forced_result = Some(CallResult::NotMapped);
     world.run_until("a rolled-back decision", |world| {
         world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
@@ -76,11 +76,11 @@ fn clock_changes_do_not_affect_the_cool_down() {
     for set in [|now: &mut SystemTime| *now -= HOUR, |now: &mut SystemTime| *now += HOUR] {
         let mut world = World::new();
         world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-        world.answers = Some(CallResult::NotMapped);
+        world.forced_result = Some(CallResult::NotMapped);
         world.run_until("a rolled-back decision", |world| {
             world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
         });
-        world.answers = None;
+        world.forced_result = None;
         let until = world.elapsed + Duration::from_secs(30);
         set(&mut world.now);
         while world.elapsed + INTERVAL < until {
@@ -103,7 +103,7 @@ fn missing_case_for_a_policy_is_reported_with_the_verdicts() {
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "cycle")));
     world.run(0.3);
     assert!(
-        is_reported(&world.restrictions(), RestrictionScope::Everything, "watched for less than 2 s"),
+        is_reported(&world.restrictions(), RestrictionScope::Everything, "observed for less than 2 s"),
         "{:#?}",
         world.restrictions()
     );

@@ -29,12 +29,12 @@ fn confirmed() -> (World, ProcessId) {
 fn only_rollbacks_are_ordered_while_acting_is_off() {
     let (mut world, _) = confirmed();
     let before = world.orders.len();
-    world.on = false;
+    world.acting_enabled = false;
     world.run(10.0);
     assert!(world.orders[before..].iter().all(|(_, order)| order.is_rollback));
     assert_eq!(world.advised_blocks(), 0);
     assert!(matches!(world.decision().stage, Stage::Shadow(_)), "the plan is reported");
-    world.on = true;
+    world.acting_enabled = true;
     world.run(10.0);
     assert_eq!(world.decision().stage, Stage::Confirmed, "it is no fault of the plan");
 }
@@ -53,7 +53,7 @@ fn deferred_process_is_evaluated_only_to_end_what_is_not_permitted() {
     assert_eq!((world.orders.len(), &world.decision().stage), (before, &Stage::Confirmed));
     let restrictions = world.restrictions();
     assert_eq!(world.restrictions(), restrictions, "they stay");
-    world.on = false;
+    world.acting_enabled = false;
     let rollbacks = world.interval();
     assert!(rollbacks.iter().all(|order| order.is_rollback) && !rollbacks.is_empty());
 }
@@ -68,11 +68,11 @@ fn switch_off_rolls_back_an_order_with_a_late_outcome() {
             break orders;
         }
     };
-    world.on = false;
+    world.acting_enabled = false;
     let rollbacks = world.interval();
     assert!(rollbacks.iter().all(|order| order.is_rollback) && !rollbacks.is_empty());
-    world.carry_out(late);
-    world.carry_out(rollbacks);
+    world.execute(late);
+    world.execute(rollbacks);
     world.run(1.0);
     assert_eq!(world.advised_blocks(), 0);
 }
@@ -90,8 +90,8 @@ fn pending_migrations_are_cancelled_when_their_directive_is_removed() {
     world.directives.remove(&id);
     let [rollback] = world.interval().try_into().unwrap();
     assert!(rollback.is_rollback && rollback.steps.is_empty() && rollback.decision == late[0].decision);
-    world.carry_out(late);
-    world.carry_out(vec![rollback]);
+    world.execute(late);
+    world.execute(vec![rollback]);
     assert_eq!(world.interval(), [], "once is enough");
 }
 
@@ -113,7 +113,7 @@ fn process_missing_from_the_snapshot_is_rolled_back() {
     let (mut world, id) = confirmed();
     let mut snapshot = world.snapshot();
     snapshot.processes.clear();
-    let orders = world.look(&snapshot);
+    let orders = world.observe(&snapshot);
     assert!(orders.iter().all(|order| order.is_rollback && order.process == id) && orders.len() == 1);
 }
 
@@ -122,8 +122,8 @@ fn advice_is_withdrawn_when_counting_stops() {
     let (mut world, _) = confirmed();
     let mut snapshot = world.snapshot();
     snapshot.source.state = SourceState::Waiting { missing: Vec::new() };
-    let orders = world.look(&snapshot);
-    world.carry_out(orders);
+    let orders = world.observe(&snapshot);
+    world.execute(orders);
     assert_eq!(world.advised_blocks(), 0);
 }
 
@@ -218,7 +218,7 @@ fn drivers_and_gpus_with_known_hangs_are_denied_with_the_report() {
 #[test]
 fn driver_error_ends_the_trial() {
     let mut world = World::new();
-    world.answers = Some(CallResult::Failed("NV_ERR_INVALID_ADDRESS".to_owned()));
+    world.forced_result = Some(CallResult::Failed("NV_ERR_INVALID_ADDRESS".to_owned()));
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run(10.0);
     let rolled_back = world.acting.decisions().last().unwrap();
@@ -228,7 +228,7 @@ fn driver_error_ends_the_trial() {
 #[test]
 fn failed_withdrawal_is_retried_and_reported_and_prevents_new_advice() {
     let (mut world, id) = confirmed();
-    world.answers = Some(CallResult::Failed("busy".to_owned()));
+    world.forced_result = Some(CallResult::Failed("busy".to_owned()));
     world.directives.remove(&id);
     world.run(5.0);
     let tries = world.orders.iter().filter(|(_, order)| order.is_rollback).count();
@@ -238,7 +238,7 @@ fn failed_withdrawal_is_retried_and_reported_and_prevents_new_advice() {
     world.run(20.0);
     assert!(world.decision().stage.reason().unwrap().contains("could not be withdrawn"), "{:#?}", world.decision());
     // After the temporary failure, the advice is withdrawn in the end.
-    world.answers = None;
+    world.forced_result = None;
     world.directives.remove(&id);
     world.run(60.0);
     assert_eq!(world.advised_blocks(), 0);
@@ -273,13 +273,13 @@ fn is_advised_again_after_a_withdrawal(world: &mut World, id: ProcessId) {
 }
 
 #[test]
-fn withdrawals_of_uvmd_are_not_taken_for_advice_of_other_programs() {
+fn withdrawals_of_uvmd_do_not_count_as_advice_of_other_programs() {
     let (mut world, id) = confirmed();
     is_advised_again_after_a_withdrawal(&mut world, id);
 }
 
 #[test]
-fn calls_of_the_helper_are_not_taken_for_advice_of_the_application() {
+fn calls_of_the_helper_do_not_count_as_advice_of_the_application() {
     let mut world = World::new();
     world.actuator = ActuatorKind::Helper;
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
@@ -311,12 +311,12 @@ fn order_that_the_actuator_denies_is_tried_again_soon() {
     let mut world = World::new();
     world.actuator = ActuatorKind::Helper;
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.answers = Some(CallResult::Denied("its helper has not started its thread".to_owned()));
+    world.forced_result = Some(CallResult::Denied("its helper has not started its thread".to_owned()));
     world.run_until("a denied order", |world| !world.orders.is_empty());
     world.run(1.0);
     let reason = world.decision().stage.reason().unwrap().to_owned();
     assert_eq!(reason, "no call was made: its helper has not started its thread");
-    world.answers = None;
+    world.forced_result = None;
     let began = world.now;
     let again = loop {
         let orders = world.interval();
@@ -330,7 +330,7 @@ fn order_that_the_actuator_denies_is_tried_again_soon() {
     world.interval();
     assert_eq!(world.decision().stage, Stage::Trial, "{:#?}", world.decision());
     world.process(id).host.api_calls[ApiCall::SetAccessedBy] -= 1;
-    world.carry_out(again);
+    world.execute(again);
     world.run(10.0);
     assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
 }
@@ -338,7 +338,7 @@ fn order_that_the_actuator_denies_is_tried_again_soon() {
 #[test]
 fn advice_that_the_program_has_replaced_is_not_withdrawn_again() {
     let (mut world, id) = confirmed();
-    world.answers = Some(CallResult::Replaced);
+    world.forced_result = Some(CallResult::Replaced);
     world.directives.remove(&id);
     world.run(10.0);
     assert_eq!(world.orders.iter().filter(|(_, order)| order.is_rollback).count(), 1);
@@ -355,7 +355,7 @@ fn steps_without_a_call_do_not_hide_advice_of_other_programs() {
         let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 0 };
         let calls = order.steps.iter().map(call).collect();
         let now = world.now();
-        world.acting.carried_out(Outcome::new(&order, calls), now);
+        world.acting.record_outcome(Outcome::new(&order, calls), now);
     }
     world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] += 1;
     world.run(1.0);
@@ -372,14 +372,14 @@ fn advice_is_withdrawn_at_shutdown_and_leftovers_at_startup() {
     let in_force = InForce { decision, process: id, gpu: GPU, steps };
     let orders = next.acting.adopt(vec![in_force], decision);
     assert!(next.advised_blocks() > 0);
-    next.carry_out(orders);
+    next.execute(orders);
     assert_eq!(next.advised_blocks(), 0);
     let id = next.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     next.run(20.0);
     assert!(next.decision().id > decision, "names are not used twice");
     assert!(next.process(id).advised_blocks() > 0);
     let orders = next.acting.withdraw_all("the service ends");
-    next.carry_out(orders);
+    next.execute(orders);
     assert_eq!(next.advised_blocks(), 0);
     assert_eq!(next.decision().stage, Stage::RolledBack("the service ends".to_owned()));
 }

@@ -45,7 +45,7 @@ fn verification_window_begins_at_the_first_outcome() {
                 let late = Duration::from_secs_f64(late);
                 (world.now, world.elapsed) = (world.now + late, world.elapsed + late);
             }
-            world.carry_out(orders);
+            world.execute(orders);
         }
         let began = world.elapsed;
         while world.decision().stage != Stage::Confirmed {
@@ -84,7 +84,7 @@ fn helpful_plan_is_confirmed_and_reported_with_before_and_after() {
 }
 
 #[test]
-fn speedup_is_not_taken_for_a_higher_cost() {
+fn speedup_does_not_count_as_a_higher_cost() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     // Nearly all migrated memory is accessed remotely as well, and the program is ten times as

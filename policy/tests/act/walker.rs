@@ -43,7 +43,7 @@ pub(crate) struct Walker {
     /// Blocks of each allocation.
     pub(crate) allocation_blocks: usize,
     /// Blocks whose first part is missing.
-    pub(crate) lacking: BTreeSet<u64>,
+    pub(crate) partial: BTreeSet<u64>,
     pub(crate) remote: BTreeSet<u64>,
     /// Bytes of a remote access to a block on the host.
     pub(crate) accessed_bytes: u64,
@@ -54,13 +54,13 @@ impl Walker {
         self.blocks.get_mut(&at).expect("a block of its own")
     }
 
-    pub(crate) fn is_there(&self, block: u64) -> bool {
+    pub(crate) fn is_resident(&self, block: u64) -> bool {
         self.blocks[&block].resident.bytes > 4096
     }
 
     pub(crate) fn hit(&mut self, block: u64, access: Access, now: SystemTime) -> Duration {
         let known = self.blocks.get_mut(&block).expect("a block of its own");
-        if self.lacking.remove(&block) {
+        if self.partial.remove(&block) {
             let bytes = BLOCK_BYTES - known.resident.bytes;
             known.resident = Residency::exactly(BLOCK_BYTES);
             known.bytes_htod += bytes;
@@ -73,7 +73,7 @@ impl Walker {
         HIT
     }
 
-    pub(crate) fn seen(&self) -> Process {
+    pub(crate) fn process(&self) -> Process {
         let mut process = Process::new(self.id, format!("program {}", self.id.pid));
         process.host = self.host.clone();
         process.gpus.insert(KEY, self.counters.clone());

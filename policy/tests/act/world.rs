@@ -31,14 +31,14 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Simulated>,
     pub(crate) directives: BTreeMap<ProcessId, Directive>,
     pub(crate) headroom_bytes: u64,
-    pub(crate) on: bool,
+    pub(crate) acting_enabled: bool,
     pub(crate) has_link: bool,
     pub(crate) driver: String,
     pub(crate) gpu_name: Option<String>,
     /// Actuator of all orders.
     pub(crate) actuator: ActuatorKind,
     /// Result of all calls, which are then not executed.
-    pub(crate) answers: Option<CallResult>,
+    pub(crate) forced_result: Option<CallResult>,
     /// Programs that snapshots omit.
     pub(crate) hidden: BTreeSet<ProcessId>,
     /// Programs that are not evaluated now.
@@ -85,12 +85,12 @@ impl World {
             processes: Vec::new(),
             directives: BTreeMap::new(),
             headroom_bytes: 64 << 30,
-            on: true,
+            acting_enabled: true,
             has_link: true,
             driver: "550.163.01".to_owned(),
             gpu_name: Some("NVIDIA H100 PCIe".to_owned()),
             actuator: ActuatorKind::Ioctl,
-            answers: None,
+            forced_result: None,
             hidden: BTreeSet::new(),
             deferred: BTreeSet::new(),
             is_counting: true,
@@ -123,7 +123,7 @@ impl World {
         let end = self.now + Duration::from_secs_f64(seconds);
         while self.now < end {
             let orders = self.interval();
-            self.carry_out(orders);
+            self.execute(orders);
         }
     }
 
@@ -141,14 +141,14 @@ impl World {
     /// Runs an interval of the programs and the loop.
     pub(crate) fn interval(&mut self) -> Vec<Order> {
         for process in &mut self.processes {
-            process.go_on(&mut self.remote);
+            process.advance(&mut self.remote);
         }
         self.now += INTERVAL;
         self.elapsed += INTERVAL;
         let snapshot = self.snapshot();
         self.judge.observe(&snapshot);
         self.verdicts = self.judge.verdicts();
-        self.look(&snapshot)
+        self.observe(&snapshot)
     }
 
     /// Monotonic time of scenes.
@@ -156,8 +156,8 @@ impl World {
         SystemTime::UNIX_EPOCH + self.elapsed
     }
 
-    pub(crate) fn look(&mut self, snapshot: &Snapshot) -> Vec<Order> {
-        let orders = self.show(snapshot, Acting::observe);
+    pub(crate) fn observe(&mut self, snapshot: &Snapshot) -> Vec<Order> {
+        let orders = self.with_scene(snapshot, Acting::observe);
         self.events.extend(self.acting.take_events());
         self.orders.extend(orders.iter().map(|order| (self.now, order.clone())));
         orders
@@ -166,11 +166,11 @@ impl World {
     /// Current restrictions.
     pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
-        self.show(&snapshot, Acting::restrictions)
+        self.with_scene(&snapshot, Acting::restrictions)
     }
 
-    fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
-        let wanted = self.acting.wants_memory(&self.verdicts, &self.directives);
+    fn with_scene<T>(&mut self, snapshot: &Snapshot, call: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
+        let wanted = self.acting.required_memory(&self.verdicts, &self.directives);
         let memory: BTreeMap<ProcessId, Memory> = self
             .processes
             .iter()
@@ -189,12 +189,12 @@ impl World {
             following: &self.following,
             deferred: &self.deferred,
             directives: &self.directives,
-            on: self.on,
+            acting_enabled: self.acting_enabled,
         };
-        ask(&mut self.acting, &scene)
+        call(&mut self.acting, &scene)
     }
 
-    pub(crate) fn carry_out(&mut self, orders: Vec<Order>) {
+    pub(crate) fn execute(&mut self, orders: Vec<Order>) {
         for order in orders {
             let before = self.advice_calls(order.process);
             let calls =
@@ -206,7 +206,7 @@ impl World {
                 ActuatorKind::Helper => AdviceCalls { by_ioctl: 0, by_helper: made },
             };
             let (now, actuator) = (self.now(), Some(self.actuator));
-            self.acting.carried_out(Outcome { actuator, advice_calls, ..Outcome::new(&order, calls) }, now);
+            self.acting.record_outcome(Outcome { actuator, advice_calls, ..Outcome::new(&order, calls) }, now);
             self.events.extend(self.acting.take_events());
         }
     }
@@ -217,8 +217,8 @@ impl World {
     }
 
     pub(crate) fn call(&mut self, order: &Order, step: &Step) -> CallResult {
-        if let Some(answer) = &self.answers {
-            return answer.clone();
+        if let Some(result) = &self.forced_result {
+            return result.clone();
         }
         let Some(process) = self.processes.iter_mut().find(|process| process.id == order.process) else {
             return CallResult::Exited;
@@ -226,7 +226,7 @@ impl World {
         if process.ended.is_some() {
             return CallResult::Exited;
         }
-        process.obey(step, self.actuator)
+        process.execute(step, self.actuator)
     }
 
     fn links(&self, snapshot: &Snapshot) -> BTreeMap<GpuUuid, LinkBytes> {
@@ -258,8 +258,8 @@ impl World {
         let gpu = Gpu { name: self.gpu_name.clone(), memory_bytes: Some(1 << 30), ..Gpu::default() };
         snapshot.gpus.insert(KEY, gpu);
         snapshot.gpu_totals.insert(KEY, self.processes.iter().map(|process| &process.counters).sum());
-        let seen = self.processes.iter().filter(|process| !self.hidden.contains(&process.id));
-        snapshot.processes = seen.map(Simulated::seen).collect();
+        let listed = self.processes.iter().filter(|process| !self.hidden.contains(&process.id));
+        snapshot.processes = listed.map(Simulated::process).collect();
         snapshot
     }
 

@@ -24,9 +24,9 @@ fn verdict_begins_within_two_windows_of_its_onset_and_ends_within_three_of_its_e
             for before in [idles(), starts(), trickles()] {
                 let mut history = History::new();
                 let onset = 10_000 + dice.roll(3000);
-                history.pass(&before, onset, pace).pass(&load_of(kind), 60_000, pace);
+                history.run(&before, onset, pace).run(&load_of(kind), 60_000, pace);
                 let end = history.now_ms;
-                history.pass(&before, 60_000, pace);
+                history.run(&before, 60_000, pace);
                 let case = format!("{kind:?} in {before:?} every {pace} ms: {:?}", history.changes);
                 let [(reported, Change::Began(began)), (gone, Change::Ended(ended))] = &history.changes[..] else {
                     panic!("{case}")
@@ -52,9 +52,9 @@ fn worse_verdict_replaces_another_within_two_windows_and_a_milder_one_within_thr
         for (rank, first) in ORDER.into_iter().enumerate() {
             for (other_rank, then) in ORDER.into_iter().enumerate().filter(|(other, _)| *other != rank) {
                 let mut history = History::new();
-                history.pass(&load_of(first), 31_000, pace);
+                history.run(&load_of(first), 31_000, pace);
                 let onset = history.now_ms;
-                history.pass(&load_of(then), 60_000, pace);
+                history.run(&load_of(then), 60_000, pace);
                 let windows = if other_rank < rank { 2 } else { 3 };
                 let (reported, _) = history
                     .changes
@@ -80,8 +80,8 @@ fn snapshot_intervals_may_vary() {
             let end = history.now_ms + ms;
             while history.now_ms < end {
                 // Two readings at the same time add no evidence.
-                history.pass(&load, dice.roll(3000).min(end - history.now_ms), u64::MAX);
-                history.look();
+                history.run(&load, dice.roll(3000).min(end - history.now_ms), u64::MAX);
+                history.take_snapshot();
             }
         }
         let [(kind, reported, Some(gone))] = history.reported()[..] else { panic!("{:?}", history.changes) };
@@ -98,7 +98,7 @@ fn value_fluctuating_around_a_limit_makes_no_verdict_flap() {
         for make in [refetches, returns] {
             let mut history = History::new();
             for _ in 0..500 {
-                history.pass(&make(250 - swing + dice.roll(2 * swing + 1)), WINDOW_MS, 1000);
+                history.run(&make(250 - swing + dice.roll(2 * swing + 1)), WINDOW_MS, 1000);
             }
             assert!(history.reported().len() <= 2, "{:?}", history.reported());
         }
@@ -120,7 +120,7 @@ fn verdict_ends_only_by_two_contrary_windows_or_a_worse_verdict() {
                 kind => load_of(ORDER[kind % ORDER.len()]),
             };
             let before = history.changes.len();
-            history.pass(&load, WINDOW_MS, 1000);
+            history.run(&load, WINDOW_MS, 1000);
             let shown = decide(&scaled(&load), active).kind;
             against = if active.is_none() || shown == active { 0 } else { against + 1 };
             let rank = |kind| ORDER.iter().position(|other| Some(*other) == kind).unwrap_or(usize::MAX);

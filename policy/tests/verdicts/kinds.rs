@@ -10,7 +10,7 @@ fn each_load_has_its_verdict() {
         ("fetches what it lost", thrashes(), Some(CapacityThrash)),
         ("uses more than there is room for, once", streams(), Some(Streaming)),
         ("shares memory between CPU and GPU", returns(1000), Some(PingPong)),
-        ("is throttled by the driver", is_throttled(), Some(DriverThrottling)),
+        ("is throttled by the driver", throttled(), Some(DriverThrottling)),
         ("touches new memory", touches_first(), Some(FirstTouchStorm)),
         ("fetches what the CPU wrote, and it fits", starts(), None),
         ("does next to nothing", trickles(), None),
@@ -24,7 +24,7 @@ fn each_load_has_its_verdict() {
     ];
     for (what, load, expected) in cases {
         let mut history = History::new();
-        history.pass(&load, 20_000, 1000);
+        history.run(&load, 20_000, 1000);
         assert_eq!(history.active(), expected, "a process that {what}");
         assert!(history.changes.len() <= 1, "a process that {what}: {:?}", history.changes);
     }
@@ -63,14 +63,14 @@ fn phases_of_programs_have_successive_verdicts() {
         ),
         (
             "shares pages until the driver steps in",
-            vec![(returns(1000), 10), (is_throttled(), 10), (idles(), 10)],
+            vec![(returns(1000), 10), (throttled(), 10), (idles(), 10)],
             vec![(PingPong, 2, Some(12)), (DriverThrottling, 12, Some(24))],
         ),
     ];
     for (what, phases, expected) in cases {
         let mut history = History::new();
         for (load, seconds) in phases {
-            history.pass(&load, seconds * 1000, 1000);
+            history.run(&load, seconds * 1000, 1000);
         }
         assert_eq!(history.reported(), expected, "a process that {what}");
     }
@@ -79,7 +79,7 @@ fn phases_of_programs_have_successive_verdicts() {
 #[test]
 fn verdict_spans_its_first_to_its_last_supporting_window() {
     let mut history = History::new();
-    history.pass(&idles(), 33_000, 1000).pass(&thrashes(), 10_000, 1000).pass(&idles(), 10_000, 1000);
+    history.run(&idles(), 33_000, 1000).run(&thrashes(), 10_000, 1000).run(&idles(), 10_000, 1000);
     let [verdict] = &ended(&history)[..] else { panic!("{:?}", history.reported()) };
     assert_eq!(ms(verdict.started_at), 33_000);
     assert_eq!(ms(verdict.confirmed_at), 35_000);
@@ -89,7 +89,7 @@ fn verdict_spans_its_first_to_its_last_supporting_window() {
 #[test]
 fn verdict_reports_its_last_window_and_its_total() {
     let mut history = History::new();
-    history.pass(&thrashes(), 4000, 1000).pass(&refetches(500), 2000, 1000);
+    history.run(&thrashes(), 4000, 1000).run(&refetches(500), 2000, 1000);
     let verdicts = history.judge.verdicts();
     let [verdict] = &verdicts.active[..] else { panic!("{verdicts:?}") };
     assert_eq!(verdict.window.as_secs(), 2);
@@ -103,10 +103,10 @@ fn verdict_reports_its_last_window_and_its_total() {
 #[test]
 fn contrary_window_counts_towards_the_total_once_the_verdict_continues() {
     let mut history = History::new();
-    history.pass(&thrashes(), 4000, 1000).pass(&starts(), 2000, 1000);
+    history.run(&thrashes(), 4000, 1000).run(&starts(), 2000, 1000);
     let total = |history: &History| history.judge.verdicts().active[0].total.bytes_htod;
     assert_eq!(total(&history), 256 * MIB);
-    history.pass(&thrashes(), 2000, 1000);
+    history.run(&thrashes(), 2000, 1000);
     assert_eq!(total(&history), 512 * MIB);
 }
 
@@ -134,7 +134,7 @@ fn slow_machine_collects_equal_evidence_in_longer_windows() {
     let moved = MIB * 3 / 2;
     let slow =
         Load { fault_entries: 12, bytes_htod: moved, bytes_dtoh: moved, evicted_bytes: moved, ..Load::default() };
-    history.pass(&Load { fetched_bytes: moved, refetched_bytes: moved, ..slow }, 30_000, 1000);
+    history.run(&Load { fetched_bytes: moved, refetched_bytes: moved, ..slow }, 30_000, 1000);
     assert_eq!(history.active(), Some(CapacityThrash));
     assert_eq!(history.judge.verdicts().active[0].window.as_secs(), 3);
 }

@@ -2,8 +2,8 @@
 #![cfg(test)]
 
 mod bounds;
-mod held;
 mod kinds;
 mod oddities;
 mod support;
+mod verdict_time;
 mod victims;

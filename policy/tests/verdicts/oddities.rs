@@ -7,7 +7,7 @@ use crate::support::*;
 
 fn thrashing() -> History {
     let mut history = History::new();
-    history.pass(&thrashes(), 10_000, 1000);
+    history.run(&thrashes(), 10_000, 1000);
     assert_eq!(history.active(), Some(CapacityThrash));
     history
 }
@@ -17,15 +17,15 @@ fn counts_before_the_first_snapshot_are_not_judged() {
     let mut history = History::new();
     history.judge = Judge::default();
     history.count(&thrashes(), 60_000);
-    history.look();
-    history.pass(&idles(), 10_000, 1000);
+    history.take_snapshot();
+    history.run(&idles(), 10_000, 1000);
     assert!(history.changes.is_empty());
 }
 
 #[test]
 fn counts_of_a_new_process_fall_into_the_current_window() {
     let mut history = History::new();
-    history.pass(&idles(), 3000, 1000);
+    history.run(&idles(), 3000, 1000);
     let mut late = History::new();
     late.count(&thrashes(), 2000);
     let late = Process { id: ProcessId { pid: 2, start_ticks: 9 }, ..late.process() };
@@ -49,7 +49,7 @@ fn exit_ends_a_verdict_at_once_and_the_process_may_return() {
     let ended_process = Process { exited_at: Some(at(10_500)), ..history.process() };
     history.observe(&snapshot(11_000, vec![ended_process]));
     assert_eq!(history.active(), None);
-    history.pass(&idles(), 5000, 1000).pass(&thrashes(), 4000, 1000);
+    history.run(&idles(), 5000, 1000).run(&thrashes(), 4000, 1000);
     assert_eq!(history.reported().len(), 2);
     assert_eq!(ms(history.judge.verdicts().active[0].started_at), 15_000);
 }
@@ -58,7 +58,7 @@ fn exit_ends_a_verdict_at_once_and_the_process_may_return() {
 fn repeated_readings_of_equal_counters_change_nothing() {
     let mut history = thrashing();
     for _ in 0..100 {
-        history.look();
+        history.take_snapshot();
     }
     assert_eq!(history.active(), Some(CapacityThrash));
 }
@@ -68,9 +68,9 @@ fn calendar_that_is_set_changes_neither_windows_nor_the_duration_of_a_verdict() 
     const HOUR_MS: i64 = 3_600_000;
     let with_calendar_set_by = |set_by_ms: i64| {
         let mut history = History::new();
-        history.pass(&idles(), 2 * HOUR_MS.unsigned_abs(), 60_000).pass(&thrashes(), 10_000, 1000);
+        history.run(&idles(), 2 * HOUR_MS.unsigned_abs(), 60_000).run(&thrashes(), 10_000, 1000);
         history.set_by_ms = set_by_ms;
-        history.pass(&idles(), 1000, 1000).pass(&thrashes(), 10_000, 1000).pass(&idles(), 20_000, 1000);
+        history.run(&idles(), 1000, 1000).run(&thrashes(), 10_000, 1000).run(&idles(), 20_000, 1000);
         let over = ended(&history).remove(0);
         (history.reported(), over.window, over.ended_at.unwrap().duration_since(over.started_at).unwrap())
     };
@@ -85,7 +85,7 @@ fn calendar_that_is_set_changes_neither_windows_nor_the_duration_of_a_verdict() 
 fn verdict_is_published_with_the_time_of_the_calendar_at_its_start() {
     let mut history = History::new();
     history.set_by_ms = 3_600_000;
-    history.pass(&idles(), 3000, 1000).pass(&thrashes(), 4000, 1000);
+    history.run(&idles(), 3000, 1000).run(&thrashes(), 4000, 1000);
     assert_eq!(ms(history.judge.verdicts().active[0].started_at), 3_603_000);
 }
 
@@ -95,10 +95,10 @@ fn decreasing_counters_begin_a_new_window() {
     let mut fresh = History::new();
     fresh.now_ms = history.now_ms;
     std::mem::swap(&mut fresh.judge, &mut history.judge);
-    fresh.pass(&thrashes(), 10_000, 1000);
+    fresh.run(&thrashes(), 10_000, 1000);
     assert_eq!(fresh.active(), Some(CapacityThrash));
     assert!(fresh.changes.is_empty());
-    fresh.pass(&idles(), 10_000, 1000);
+    fresh.run(&idles(), 10_000, 1000);
     assert_eq!(ended(&fresh).len(), 1);
 }
 
@@ -107,11 +107,11 @@ fn verdict_moves_to_its_gpu_once_it_is_known() {
     for known in [GPU, GpuKey::Unknown(1)] {
         let mut history = History::new();
         history.gpu = GpuKey::Pending(1);
-        history.pass(&thrashes(), 10_000, 1000);
+        history.run(&thrashes(), 10_000, 1000);
         assert_eq!(history.judge.verdicts().active[0].gpu, GpuKey::Pending(1));
         history.gpu = known;
         history.gpu_has_id = Some(1);
-        history.pass(&thrashes(), 10_000, 1000);
+        history.run(&thrashes(), 10_000, 1000);
         assert_eq!(history.reported(), [(CapacityThrash, 2, None)]);
         assert_eq!(history.judge.verdicts().active[0].gpu, known);
         // Counts from before it was known did not arrive in one window.
@@ -123,11 +123,11 @@ fn verdict_moves_to_its_gpu_once_it_is_known() {
 fn pending_gpu_that_vanishes_unidentified_has_no_active_verdict() {
     let mut history = History::new();
     history.gpu = GpuKey::Pending(1);
-    history.pass(&thrashes(), 10_000, 1000);
+    history.run(&thrashes(), 10_000, 1000);
     history.gpu = GPU;
-    history.look();
+    history.take_snapshot();
     assert_eq!(history.active(), None);
-    history.pass(&thrashes(), 2000, 1000);
+    history.run(&thrashes(), 2000, 1000);
     assert_eq!(history.active(), Some(CapacityThrash));
 }
 
@@ -136,11 +136,11 @@ fn identification_of_a_gpu_is_no_traffic() {
     let mut history = History::new();
     history.gpu = GpuKey::Pending(1);
     // All of it in one instant before the move, so that there is no window yet.
-    history.pass(&idles(), 10_000, 1000);
+    history.run(&idles(), 10_000, 1000);
     history.count(&thrashes(), 100);
-    history.look();
+    history.take_snapshot();
     history.gpu = GPU;
-    history.pass(&idles(), 10_000, 1000);
+    history.run(&idles(), 10_000, 1000);
     assert!(history.changes.is_empty(), "{:?}", history.changes);
 }
 
@@ -148,7 +148,7 @@ fn identification_of_a_gpu_is_no_traffic() {
 fn oldest_ended_verdicts_are_forgotten_beyond_the_limit() {
     let mut history = History::new();
     for _ in 0..300 {
-        history.pass(&thrashes(), 2000, 1000).pass(&idles(), 5000, 1000);
+        history.run(&thrashes(), 2000, 1000).run(&idles(), 5000, 1000);
     }
     assert_eq!(history.reported().len(), 300);
     let ended = history.judge.verdicts().ended;

@@ -60,7 +60,7 @@ pub(crate) fn returns(per_mille: u64) -> Load {
 }
 
 /// The driver throttles both sides at a few pages.
-pub(crate) fn is_throttled() -> Load {
+pub(crate) fn throttled() -> Load {
     Load {
         fault_entries: 500,
         cpu_faults: 20,
@@ -100,7 +100,7 @@ pub(crate) fn load_of(kind: VerdictKind) -> Load {
     match kind {
         VerdictKind::CapacityThrash => thrashes(),
         VerdictKind::PingPong => returns(1000),
-        VerdictKind::DriverThrottling => is_throttled(),
+        VerdictKind::DriverThrottling => throttled(),
         VerdictKind::Streaming => streams(),
         VerdictKind::FirstTouchStorm => touches_first(),
     }
@@ -141,17 +141,17 @@ impl History {
             changes: Vec::new(),
         };
         history.judge.observe(&snapshot(0, Vec::new()));
-        history.look();
+        history.take_snapshot();
         history
     }
 
     /// Passes time under a load, with a snapshot at this interval in milliseconds.
-    pub(crate) fn pass(&mut self, load: &Load, ms: u64, pace_ms: u64) -> &mut Self {
+    pub(crate) fn run(&mut self, load: &Load, ms: u64, pace_ms: u64) -> &mut Self {
         let end = self.now_ms + ms;
         while self.now_ms < end {
             let step = pace_ms.min(end - self.now_ms);
             self.count(load, step);
-            self.look();
+            self.take_snapshot();
         }
         self
     }
@@ -164,7 +164,7 @@ impl History {
         }
     }
 
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn take_snapshot(&mut self) {
         let calendar = at(self.now_ms.checked_add_signed(self.set_by_ms).unwrap());
         let mut taken = Snapshot { taken: calendar, ..snapshot(self.now_ms, vec![self.process()]) };
         taken.gpus.insert(GPU, Gpu { id: self.gpu_has_id, ..Gpu::default() });

@@ -10,7 +10,7 @@ use model::{
             Restriction,
         },
     },
-    plan::Expected,
+    order::Expected,
     policy::Promise,
 };
 

@@ -337,7 +337,7 @@ fn expired_override_of_the_file_stays_expired() {
     let is_over = |rules: &Rules| {
         assert_eq!((override_id(rules), rules.may_act()), (None, false));
         let explained = rules.explain(&Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x"), None);
-        assert_eq!(explained.candidates[0].fit.to_string(), "it has expired");
+        assert_eq!(explained.candidates[0].result.to_string(), "it has expired");
         assert!(rules.overrides().overrides[0].expired);
     };
     is_over(&rules);
@@ -450,7 +450,7 @@ fn override_for_a_process_ends_with_it() {
     let is_meant = |start_ticks| {
         let process = Process::new(ProcessId { pid: child.id(), start_ticks }, "x");
         let explained = rules.explain(&process, None);
-        (explained.directive.override_id.is_some(), explained.candidates[0].fit.to_string())
+        (explained.directive.override_id.is_some(), explained.candidates[0].result.to_string())
     };
     assert!(is_meant(start_ticks.unwrap()).0);
     let (is_meant, why) = is_meant(1);

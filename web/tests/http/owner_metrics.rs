@@ -9,8 +9,8 @@ use std::{
 };
 
 use model::{
-    Access, Counters, EvictionCause, Gpu, GpuKey, HeldBy, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Residency,
-    Reuse, Snapshot, Verdict, VerdictKind, Verdicts, owner::Pod, verdict::Inputs,
+    Access, Counters, EvictionCause, Gpu, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Residency, Reuse,
+    Snapshot, Verdict, VerdictKind, VerdictTimeKey, Verdicts, owner::Pod, verdict::Inputs,
 };
 use std::{sync::Arc, time::Duration};
 use web::{Sources, VerdictSource};
@@ -128,13 +128,13 @@ async fn thrashing_is_1_for_the_owner_gpu_and_kind_and_0_for_the_others() {
 async fn durations_of_verdicts_are_by_owner_with_one_series_of_unknown_gpus() {
     let snapshot = owned();
     let pod = || OwnerKey::Pod("7c1f".to_owned());
-    let by = |gpu, kind| HeldBy { owner: pod(), gpu, kind };
-    let held = BTreeMap::from([
+    let by = |gpu, kind| VerdictTimeKey { owner: pod(), gpu, kind };
+    let verdict_time = BTreeMap::from([
         (by(gpu(&snapshot), VerdictKind::PingPong), Duration::from_millis(4500)),
         (by(GpuKey::Unknown(2), VerdictKind::Streaming), Duration::from_secs(2)),
         (by(GpuKey::Unknown(3), VerdictKind::Streaming), Duration::from_secs(3)),
     ]);
-    let verdicts = Arc::new(Verdicts { held, ..Verdicts::default() });
+    let verdicts = Arc::new(Verdicts { verdict_time, ..Verdicts::default() });
     let source = VerdictSource::new(move || Arc::clone(&verdicts));
     let samples = scrape_from(&router_over(Sources { verdicts: source, ..always(snapshot).into() })).await;
     let seconds = "uvm_owner_verdict_seconds_total";

@@ -23,9 +23,9 @@ fn begin(journal: &Journal, gpu: GpuUuid, steps: &[Step]) -> (Intent, mpsc::Rece
 }
 
 /// Journal with advice on two pages, on a disk that has become full since.
-fn filled(waits: Waits) -> (Machine, Disk, Journal) {
+fn filled(timeouts: Timeouts) -> (Machine, Disk, Journal) {
     let (machine, disk) = (machine(), Disk::default());
-    let journal = disk.open(&machine, waits);
+    let journal = disk.open(&machine, timeouts);
     give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
     assert!(journal.flush(SOON));
     disk.fill(true);
@@ -66,7 +66,7 @@ fn withdrawal_does_not_wait_for_a_stuck_disk() {
 #[test]
 fn earlier_advice_is_withdrawn_on_a_stuck_or_full_disk() {
     let (machine, disk) = (machine(), Disk::default());
-    let journal = disk.open(&machine, NONE);
+    let journal = disk.open(&machine, ZERO);
     give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
     drop(journal);
     let is_closed = || Journal::open(&machine.roots.proc.join("journal"), machine.roots.clone()).is_ok();
@@ -75,7 +75,7 @@ fn earlier_advice_is_withdrawn_on_a_stuck_or_full_disk() {
     }
     disk.fill(true);
     let tries = disk.state().tries;
-    let journal = disk.open_unwritten(&machine, NONE);
+    let journal = disk.open_unwritten(&machine, ZERO);
     assert_eq!(in_force(&journal), [0, 2]);
     disk.wait_for_tries(tries + 1);
     assert!(!journal.flush(SOON) && !journal.health().is_writable);
@@ -113,7 +113,7 @@ fn concurrent_intents_share_a_write() {
 #[test]
 fn later_intent_on_a_stuck_disk_is_denied_at_once() {
     let (machine, disk) = (machine(), Disk::default());
-    let journal = disk.open(&machine, Waits { intent: Duration::ZERO, ..LONG });
+    let journal = disk.open(&machine, Timeouts { intent: Duration::ZERO, ..LONG });
     assert!(journal.health().is_writable);
     disk.stick();
     let tries = disk.state().tries;
@@ -182,7 +182,7 @@ fn full_disk_denies_intents_until_there_is_room() {
 
 #[test]
 fn disk_that_recovers_is_written_without_further_advice() {
-    let (machine, disk, journal) = filled(Waits { retry: Duration::from_millis(1), ..LONG });
+    let (machine, disk, journal) = filled(Timeouts { retry: Duration::from_millis(1), ..LONG });
     withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
     assert!(!journal.flush(SOON) && !journal.health().is_writable);
     // Each attempt fails until there is room.
@@ -198,8 +198,8 @@ fn disk_that_recovers_is_written_without_further_advice() {
 }
 
 #[test]
-fn failed_write_is_repeated_however_often_the_journal_is_used_meanwhile() {
-    let (_machine, disk, journal) = filled(Waits { retry: Duration::from_millis(200), ..LONG });
+fn failed_write_is_repeated_during_other_use_of_the_journal() {
+    let (_machine, disk, journal) = filled(Timeouts { retry: Duration::from_millis(200), ..LONG });
     withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
     assert!(!journal.flush(SOON));
     let (tries, begun) = (disk.state().tries, Instant::now());
@@ -238,7 +238,7 @@ fn queue_for_a_stuck_disk_is_bounded_and_loses_nothing() {
 #[test]
 fn drop_on_a_stuck_disk_does_not_block_and_keeps_the_lock() {
     let (machine, disk) = (machine(), Disk::default());
-    let journal = disk.open(&machine, NONE);
+    let journal = disk.open(&machine, ZERO);
     disk.stick();
     let tries = disk.state().tries;
     let (intent, _has_result) = begin(&journal, GPU, &[advise(0)]);

@@ -98,8 +98,7 @@ fn lines_of_a_later_version_are_preserved_and_block_their_ranges() {
     let journal = open(&machine);
     let health = journal.health();
     assert_eq!((health.unrecognised_bytes, health.warnings.len()), (line.len() as u64, 1));
-    let warning =
-        "1 lines are of a later version of uvmd (format 2), of processes 42: what they advised is not withdrawn";
+    let warning = "1 lines are of a later version of uvmd (format 2), of processes 42: their advice is not withdrawn";
     assert!(health.warnings[0].contains(warning), "{health:?}");
     let refused = Intent::begin(&journal, (LIVING, GPU), &[step(0, 45056, Action::Advise(READ))], || {}).err().unwrap();
     assert!(matches!(refused, JournalError::Newer { version: 2, .. }), "{refused}");
@@ -194,7 +193,7 @@ fn oversized_journal_is_moved_away_and_its_advice_stays_in_force() {
     // There is one such place.
     write(&machine, noise);
     let error = Journal::open(&path, machine.roots.clone()).unwrap_err().to_string();
-    assert!(error.contains("journal.unrecognised is there already"), "{error}");
+    assert!(error.contains("journal.unrecognised already exists"), "{error}");
     fs::remove_file(&quarantine).unwrap();
     drop(open(&machine));
 }

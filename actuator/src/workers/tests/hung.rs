@@ -1,7 +1,7 @@
 //! Processes that hold their memory-map lock for ever.
 
 use super::*;
-use crate::{budget::TimeBudget, hung::Target, inspection::Inspector, inspections::Inspections};
+use crate::{budget::TimeBudget, inspection::Inspector, inspections::Inspections, slots::Target};
 
 /// Actuator that inspects the process, for ever if it is one of these, and replies.
 struct Inspects {
@@ -14,20 +14,20 @@ struct Inspects {
 const FOR_EVER: Duration = Duration::from_hours(1);
 
 impl Actuator for Inspects {
-    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
+    fn execute(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
         let pid = order.process.pid;
         self.begun.send(pid).unwrap();
         let hangs = self.hang.contains(&pid);
         let target = Target { pid, uid: None };
         let budget = &mut TimeBudget::new(FOR_EVER, interrupt);
-        let inspected = self.inspector.within(FOR_EVER, budget, target, order.is_rollback, move || {
+        let inspected = self.inspector.run_with_timeout(FOR_EVER, budget, target, order.is_rollback, move || {
             if hangs {
                 loop {
                     thread::park();
                 }
             }
         });
-        all_answered(order, &inspected.err().unwrap_or(CallResult::Done))
+        uniform_outcome(order, &inspected.err().unwrap_or(CallResult::Done))
     }
 }
 
@@ -56,7 +56,9 @@ fn withdrawal_does_not_wait_for_processes_that_hold_their_locks() {
         workers.submit(about(pid, decision, true));
     }
     let results = results(&workers, 3);
-    assert!(matches!(&results[0], (1, true, CallResult::Failed(why)) if why.ends_with("a withdrawal of others waits")));
+    assert!(
+        matches!(&results[0], (1, true, CallResult::Failed(why)) if why.ends_with("a withdrawal for another process waits"))
+    );
     assert!(matches!(&results[1], (2, true, CallResult::Failed(_))));
     assert_eq!(results[2], (3, true, CallResult::Done));
 }
@@ -72,25 +74,25 @@ fn withdrawal_does_not_wait_for_a_hung_order() {
 }
 
 #[test]
-fn completed_withdrawal_resets_its_give_way_count() {
+fn completed_withdrawal_resets_its_yield_count() {
     let queue = Queue::default();
-    assert_eq!(queue.times_given_way(7), 0);
-    for gave_way in [true, true] {
-        queue.note_given_way(7, gave_way);
+    assert_eq!(queue.yields(7), 0);
+    for has_yielded in [true, true] {
+        queue.record_yield(7, has_yielded);
     }
-    assert_eq!((queue.times_given_way(7), queue.times_given_way(8)), (2, 0));
-    queue.note_given_way(7, false);
-    assert_eq!(queue.times_given_way(7), 0);
+    assert_eq!((queue.yields(7), queue.yields(8)), (2, 0));
+    queue.record_yield(7, false);
+    assert_eq!(queue.yields(7), 0);
 }
 
 #[test]
-fn hung_call_gives_way_only_to_withdrawals_about_other_processes() {
+fn hung_call_yields_only_to_withdrawals_about_other_processes() {
     let queue = Queue::default();
-    let _none_rejected = (queue.push(about(7, 1, true)), queue.push(about(9, 2, false)));
-    assert!(!queue.has_withdrawal_beside(7));
+    let _rejected = (queue.push(about(7, 1, true)), queue.push(about(9, 2, false)));
+    assert!(!queue.has_other_withdrawal(7));
     // A cancellation takes no time.
     assert_eq!(queue.push(Order { steps: Vec::new(), ..about(9, 3, true) }), []);
-    assert!(!queue.has_withdrawal_beside(7));
+    assert!(!queue.has_other_withdrawal(7));
     assert_eq!(queue.push(about(9, 3, true)), []);
-    assert!(queue.has_withdrawal_beside(7));
+    assert!(queue.has_other_withdrawal(7));
 }

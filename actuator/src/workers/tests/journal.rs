@@ -27,16 +27,16 @@ fn withdraw(decision: u64, gpu: GpuUuid) -> Order {
 }
 
 /// Actuator that executes its orders, and checks whether the advice is in the file by then.
-struct Does(std::path::PathBuf);
+struct Executing(std::path::PathBuf);
 
-impl Actuator for Does {
-    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+impl Actuator for Executing {
+    fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         for step in &order.steps {
             let text = fs::read_to_string(&self.0).unwrap();
             let line = format!("\"begin\":{},\"end\":{},\"advice\":\"read_duplication\"", step.begin, step.end);
-            assert!(!advises(order) || text.contains(&line), "the journal knows before the driver is called");
+            assert!(!gives_advice(order) || text.contains(&line), "the journal knows before the driver is called");
         }
-        all_answered(order, &CallResult::Done)
+        uniform_outcome(order, &CallResult::Done)
     }
 }
 
@@ -49,12 +49,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(waits: Waits) -> Self {
+    fn new(timeouts: Timeouts) -> Self {
         let (machine, disk, off) = (machine(), Disk::default(), Arc::new(AtomicBool::new(false)));
-        let journal = disk.open(&machine, waits);
+        let journal = disk.open(&machine, timeouts);
         let file = machine.roots.proc.join("journal");
         let is_off = Arc::clone(&off);
-        let make = move |_| -> Box<dyn Actuator> { Box::new(Does(file.clone())) };
+        let make = move |_| -> Box<dyn Actuator> { Box::new(Executing(file.clone())) };
         let workers = Workers::start(make, move || is_off.load(Ordering::SeqCst), Some(journal.clone()));
         Self { workers, disk, journal, off, machine }
     }
@@ -115,7 +115,7 @@ fn advice_that_waits_for_a_stuck_disk_does_not_delay_withdrawals() {
 
 #[test]
 fn advice_not_journaled_in_time_fails_and_is_not_in_force() {
-    let mut bench = Bench::new(Waits { intent: Duration::from_millis(1), ..LONG });
+    let mut bench = Bench::new(Timeouts { intent: Duration::from_millis(1), ..LONG });
     bench.stick(advise(1, GPU));
     let answer = bench.results(1).remove(&(1, false));
     assert!(matches!(&answer, Some(CallResult::Failed(why)) if why.contains("was not written for")), "{answer:?}");

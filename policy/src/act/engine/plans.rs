@@ -6,10 +6,10 @@ use model::{GpuUuid, PlanCommand, Process, ProcessId, RestrictionScope, Stage, p
 
 use super::{
     super::{
-        plans::track::{PlanTrack, PlanTurn},
-        scene::{Scene, Sight},
+        plans::track::{PlanTrack, PlanUpdate},
+        scene::{Scene, Target},
     },
-    Acting, Directive, why_unseen,
+    Acting, Directive, absence_reason,
 };
 
 impl Acting {
@@ -24,21 +24,21 @@ impl Acting {
     }
 
     /// Advances the plan of a process whose calls are followed for this GPU.
-    pub(super) fn follow(&mut self, sight: &Sight<'_>, is_withdrawing: bool) {
-        if of_plans(&sight.directive.policy).is_none() {
+    pub(super) fn update_plan(&mut self, target: &Target<'_>, is_withdrawing: bool) {
+        if of_plans(&target.directive.policy).is_none() {
             return;
         }
-        let following = sight.scene.following.get(&sight.process.id);
-        let Some(following) = following.filter(|following| following.gpu == sight.gpu) else { return };
-        let track = self.plans.entry(sight.process.id).or_default();
-        let turn = track.turn(following, sight, &mut self.guard, &self.limits, self.next, is_withdrawing);
-        self.take_plan(turn);
+        let following = target.scene.following.get(&target.process.id);
+        let Some(following) = following.filter(|following| following.gpu == target.gpu) else { return };
+        let track = self.plans.entry(target.process.id).or_default();
+        let update = track.update(following, target, &mut self.guard, &self.limits, self.next, is_withdrawing);
+        self.apply_plan(update);
     }
 
     /// Withdraws the plans of processes that have exited, are not followed, or have no plan policy
     /// in their directive.
-    pub(super) fn drop_unseen_plans(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Directive)]) {
-        let followed = seen.iter().filter(|(process, gpu, directive)| {
+    pub(super) fn drop_absent_plans(&mut self, scene: &Scene<'_>, targets: &[(&Process, GpuUuid, &Directive)]) {
+        let followed = targets.iter().filter(|(process, gpu, directive)| {
             let following = scene.following.get(&process.id);
             of_plans(&directive.policy).is_some() && following.is_some_and(|following| following.gpu == *gpu)
         });
@@ -46,37 +46,37 @@ impl Acting {
         let gone: Vec<ProcessId> = self.plans.keys().filter(|process| !followed.contains(process)).copied().collect();
         for id in gone {
             let process = scene.snapshot.processes.iter().find(|process| process.id == id);
-            let is_seen = seen.iter().any(|(process, ..)| process.id == id);
-            let why = if is_seen { "its calls are not followed any more" } else { why_unseen(process, scene) };
+            let is_target = targets.iter().any(|(process, ..)| process.id == id);
+            let why = if is_target { "its calls are no longer followed" } else { absence_reason(process, scene) };
             self.close_plan(id, Stage::Ended(why.to_owned()));
         }
     }
 
     pub(super) fn close_plan(&mut self, process: ProcessId, stage: Stage) {
         if let Some(mut track) = self.plans.remove(&process) {
-            let turn = track.close(process, stage, self.taken);
-            self.take_plan(turn);
+            let update = track.close(process, stage, self.observed_at);
+            self.apply_plan(update);
         }
     }
 
-    fn take_plan(&mut self, turn: PlanTurn) {
-        let PlanTurn { events, closed, command, has_changed } = turn;
+    fn apply_plan(&mut self, update: PlanUpdate) {
+        let PlanUpdate { events, ended, command, has_changed } = update;
         self.record(events);
         self.commands.extend(command);
         self.have_figures_changed |= has_changed;
-        if let Some(decision) = closed {
-            self.remember(decision);
+        if let Some(decision) = ended {
+            self.retain_ended(decision);
         }
     }
 
     /// Restrictions of the plan of a process.
-    pub(super) fn plan_restrictions(&self, sight: &Sight<'_>) -> Vec<(RestrictionScope, String)> {
-        let Some(policy) = of_plans(&sight.directive.policy) else { return Vec::new() };
-        let Some(following) = sight.scene.following.get(&sight.process.id) else {
+    pub(super) fn plan_restrictions(&self, target: &Target<'_>) -> Vec<(RestrictionScope, String)> {
+        let Some(policy) = of_plans(&target.directive.policy) else { return Vec::new() };
+        let Some(following) = target.scene.following.get(&target.process.id) else {
             return vec![(RestrictionScope::Policy(policy.name), "its calls are not followed yet".to_owned())];
         };
-        let track = self.plans.get(&sight.process.id);
+        let track = self.plans.get(&target.process.id);
         let unfollowed = PlanTrack::default();
-        track.unwrap_or(&unfollowed).restrictions(following, sight, &self.guard, &self.limits)
+        track.unwrap_or(&unfollowed).restrictions(following, target, &self.guard, &self.limits)
     }
 }

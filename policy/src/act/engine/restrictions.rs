@@ -3,8 +3,8 @@
 use model::{Process, Restriction, RestrictionScope};
 
 use super::{
-    super::scene::{Scene, Sight},
-    Acting, directed, gpus, is_counting, seen,
+    super::scene::{Scene, Target},
+    Acting, directed, gpus, is_counting, targets,
 };
 
 impl Acting {
@@ -13,23 +13,23 @@ impl Acting {
     /// called in each. Deferred processes keep theirs.
     #[must_use]
     pub fn restrictions(&mut self, scene: &Scene<'_>) -> Vec<Restriction> {
-        let mut all = nowhere(scene);
+        let mut all = restrictions_without_gpu(scene);
         let last = std::mem::take(&mut self.last_restrictions);
-        let seen = seen(scene);
-        let at_gpus = scene.at_gpus(seen.iter().map(|(_, gpu, _)| *gpu));
+        let targets = targets(scene);
+        let gpu_contexts = scene.gpu_contexts(targets.iter().map(|(_, gpu, _)| *gpu));
         let acted_on = self.acted_on();
-        for (process, gpu, directive) in seen {
-            let (Some(track), Some(at_gpu)) = (self.tracks.get(&(process.id, gpu)), at_gpus.get(&gpu)) else {
+        for (process, gpu, directive) in targets {
+            let (Some(track), Some(gpu_context)) = (self.tracks.get(&(process.id, gpu)), gpu_contexts.get(&gpu)) else {
                 continue;
             };
             if scene.deferred.contains(&process.id) {
                 all.extend(last.iter().filter(|one| (one.process, one.gpu) == (process.id, Some(gpu))).cloned());
                 continue;
             }
-            let sight = Sight::of(scene, process, gpu, directive, at_gpu, acted_on.at(gpu));
-            let is_withdrawing = self.rollbacks.concerns(process.id, gpu);
-            let mut restrictions = track.restrictions(&sight, &self.guard, &self.limits, is_withdrawing);
-            restrictions.extend(self.plan_restrictions(&sight));
+            let target = Target::of(scene, process, gpu, directive, gpu_context, acted_on.at(gpu));
+            let is_withdrawing = self.rollbacks.is_withdrawing(process.id, gpu);
+            let mut restrictions = track.restrictions(&target, &self.guard, &self.limits, is_withdrawing);
+            restrictions.extend(self.plan_restrictions(&target));
             all.extend(restrictions.into_iter().map(|(scope, reason)| Restriction {
                 process: process.id,
                 gpu: Some(gpu),
@@ -42,8 +42,8 @@ impl Acting {
     }
 }
 
-/// Restrictions of processes that are not [`seen`] at any GPU.
-fn nowhere(scene: &Scene<'_>) -> Vec<Restriction> {
+/// Restrictions of processes that are not [`targets`] at any GPU.
+fn restrictions_without_gpu(scene: &Scene<'_>) -> Vec<Restriction> {
     let reason = |process: &Process| {
         if !is_counting(scene) {
             Some("nothing is counted")

@@ -16,7 +16,7 @@ pub(super) struct Account {
     pub(super) pending_to_host_bytes: u64,
     /// Memory with preferred location host, which migrates there at its next eviction or host
     /// access.
-    pub(super) bound_for_host: Intervals,
+    pub(super) host_preferred: Intervals,
     /// Number of orders whose outcome is pending.
     pub(super) pending_orders: u64,
     /// Advice calls of uvmd.
@@ -28,7 +28,7 @@ pub(super) struct Account {
     /// Blocks reserved by the open decision, by GPU, with the time of their last renewal.
     pub(super) reserved_blocks: BTreeMap<GpuUuid, BTreeMap<u64, SystemTime>>,
     /// Time at which the process was last seen.
-    pub(super) seen: SystemTime,
+    pub(super) seen_at: SystemTime,
 }
 
 impl Account {
@@ -37,18 +37,18 @@ impl Account {
             bucket: Bucket::full(bytes_per_second, now),
             moved_bytes: 0,
             pending_to_host_bytes: 0,
-            bound_for_host: Intervals::default(),
+            host_preferred: Intervals::default(),
             pending_orders: 0,
             own_advice_calls: AdviceCalls::default(),
             is_acted_on_by_helper: false,
             withdrawal_error: None,
             reserved_blocks: BTreeMap::new(),
-            seen: now,
+            seen_at: now,
         }
     }
 
     /// Records the outcome of an order.
-    pub(super) fn carried_out(&mut self, outcome: &Outcome) {
+    pub(super) fn record_outcome(&mut self, outcome: &Outcome) {
         self.pending_orders = self.pending_orders.saturating_sub(1);
         let AdviceCalls { by_ioctl, by_helper } = &mut self.own_advice_calls;
         *by_ioctl = by_ioctl.saturating_add(outcome.advice_calls.by_ioctl);
@@ -56,15 +56,15 @@ impl Account {
         // The first order of a helper is denied, because its thread has not been started.
         self.is_acted_on_by_helper |=
             outcome.actuator == Some(ActuatorKind::Helper) || outcome.advice_calls.by_helper > 0;
-        for Call { step, result: answer, .. } in &outcome.calls {
+        for Call { step, result, .. } in &outcome.calls {
             match step.action {
                 Action::Migrate(Place::Host) => {
                     self.pending_to_host_bytes = self.pending_to_host_bytes.saturating_sub(step.bytes());
                 }
                 Action::Migrate(_) | Action::Touch(_) => {}
                 Action::Advise(_) | Action::Withdraw(_) => {
-                    if !stays_bound_for_host(step.action, answer) {
-                        self.bound_for_host.remove(step.begin, step.end);
+                    if !keeps_host_preference(step.action, result) {
+                        self.host_preferred.remove(step.begin, step.end);
                     }
                 }
             }
@@ -84,14 +84,14 @@ impl Account {
 }
 
 /// Whether the preferred location may still be the host after this result.
-const fn stays_bound_for_host(action: Action, answer: &CallResult) -> bool {
+const fn keeps_host_preference(action: Action, result: &CallResult) -> bool {
     match action {
         // A failed call may have taken effect in part.
         Action::Advise(Advice::PreferredLocation(Place::Host)) => {
-            matches!(answer, CallResult::Done | CallResult::Failed(_))
+            matches!(result, CallResult::Done | CallResult::Failed(_))
         }
         Action::Advise(Advice::PreferredLocation(_)) | Action::Withdraw(Advice::PreferredLocation(_)) => {
-            !answer.leaves_no_advice()
+            !result.leaves_no_advice()
         }
         _ => true,
     }

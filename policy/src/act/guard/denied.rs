@@ -10,7 +10,7 @@ pub struct Denied {
     /// Parts of the GPU's name, case-insensitive. One of them has to match.
     pub gpus: &'static [&'static str],
     /// Denied actions.
-    pub what: What,
+    pub actions: DeniedActions,
     /// Reason, as a sentence.
     pub why: &'static str,
     /// Address of the report.
@@ -19,7 +19,7 @@ pub struct Denied {
 
 /// Kinds of actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum DeniedActions {
     /// All actions.
     Everything,
     /// Actions that allocate GPU memory, and so may evict.
@@ -38,7 +38,7 @@ pub const DENIED: &[Denied] = &[
         driver_from: "595",
         driver_until: None,
         gpus: BLACKWELL,
-        what: What::ToGpu,
+        actions: DeniedActions::ToGpu,
         why: "evicting while the GPU is full can leave the driver's thread spinning until the next boot",
         url: "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1223",
     },
@@ -46,7 +46,7 @@ pub const DENIED: &[Denied] = &[
         driver_from: "580",
         driver_until: None,
         gpus: &["GB10"],
-        what: What::Everything,
+        actions: DeniedActions::Everything,
         why: "the GPU's memory is the host's, and the whole host stops when it runs short",
         url: "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358",
     },
@@ -54,7 +54,7 @@ pub const DENIED: &[Denied] = &[
         driver_from: "515",
         driver_until: Some("525.78.01"),
         gpus: &["P100"],
-        what: What::Everything,
+        actions: DeniedActions::Everything,
         why: "processes hang in uvm_spin_loop and cannot be killed",
         url: "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/456",
     },

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 
 use model::{Action, ApiCall, Place, SourceState, counters::RarePerVariant};
 
-use super::denied::{DENIED, Denied, What};
-use crate::act::scene::Sight;
+use super::denied::{DENIED, Denied, DeniedActions};
+use crate::act::scene::Target;
 
 /// Calls of the driver that give or withdraw advice.
 const ADVICE_CALLS: [ApiCall; 6] = [
@@ -36,12 +36,12 @@ impl OwnCalls {
 /// driver maps migrated pages that no processor has mapped for writing, even if they are copies
 /// (`block_migrate_map_unmapped_pages` in `uvm_migrate.c`). Writes of the GPU then raise no fault,
 /// and are lost when the copy is evicted.
-pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
-    let source = &sight.scene.snapshot.source;
+pub(crate) fn may_be_duplicated(target: &Target<'_>) -> Option<&'static str> {
+    let source = &target.scene.snapshot.source;
     let is_relevant = |probe: &str| probe.contains("read_duplication");
-    let total = sight.process.total();
+    let total = target.process.total();
     let enable = ApiCall::EnableReadDuplication;
-    if sight.process.is_adopted {
+    if target.process.is_adopted {
         return Some(
             "the process used the driver before uvmd counted: its memory may be read-duplicated, which must not be migrated",
         );
@@ -61,18 +61,18 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
 /// Reason why the advice in force on the process's memory is unknown, apart from uvmd's
 /// `own_calls`. The driver has no query for advice, and a withdrawal by uvmd would also remove the
 /// application's advice.
-pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: OwnCalls) -> Option<&'static str> {
-    let source = &sight.scene.snapshot.source;
+pub(crate) fn unknown_advice(target: &Target<'_>, own_calls: OwnCalls) -> Option<&'static str> {
+    let source = &target.scene.snapshot.source;
     if !matches!(source.state, SourceState::Counting { .. }) {
         return Some("nothing is counted");
     }
-    if sight.process.is_adopted {
+    if target.process.is_adopted {
         return Some("the process used the driver before uvmd counted: its earlier advice is unknown");
     }
     if source.probes.iter().any(|probe| probe.missing.is_some() && is_of_advice(&probe.name)) {
         return Some("a probe is missing: advice may be missed");
     }
-    let total = sight.process.total();
+    let total = target.process.total();
     if total.dropped_events > 0 {
         return Some("events of the process were dropped: advice may have been missed");
     }
@@ -89,10 +89,10 @@ fn is_of_advice(probe: &str) -> bool {
 }
 
 /// Public report because of which this action is denied.
-pub(crate) fn denied(action: Action, sight: &Sight<'_>) -> Option<&'static Denied> {
-    let version = sight.scene.snapshot.source.driver.as_ref().map(|driver| driver.version.as_str());
-    let name = sight.scene.snapshot.gpus.get(&sight.key()).and_then(|gpu| gpu.name.as_deref());
-    DENIED.iter().find(|row| matches(row, version, name) && concerns(row.what, action))
+pub(crate) fn denied(action: Action, target: &Target<'_>) -> Option<&'static Denied> {
+    let version = target.scene.snapshot.source.driver.as_ref().map(|driver| driver.version.as_str());
+    let name = target.scene.snapshot.gpus.get(&target.key()).and_then(|gpu| gpu.name.as_deref());
+    DENIED.iter().find(|row| matches(row, version, name) && covers(row.actions, action))
 }
 
 /// Whether a row applies to a driver version and a GPU. Unknown ones match.
@@ -111,10 +111,10 @@ fn has_version(row: &Denied, version: &str) -> bool {
     from && until
 }
 
-const fn concerns(what: What, action: Action) -> bool {
-    match what {
-        What::Everything => !matches!(action, Action::Withdraw(_)),
-        What::ToGpu => matches!(action, Action::Migrate(Place::Gpu(_)) | Action::Touch(_)),
+const fn covers(actions: DeniedActions, action: Action) -> bool {
+    match actions {
+        DeniedActions::Everything => !matches!(action, Action::Withdraw(_)),
+        DeniedActions::ToGpu => matches!(action, Action::Migrate(Place::Gpu(_)) | Action::Touch(_)),
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
         driver_from: "535.54.03",
         driver_until: Some("550"),
         gpus: &["h100", "H200"],
-        what: What::ToGpu,
+        actions: DeniedActions::ToGpu,
         why: "it hangs",
         url: "https://example.org/1",
     };
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn denials_never_cover_withdrawals() {
         let gpu = GpuUuid([1; 16]);
-        assert!(concerns(What::ToGpu, Action::Touch(gpu)));
-        assert!(!concerns(What::ToGpu, Action::Migrate(Place::Host)));
-        assert!(concerns(What::Everything, Action::Migrate(Place::Host)));
-        assert!(!concerns(What::Everything, Action::Withdraw(model::Advice::ReadDuplication)));
+        assert!(covers(DeniedActions::ToGpu, Action::Touch(gpu)));
+        assert!(!covers(DeniedActions::ToGpu, Action::Migrate(Place::Host)));
+        assert!(covers(DeniedActions::Everything, Action::Migrate(Place::Host)));
+        assert!(!covers(DeniedActions::Everything, Action::Withdraw(model::Advice::ReadDuplication)));
     }
 
     #[test]

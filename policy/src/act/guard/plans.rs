@@ -2,11 +2,11 @@
 
 use model::{Action, Place, PlannedIteration, ProbedIteration};
 
-use super::{Guard, headroom, not_permitted, room::room_bytes, too_little_host, used_up};
-use crate::act::{limits::Limits, scene::Sight};
+use super::{Guard, budget_exhausted, headroom, host_memory_shortage, permission_denial, room::room_bytes};
+use crate::act::{limits::Limits, scene::Target};
 
 /// Moves of an iteration, by a plan or by a probe's table.
-pub(crate) struct Moved {
+pub(crate) struct IterationMoves {
     to_gpu_bytes: u64,
     to_host_bytes: u64,
     /// Bytes of the memory that moves, each counted once.
@@ -16,14 +16,14 @@ pub(crate) struct Moved {
     duration_ns: u64,
 }
 
-impl From<&PlannedIteration> for Moved {
+impl From<&PlannedIteration> for IterationMoves {
     fn from(planned: &PlannedIteration) -> Self {
         let PlannedIteration { to_gpu_bytes, to_host_bytes, peak_bytes, duration_ns, .. } = *planned;
         Self { to_gpu_bytes, to_host_bytes, range_bytes: planned.range_bytes(), peak_bytes, duration_ns }
     }
 }
 
-impl From<&ProbedIteration> for Moved {
+impl From<&ProbedIteration> for IterationMoves {
     fn from(probed: &ProbedIteration) -> Self {
         let ProbedIteration { to_gpu_bytes, to_host_bytes, duration_ns, .. } = *probed;
         // The driver evicts for memory that returns, as it does without a probe.
@@ -36,45 +36,45 @@ impl Guard {
     ///
     /// # Errors
     /// If not: the reason.
-    pub(crate) fn admits_moves(
+    pub(crate) fn check_moves(
         &self,
         policy: &str,
-        wanted: impl Into<Moved>,
-        sight: &Sight<'_>,
+        moves: impl Into<IterationMoves>,
+        target: &Target<'_>,
         limits: &Limits,
     ) -> Result<(), String> {
-        let planned = wanted.into();
-        if sight.directive.range.is_some() || sight.directive.allocation_larger_than_bytes.is_some() {
-            return Err("the override names a part of the memory, and plans are about all of it".to_owned());
+        let planned = moves.into();
+        if target.directive.range.is_some() || target.directive.allocation_larger_than_bytes.is_some() {
+            return Err("the override covers only a part of the memory, and plans need all of it".to_owned());
         }
-        let moves = self.moves(sight);
-        let places = [(Place::Gpu(sight.gpu), planned.to_gpu_bytes), (Place::Host, planned.to_host_bytes)];
+        let restrictions = self.migration_restrictions(target);
+        let places = [(Place::Gpu(target.gpu), planned.to_gpu_bytes), (Place::Host, planned.to_host_bytes)];
         for action in places.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(place, _)| Action::Migrate(place)) {
-            let denied = not_permitted(policy, action).or_else(|| self.denial(action, moves, sight));
+            let denied = permission_denial(policy, action).or_else(|| self.denial(action, restrictions, target));
             denied.map_or(Ok(()), Err)?;
         }
-        self.affords(&planned, sight, limits)?;
-        let room = room_bytes(sight, limits).ok_or(super::NO_GPU_MEMORY)?;
+        self.check_budget(&planned, target, limits)?;
+        let room = room_bytes(target, limits).ok_or(super::NO_GPU_MEMORY)?;
         if planned.peak_bytes > room {
             return Err(format!(
-                "{room} bytes of the GPU are not used by others, and it has up to {} there",
+                "{room} bytes of the GPU are not used by others, and the plan needs up to {}",
                 planned.peak_bytes
             ));
         }
-        if headroom(sight).is_none_or(|headroom| headroom < limits.host_reserve_bytes) {
-            return Err(too_little_host(0));
+        if headroom(target).is_none_or(|headroom| headroom < limits.host_reserve_bytes) {
+            return Err(host_memory_shortage(0));
         }
-        let left = self.host_left(sight, limits);
+        let left = self.host_left(target, limits);
         // Memory that moves more than once needs host memory once.
         if left < planned.to_host_bytes.min(planned.range_bytes) {
-            return Err(too_little_host(left));
+            return Err(host_memory_shortage(left));
         }
         Ok(())
     }
 
     /// Checks whether the budgets suffice for the moves of an iteration.
-    fn affords(&self, planned: &Moved, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
-        let budget = sight.directive.budget;
+    fn check_budget(&self, planned: &IterationMoves, target: &Target<'_>, limits: &Limits) -> Result<(), String> {
+        let budget = target.directive.budget;
         let moved = planned.to_gpu_bytes.saturating_add(planned.to_host_bytes);
         let rate = budget.bytes_per_second.unwrap_or(u64::MAX).min(limits.process_bytes_per_second);
         let planned_rate = u128::from(moved) * 1_000_000_000 / u128::from(planned.duration_ns.max(1));
@@ -83,9 +83,9 @@ impl Guard {
                 "it moves {planned_rate} bytes/s, and the rate limit of the process is {rate} bytes/s"
             ));
         }
-        let spent = self.processes.get(&sight.process.id).map_or(0, |account| account.moved_bytes);
+        let spent = self.processes.get(&target.process.id).map_or(0, |account| account.moved_bytes);
         match budget.bytes {
-            Some(bytes) if bytes.saturating_sub(spent) < moved => Err(used_up(bytes)),
+            Some(bytes) if bytes.saturating_sub(spent) < moved => Err(budget_exhausted(bytes)),
             _ => Ok(()),
         }
     }
@@ -94,9 +94,9 @@ impl Guard {
     ///
     /// # Errors
     /// If a budget is exceeded: its description.
-    pub(crate) fn charge_plan(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
-        let (left, why) = self.budget_left(sight, limits);
-        self.spend(bytes, sight, limits);
+    pub(crate) fn charge_plan(&mut self, bytes: u64, target: &Target<'_>, limits: &Limits) -> Result<(), String> {
+        let (left, why) = self.budget_left(target, limits);
+        self.spend(bytes, target, limits);
         if bytes > left { Err(why) } else { Ok(()) }
     }
 }

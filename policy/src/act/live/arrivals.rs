@@ -11,7 +11,7 @@ use model::{Block, ProcessId, block::BLOCK_BYTES};
 
 use crate::act::{
     intervals::Intervals,
-    scene::{Scene, Sight},
+    scene::{Scene, Target},
 };
 
 const PAGE_BYTES: u64 = 4096;
@@ -62,13 +62,13 @@ impl Marks {
 
     /// Last mark of the process, which is new if the former one is older than this; `None` if its
     /// blocks are unknown.
-    pub(super) fn recent(&mut self, sight: &Sight<'_>, spacing: Duration) -> Option<Arc<Mark>> {
-        let (process, now) = (sight.process.id, sight.scene.now);
+    pub(super) fn recent(&mut self, target: &Target<'_>, spacing: Duration) -> Option<Arc<Mark>> {
+        let (process, now) = (target.process.id, target.scene.now);
         let is_recent = |mark: &&Arc<Mark>| now.duration_since(mark.at).is_ok_and(|age| age < spacing);
         if let Some(mark) = self.0.get(&process).filter(is_recent) {
             return Some(Arc::clone(mark));
         }
-        let blocks = sight.scene.blocks_of(process);
+        let blocks = target.scene.blocks_of(process);
         let mark = (!blocks.is_empty()).then(|| Arc::new(Mark::new(now, blocks)))?;
         self.0.insert(process, Arc::clone(&mark));
         Some(mark)

@@ -1,13 +1,13 @@
 //! Implementations of the policies in the registry, and proposals of those selected.
 
 use model::{
-    Plan,
+    Proposal,
     policy::{CHOOSER, Choice, POLICIES},
 };
 
 use super::{
+    candidate::Candidate,
     live_policy::{LivePolicy, Named, View},
-    proposal::Proposal,
 };
 use crate::act::guard::Admission;
 
@@ -37,16 +37,16 @@ pub(crate) fn selected(policy: &str) -> impl Iterator<Item = &'static dyn LivePo
     IMPLEMENTATIONS.iter().filter(move |(name, _)| is_selected(name)).map(|(_, implementation)| *implementation)
 }
 
-/// Proposals of the selected policies, except those in cool-down.
-pub(crate) fn proposals(
+/// Candidates of the selected policies, except those in cool-down.
+pub(crate) fn candidates(
     policy: &str,
     view: &View<'_>,
     is_cooling_down: impl Fn(&str) -> bool,
-    admits: impl Fn(&Plan) -> Admission,
-) -> impl Iterator<Item = Proposal> {
+    admission: impl Fn(&Proposal) -> Admission,
+) -> impl Iterator<Item = Candidate> {
     selected(policy).filter(move |policy| !is_cooling_down(policy.name())).filter_map(move |policy| {
-        let (plan, running) = policy.propose(view)?;
-        let is_here = plan.process == view.process.id && plan.gpu == view.gpu;
-        is_here.then(|| Proposal { admission: admits(&plan), plan, running })
+        let (proposal, running) = policy.propose(view)?;
+        let is_here = proposal.process == view.process.id && proposal.gpu == view.gpu;
+        is_here.then(|| Candidate { admission: admission(&proposal), proposal, running })
     })
 }

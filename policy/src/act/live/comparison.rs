@@ -16,7 +16,7 @@ use super::{
 };
 use crate::act::{
     intervals::Intervals,
-    limits::{AT_WORK, IDLE, KEPT_PROMISE, TOUCHED_BYTES_PER_REMOTE_BYTE},
+    limits::{ACTIVE_MIN, IDLE_BELOW, PROMISE_MET_MIN, TOUCHED_BYTES_PER_REMOTE_BYTE},
 };
 
 /// Result of a comparison.
@@ -32,9 +32,9 @@ pub(crate) enum Finding {
 
 /// Whether the program works in this window as much as recently. A window with a pause is no basis
 /// for a comparison.
-pub(crate) fn is_at_work(window: &Span, lately: &Span) -> bool {
+pub(crate) fn is_active(window: &Span, lately: &Span) -> bool {
     let (now, mostly) = (Rates::of(window).activity(), Rates::of(lately).activity());
-    now >= mostly * AT_WORK
+    now >= mostly * ACTIVE_MIN
 }
 
 /// Compares the costs of the same work. `noise`: relative spread of the cost before the proposal;
@@ -50,21 +50,22 @@ pub(crate) fn compare(
 ) -> Finding {
     let (was, is) = (Rates::of(before), Rates::of(after));
     // Remote accesses of the GPU show that the program works.
-    let reaches = after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
-    if is.activity() < was.activity() * IDLE && !reaches {
+    let accesses_remotely =
+        after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
+    if is.activity() < was.activity() * IDLE_BELOW && !accesses_remotely {
         // While memory arrives for other processes, inactivity is the promised benefit; otherwise
         // it is a pause.
         let others_before = rate(before.others_arrived_bytes, before.measured.window);
         let others_now = rate(after.others_arrived_bytes, after.measured.window);
-        let is_pressed = others_before > was.arrived * IDLE && others_now > others_before / 2.0;
+        let is_pressed = others_before > was.arrived * IDLE_BELOW && others_now > others_before / 2.0;
         return if is_pressed { Finding::Better } else { Finding::Idle };
     }
-    let Pace { factor, by } = pace;
+    let Pace { factor, unit } = pace;
     let now = |rate: f64| rate / factor;
-    let grown = |was: f64, is: f64| if was > 0.0 { now(is) / was - 1.0 } else { f64::INFINITY };
-    let may_grow = noise.max(-expected.link_bytes_saved.at_least);
-    if is.cost > 0.0 && grown(was.cost, is.cost) > may_grow {
-        return Finding::NotBetter(change_bytes("bytes over the link", was.cost, now(is.cost), by));
+    let growth = |was: f64, is: f64| if was > 0.0 { now(is) / was - 1.0 } else { f64::INFINITY };
+    let growth_max = noise.max(-expected.link_bytes_saved.at_least);
+    if is.cost > 0.0 && growth(was.cost, is.cost) > growth_max {
+        return Finding::NotBetter(change_bytes("bytes over the link", was.cost, now(is.cost), unit));
     }
     // Evictions of other processes' memory are a cost, too.
     if now(is.others_evicted) > was.others_evicted * (1.0 + noise) + was.cost.max(is.cost) * noise {
@@ -72,11 +73,11 @@ pub(crate) fn compare(
             "bytes evicted of others",
             was.others_evicted,
             now(is.others_evicted),
-            by,
+            unit,
         ));
     }
     let is_met = |was: f64, is: f64, promised: f64| {
-        let required = if promised > 0.0 { promised * KEPT_PROMISE } else { noise };
+        let required = if promised > 0.0 { promised * PROMISE_MET_MIN } else { noise };
         was > 0.0 && now(is) <= was * (1.0 - required)
     };
     let fewer_faults = is_met(was.faults, is.faults, expected.faults_saved.at_least);
@@ -86,12 +87,12 @@ pub(crate) fn compare(
         // they save.
         let cost = relative_cost(before, after, pace).time;
         let may_cost = (-expected.link_bytes_saved.at_least).max(if fewer_bytes { slower } else { 0.0 });
-        return if cost < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(cost, by)) };
+        return if cost < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(time_change(cost, unit)) };
     }
     Finding::NotBetter(format!(
         "{}, {}: less than half of the expected effect",
-        change("GPU faults", was.faults, now(is.faults), by),
-        change_bytes("bytes over the link", was.cost, now(is.cost), by),
+        change("GPU faults", was.faults, now(is.faults), unit),
+        change_bytes("bytes over the link", was.cost, now(is.cost), unit),
     ))
 }
 
@@ -99,8 +100,8 @@ pub(crate) fn compare(
 pub(crate) fn relative_cost(before: &Span, after: &Span, pace: Pace) -> RelativeCost {
     let takes: fn(&Span) -> f64 = |span| seconds(span.measured.own_link_bytes, span.measured.replays);
     let ratio = |of: fn(&Span) -> f64| {
-        let a_second = |span: &Span| of(span) / span.measured.window.as_secs_f64();
-        let (was, is) = (a_second(before), a_second(after) / pace.factor);
+        let per_second = |span: &Span| of(span) / span.measured.window.as_secs_f64();
+        let (was, is) = (per_second(before), per_second(after) / pace.factor);
         if was > 0.0 { is / was } else { 1.0 }
     };
     RelativeCost { time: ratio(takes), link_bytes: ratio(|span| span.measured.own_link_bytes as f64) }
@@ -112,7 +113,7 @@ pub(crate) struct Pace {
     /// Pace relative to that before the proposal.
     pub(crate) factor: f64,
     /// Unit of work from which the factor was derived, for messages.
-    by: &'static str,
+    unit: &'static str,
 }
 
 impl Pace {
@@ -123,29 +124,29 @@ impl Pace {
         if let Some(passed) = after.passed_bytes.filter(|_| was.arrived > 0.0) {
             let passed = rate(passed, after.measured.window);
             if passed > 0.0 {
-                return Self { factor: passed / was.arrived, by: "per passed byte" };
+                return Self { factor: passed / was.arrived, unit: "per passed byte" };
             }
         }
         match (before.arrivals_outside(touched), after.arrivals_outside(touched)) {
             (Some(was), Some(is)) if was > 0.0 && is > 0.0 => {
-                Self { factor: is / was, by: "per byte that arrived in untouched memory" }
+                Self { factor: is / was, unit: "per byte that arrived in untouched memory" }
             }
-            _ => Self { factor: 1.0, by: "a second" },
+            _ => Self { factor: 1.0, unit: "per second" },
         }
     }
 }
 
-fn change(what: &str, was: f64, is: f64, by: &str) -> String {
-    format!("{what} went from {was:.0} to {is:.0} {by}")
+fn change(what: &str, was: f64, is: f64, unit: &str) -> String {
+    format!("{what} went from {was:.0} to {is:.0} {unit}")
 }
 
-fn change_bytes(what: &str, was: f64, is: f64, by: &str) -> String {
+fn change_bytes(what: &str, was: f64, is: f64, unit: &str) -> String {
     const MIB: f64 = 1_048_576.0;
-    format!("{what} went from {:.1} to {:.1} MiB {by}", was / MIB, is / MIB)
+    format!("{what} went from {:.1} to {:.1} MiB {unit}", was / MIB, is / MIB)
 }
 
-fn takes(cost: f64, by: &str) -> String {
-    format!("the modelled time of link and fault batches went to {:.0} % {by}", cost * 100.0)
+fn time_change(cost: f64, unit: &str) -> String {
+    format!("the modelled time of link and fault batches went to {:.0} % {unit}", cost * 100.0)
 }
 
 /// Rates per second.
@@ -260,20 +261,20 @@ mod tests {
         let before = span(1000, 10_000_000, 10_000_000);
         let mut touched = Intervals::default();
         touched.insert(0, 4 << 20);
-        let reaches = |remote_bytes| Span { remote_bytes, ..span(0, remote_bytes, 0) };
+        let remote_span = |remote_bytes| Span { remote_bytes, ..span(0, remote_bytes, 0) };
         let find =
             |after: &Span| compare(&before, after, Pace::of(&before, after, &touched), &touched, &EXPECTED, 0.1, 0.0);
-        assert_eq!(find(&reaches(32 * 1024)), Finding::Better, "a word of each page once");
-        assert_eq!(find(&reaches(100)), Finding::Idle);
+        assert_eq!(find(&remote_span(32 * 1024)), Finding::Better, "a word of each page once");
+        assert_eq!(find(&remote_span(100)), Finding::Idle);
     }
 
     #[test]
     fn window_with_a_pause_is_no_baseline() {
         let lately = span(1000, 10_000_000, 10_000_000);
-        assert!(is_at_work(&lately, &lately));
-        assert!(is_at_work(&span(700, 7_000_000, 7_000_000), &lately), "no two windows are the same");
-        assert!(!is_at_work(&span(100, 1_000_000, 1_000_000), &lately), "the pause began in this window");
-        assert!(is_at_work(&span(0, 0, 0), &span(0, 0, 0)), "what fits works unseen");
+        assert!(is_active(&lately, &lately));
+        assert!(is_active(&span(700, 7_000_000, 7_000_000), &lately), "no two windows are the same");
+        assert!(!is_active(&span(100, 1_000_000, 1_000_000), &lately), "the pause began in this window");
+        assert!(is_active(&span(0, 0, 0), &span(0, 0, 0)), "what fits works unseen");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Cost of the same work with and without a proposal: bytes over the link, and the modelled time of
 //! these bytes and of fault batches.
 
-use crate::act::limits::{AS_FAST, BATCH_SECONDS, LINK_BYTES_PER_SECOND};
+use crate::act::limits::{BATCH_SECONDS, EQUAL_TIME_TOLERANCE, LINK_BYTES_PER_SECOND};
 
 /// Cost of the same work, relative to the driver alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,7 @@ impl RelativeCost {
 
     /// Whether the time is similar to `time`, and shorter than that of the driver alone.
     pub(crate) fn is_as_fast_as(self, time: f64) -> bool {
-        self.time < 1.0 && self.time <= time * (1.0 + AS_FAST)
+        self.time < 1.0 && self.time <= time * (1.0 + EQUAL_TIME_TOLERANCE)
     }
 }
 

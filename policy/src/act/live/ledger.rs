@@ -30,11 +30,11 @@ impl Ledger {
     }
 
     /// Processes the result of a call.
-    pub(crate) fn record_result(&mut self, Call { step, result: answer, .. }: &Call) {
+    pub(crate) fn record_result(&mut self, Call { step, result, .. }: &Call) {
         match step.action {
             Action::Advise(advice) => {
                 remove(&mut self.ordered, advice, step);
-                match answer {
+                match result {
                     // A failed call may have taken effect in part.
                     CallResult::Done | CallResult::Failed(_) => {
                         self.given.entry(advice).or_default().insert(step.begin, step.end);
@@ -47,7 +47,7 @@ impl Ledger {
                     | CallResult::Denied(_) => {}
                 }
             }
-            Action::Withdraw(advice) if answer.leaves_no_advice() => remove(&mut self.given, advice, step),
+            Action::Withdraw(advice) if result.leaves_no_advice() => remove(&mut self.given, advice, step),
             Action::Withdraw(_) | Action::Migrate(_) | Action::Touch(_) => {}
         }
     }
@@ -106,8 +106,8 @@ mod tests {
 
     const ADVICE: Advice = Advice::AccessedBy(GpuUuid([1; 16]));
 
-    fn call(begin: u64, end: u64, action: Action, answer: CallResult) -> Call {
-        Call { step: Step { begin, end, action }, result: answer, duration_ns: 0 }
+    fn call(begin: u64, end: u64, action: Action, result: CallResult) -> Call {
+        Call { step: Step { begin, end, action }, result, duration_ns: 0 }
     }
 
     #[test]
@@ -140,9 +140,9 @@ mod tests {
     #[test]
     fn cancelled_repetition_keeps_earlier_advice() {
         let mut ledger = Ledger::default();
-        for answer in [CallResult::Done, CallResult::Cancelled] {
+        for result in [CallResult::Done, CallResult::Cancelled] {
             ledger.record_order(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
-            ledger.record_result(&call(0, 100, Action::Advise(ADVICE), answer));
+            ledger.record_result(&call(0, 100, Action::Advise(ADVICE), result));
         }
         assert_eq!(ledger.withdrawals().len(), 1);
     }

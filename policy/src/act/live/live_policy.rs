@@ -8,7 +8,7 @@ use std::{
 };
 
 use model::{
-    Block, Counters, GpuKey, GpuUuid, Outcome, Plan, Process, Range, Residency, Step, Verdict, VerdictKind,
+    Block, Counters, GpuKey, GpuUuid, Outcome, Process, Proposal, Range, Residency, Step, Verdict, VerdictKind,
     verdict::Victim,
 };
 
@@ -16,7 +16,7 @@ use model::policy::{Form, Parameter};
 
 use crate::act::{
     limits::{Limits, RENEWAL_BYTES, RENEWALS_PART},
-    scene::Sight,
+    scene::Target,
 };
 
 /// Input of a policy: a process at a GPU, and the other processes there.
@@ -41,7 +41,7 @@ pub struct View<'a> {
     /// Blocks of the process in memory that may be acted on, by address.
     pub blocks: &'a [Block],
     /// Live processes with counts at this GPU, this one included, each with its blocks by address.
-    pub at_gpu: &'a [(&'a Process, &'a [Block])],
+    pub gpu_processes: &'a [(&'a Process, &'a [Block])],
     /// Counts of all processes at the GPU, including exited ones; monotonic.
     pub gpu_totals: Option<&'a Counters>,
     /// Maximum renewals per second within the budgets.
@@ -59,34 +59,34 @@ pub struct Accessed {
 
 impl<'a> View<'a> {
     /// View of what a policy may act on.
-    pub(crate) fn of(sight: &'a Sight<'_>, accessed: Option<Accessed>, limits: &Limits) -> Self {
-        let budget = sight.directive.budget.bytes_per_second.unwrap_or(u64::MAX);
+    pub(crate) fn of(target: &'a Target<'_>, accessed: Option<Accessed>, limits: &Limits) -> Self {
+        let budget = target.directive.budget.bytes_per_second.unwrap_or(u64::MAX);
         let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);
         Self {
-            now: sight.scene.now,
-            process: sight.process,
-            gpu: sight.gpu,
-            gpu_memory_bytes: sight.memory_bytes,
-            verdicts: sight.verdicts,
-            victims: &sight.at_gpu.victims,
+            now: target.scene.now,
+            process: target.process,
+            gpu: target.gpu,
+            gpu_memory_bytes: target.memory_bytes,
+            verdicts: target.verdicts,
+            victims: &target.gpu_context.victims,
             accessed,
-            ranges: &sight.ranges,
-            blocks: &sight.blocks,
-            at_gpu: &sight.at_gpu.processes,
-            gpu_totals: sight.scene.snapshot.gpu_totals.get(&sight.key()),
+            ranges: &target.ranges,
+            blocks: &target.blocks,
+            gpu_processes: &target.gpu_context.processes,
+            gpu_totals: target.scene.snapshot.gpu_totals.get(&target.key()),
             renewals_per_second: bytes_per_second / RENEWAL_BYTES / RENEWALS_PART,
-            parameters: &sight.directive.parameters,
+            parameters: &target.directive.parameters,
         }
     }
 
     /// Other processes at this GPU, each with its blocks by address.
     pub fn others(&self) -> impl Iterator<Item = &'a (&'a Process, &'a [Block])> {
-        self.at_gpu.iter().filter(|(other, _)| other.id != self.process.id)
+        self.gpu_processes.iter().filter(|(other, _)| other.id != self.process.id)
     }
 
     /// Whether faults have shown atomics of the GPU on the process's memory.
     #[must_use]
-    pub fn does_atomics(&self) -> bool {
+    pub fn uses_gpu_atomics(&self) -> bool {
         self.accessed.is_some_and(|accessed| accessed.gpu_atomics)
     }
 
@@ -134,10 +134,10 @@ impl<'a> View<'a> {
 /// Live policy, without state: the state of a proposal in force is in [`Running`]. Its row is in
 /// [`model::policy`].
 pub trait LivePolicy: Named + Send + Sync {
-    /// Makes a proposal; `None` if the policy's phase is not detected. The [`Plan`] has the first
+    /// Makes a proposal; `None` if the policy's phase is not detected. The [`Proposal`] has the first
     /// steps, and [`Running`] returns the next ones. Both are created at each call, and dropped if
     /// the guard denies them.
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)>;
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)>;
 }
 
 /// Name of a policy, implemented by `catalogue` from the rows of [`model::policy`].
@@ -150,15 +150,15 @@ pub trait Named {
 pub trait Running: Send + fmt::Debug {
     /// Observes the view. Called at each interval before any other method, even while steps are
     /// being executed.
-    fn see(&mut self, _view: &View<'_>) {}
+    fn observe(&mut self, _view: &View<'_>) {}
 
-    /// Returns the next steps. Called at each interval after [`Running::see`], except while its
+    /// Returns the next steps. Called at each interval after [`Running::observe`], except while its
     /// steps are being executed.
-    fn go_on(&mut self, view: &View<'_>) -> Next;
+    fn next_steps(&mut self, view: &View<'_>) -> Next;
 
     /// Processes the outcomes of all steps of the proposal, including the first ones. Steps that
     /// the guard denied are reported at once, as [`model::CallResult::Denied`].
-    fn carried_out(&mut self, _outcome: &Outcome) {}
+    fn record_outcome(&mut self, _outcome: &Outcome) {}
 
     /// Whether the effect of the proposal is complete. Memory that was resident before may have to
     /// leave the GPU once, as without the proposal. Until then, and for at most four windows, the
@@ -182,7 +182,7 @@ pub enum Next {
     /// Steps to order; empty if none are due.
     Steps(Vec<Step>),
     /// End of the proposal because its phase is over, for this reason.
-    Over(String),
+    End(String),
 }
 
 /// Whether at least the duration `long` has passed since a time.

@@ -16,8 +16,8 @@ use super::{
 use crate::{
     act::{
         intervals::Intervals,
-        limits::{NOISE_MAX, NOISE_MIN, PACE_BYTES},
-        scene::Sight,
+        limits::{NOISE_MAX, NOISE_MIN, PACE_BYTES_MIN},
+        scene::Target,
     },
     reading::{counted_at, difference},
     thresholds::EARLY,
@@ -66,15 +66,15 @@ pub(crate) struct Span {
 
 impl Meter {
     /// Adds a sample.
-    pub(crate) fn read(&mut self, sight: &Sight<'_>, window: Duration, passed_bytes: Option<u64>, marks: &mut Marks) {
-        let sample = sample(sight, passed_bytes);
+    pub(crate) fn read(&mut self, target: &Target<'_>, window: Duration, passed_bytes: Option<u64>, marks: &mut Marks) {
+        let sample = sample(target, passed_bytes);
         if self.samples.back().is_some_and(|last| last.until(&sample).is_none()) {
             // Counts were reset, so earlier samples are useless.
             *self = Self::default();
         }
         let now = sample.at;
         self.samples.push_back(sample);
-        let mark = marks.recent(sight, window / MARKS_PER_WINDOW);
+        let mark = marks.recent(target, window / MARKS_PER_WINDOW);
         self.marks.extend(mark.filter(|mark| self.marks.back().is_none_or(|last| last.at < mark.at)));
         let old = |at: SystemTime, windows: u32| between(at, now) > window.saturating_mul(windows);
         while self.samples.get(1).is_some_and(|next| old(next.at, HISTORY_WINDOWS)) {
@@ -160,11 +160,11 @@ impl Span {
     }
 
     /// Bytes per second that arrived in blocks outside the affected memory; `None` below
-    /// [`PACE_BYTES`].
+    /// [`PACE_BYTES_MIN`].
     pub(crate) fn arrivals_outside(&self, touched: &Intervals) -> Option<f64> {
         let (from, to) = (self.from.as_ref()?, self.to.as_ref()?);
         let arrived = from.bytes_until(to, touched);
-        (arrived >= PACE_BYTES && to.at > from.at).then(|| rate(arrived, between(from.at, to.at)))
+        (arrived >= PACE_BYTES_MIN && to.at > from.at).then(|| rate(arrived, between(from.at, to.at)))
     }
 }
 
@@ -200,25 +200,25 @@ impl Sample {
     }
 }
 
-fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
-    let (snapshot, key) = (sight.scene.snapshot, sight.key());
+fn sample(target: &Target<'_>, passed_bytes: Option<u64>) -> Sample {
+    let (snapshot, key) = (target.scene.snapshot, target.key());
     let copied = |counters: &Counters| counters.bytes_htod.total().saturating_add(counters.bytes_dtoh.total());
-    let atomic_faults = faults_at_gpu(sight, &[Access::AtomicWeak, Access::AtomicStrong]);
+    let atomic_faults = faults_at_gpu(target, &[Access::AtomicWeak, Access::AtomicStrong]);
     Sample {
-        at: sight.scene.now,
-        counted: counted_at(sight.process, key),
-        replays: sight.process.gpus.get(&key).map_or(0, |counters| counters.replays),
-        link: sight.scene.links.get(&sight.gpu).copied(),
+        at: target.scene.now,
+        counted: counted_at(target.process, key),
+        replays: target.process.gpus.get(&key).map_or(0, |counters| counters.replays),
+        link: target.scene.links.get(&target.gpu).copied(),
         copied_bytes: snapshot.gpu_totals.get(&key).map_or(0, copied),
-        others_evicted_bytes: sight.at_gpu.evicted_bytes(sight.process.id),
-        others_arrived_bytes: sight.at_gpu.others_arrived_bytes(sight.process, key),
+        others_evicted_bytes: target.gpu_context.evicted_bytes(target.process.id),
+        others_arrived_bytes: target.gpu_context.others_arrived_bytes(target.process, key),
         passed_bytes,
         atomic_faults,
     }
 }
 
-fn faults_at_gpu(sight: &Sight<'_>, accesses: &[Access]) -> u64 {
-    sight.process.gpus.get(&sight.key()).map_or(0, |counters| {
+fn faults_at_gpu(target: &Target<'_>, accesses: &[Access]) -> u64 {
+    target.process.gpus.get(&target.key()).map_or(0, |counters| {
         accesses.iter().map(|access| counters.fault_entries[*access]).fold(0, u64::saturating_add)
     })
 }

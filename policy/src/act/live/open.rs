@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use model::{
-    Action, AdviceCalls, Call, CallResult, Decision, Directive, Order, Outcome, Place, Plan, Step, decision::Done,
+    Action, AdviceCalls, Call, CallResult, Decision, Directive, Order, Outcome, Place, Proposal, Step, decision::Done,
 };
 
 use super::{
@@ -16,7 +16,7 @@ use crate::act::{
     guard::{Admission, Guard},
     intervals::Intervals,
     limits::Limits,
-    scene::Sight,
+    scene::Target,
 };
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct OpenDecision {
 impl OpenDecision {
     pub(crate) fn new(
         decision: Decision,
-        plan: Plan,
+        proposal: Proposal,
         running: Box<dyn Running>,
         directive: Directive,
         circumstances: Circumstances,
@@ -59,7 +59,7 @@ impl OpenDecision {
             running,
             directive,
             circumstances,
-            first: plan.steps,
+            first: proposal.steps,
             verification,
             ledger: Ledger::default(),
             withheld: Vec::new(),
@@ -71,9 +71,9 @@ impl OpenDecision {
     }
 
     /// Whether it may have mapped memory remotely while link traffic was not measured for a window.
-    pub(crate) fn maps_unmetered(&mut self, sight: &Sight<'_>, limits: &Limits) -> bool {
-        let now = sight.scene.now;
-        if sight.scene.links.contains_key(&sight.gpu) {
+    pub(crate) fn maps_unmetered(&mut self, target: &Target<'_>, limits: &Limits) -> bool {
+        let now = target.scene.now;
+        if target.scene.links.contains_key(&target.gpu) {
             self.link_read_at = now;
         }
         let is_long = has_passed(limits.window, self.link_read_at, now);
@@ -81,17 +81,17 @@ impl OpenDecision {
     }
 
     /// Whether a decision in shadow may act now.
-    pub(crate) fn may_act(&self, guard: &Guard, sight: &Sight<'_>) -> bool {
-        self.verification.is_none() && guard.admits(self.decision.policy, &self.first, sight) == Admission::Act
+    pub(crate) fn may_act(&self, guard: &Guard, target: &Target<'_>) -> bool {
+        self.verification.is_none() && guard.admission(self.decision.policy, &self.first, target) == Admission::Act
     }
 
     pub(crate) fn begin(
         &mut self,
         guard: &mut Guard,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         limits: &Limits,
     ) -> Result<Option<Order>, String> {
-        let order = self.order(self.first.clone(), guard, sight, limits);
+        let order = self.order(self.first.clone(), guard, target, limits);
         if order.is_some() {
             return Ok(order);
         }
@@ -100,7 +100,7 @@ impl OpenDecision {
         }
         // Without first steps, actions follow later.
         if let Some(verification) = &mut self.verification {
-            verification.record_start(sight.scene.now);
+            verification.record_start(target.scene.now);
         }
         Ok(None)
     }
@@ -113,19 +113,19 @@ impl OpenDecision {
         &mut self,
         view: &View<'_>,
         guard: &mut Guard,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         limits: &Limits,
     ) -> Result<Option<Order>, String> {
         if self.is_pending {
             return Ok(None);
         }
-        match self.running.go_on(view) {
-            Next::Steps(steps) => Ok(self.order(steps, guard, sight, limits)),
-            Next::Over(why) => Err(why),
+        match self.running.next_steps(view) {
+            Next::Steps(steps) => Ok(self.order(steps, guard, target, limits)),
+            Next::End(why) => Err(why),
         }
     }
 
-    fn order(&mut self, steps: Vec<Step>, guard: &mut Guard, sight: &Sight<'_>, limits: &Limits) -> Option<Order> {
+    fn order(&mut self, steps: Vec<Step>, guard: &mut Guard, target: &Target<'_>, limits: &Limits) -> Option<Order> {
         if steps.is_empty() {
             return None;
         }
@@ -135,15 +135,15 @@ impl OpenDecision {
             self.withhold(calls);
             return None;
         }
-        let (passed, denied) = guard.pass(self.decision.policy, steps, sight, limits);
+        let (admitted, denied) = guard.admit_steps(self.decision.policy, steps, target, limits);
         if !denied.is_empty() {
-            self.count(&denied);
+            self.add_calls(&denied);
             self.withhold(denied);
         }
-        if passed.is_empty() {
+        if admitted.is_empty() {
             return None;
         }
-        for step in &passed {
+        for step in &admitted {
             self.ledger.record_order(step);
             self.touched.insert(step.begin, step.end);
         }
@@ -152,7 +152,7 @@ impl OpenDecision {
             decision: self.decision.id,
             process: self.decision.process,
             gpu: self.decision.gpu,
-            steps: passed,
+            steps: admitted,
             is_rollback: false,
         })
     }
@@ -160,7 +160,7 @@ impl OpenDecision {
     /// Passes the results of withheld steps to the policy.
     fn withhold(&mut self, calls: Vec<Call>) {
         let outcome = self.outcome(calls);
-        self.running.carried_out(&outcome);
+        self.running.record_outcome(&outcome);
         self.withheld.push(outcome);
     }
 
@@ -170,7 +170,7 @@ impl OpenDecision {
     }
 
     /// Processes the outcome of an order.
-    pub(crate) fn carried_out(&mut self, outcome: &Outcome, now: SystemTime) {
+    pub(crate) fn record_outcome(&mut self, outcome: &Outcome, now: SystemTime) {
         self.is_pending = false;
         for call in &outcome.calls {
             self.ledger.record_result(call);
@@ -178,8 +178,8 @@ impl OpenDecision {
         let is_denied = |call: &Call| matches!(call.result, CallResult::Denied(_));
         self.is_denied = self.decision.done.calls == 0 && outcome.calls.iter().all(is_denied);
         self.decision.actuator = outcome.actuator.or(self.decision.actuator);
-        self.count(&outcome.calls);
-        self.running.carried_out(outcome);
+        self.add_calls(&outcome.calls);
+        self.running.record_outcome(outcome);
         if let Some(verification) = &mut self.verification {
             verification.record_start(now);
         }
@@ -194,8 +194,8 @@ impl OpenDecision {
         }
     }
 
-    fn count(&mut self, calls: &[Call]) {
-        count(&mut self.decision, calls);
+    fn add_calls(&mut self, calls: &[Call]) {
+        add_calls(&mut self.decision, calls);
         self.decision.done.advised_bytes = self.ledger.bytes();
         for advice in self.ledger.advice() {
             if !self.decision.advice.contains(&advice) {
@@ -223,14 +223,14 @@ impl OpenDecision {
 }
 
 /// Adds the results of calls to a decision.
-pub(crate) fn count(decision: &mut Decision, calls: &[Call]) {
+pub(crate) fn add_calls(decision: &mut Decision, calls: &[Call]) {
     let Decision { done, last_error, .. } = decision;
-    for Call { step, result: answer, duration_ns } in calls {
-        if *answer == CallResult::Done {
+    for Call { step, result, duration_ns } in calls {
+        if *result == CallResult::Done {
             add(done, step);
-        } else if *answer != CallResult::Shadow {
+        } else if *result != CallResult::Shadow {
             done.failed = done.failed.saturating_add(1);
-            *last_error = Some(answer.clone());
+            *last_error = Some(result.clone());
         }
         done.longest_ns = done.longest_ns.max(*duration_ns);
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{CallResult, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 
 use super::ledger::Ledger;
-use crate::act::limits::{WITHDRAWALS_REPORTED, WITHDRAWALS_REST_MAX};
+use crate::act::limits::{WITHDRAWAL_ATTEMPTS_REPORTED, WITHDRAWAL_PAUSE_MAX};
 
 /// Advice that may be in force because of a decision, from the journal of a former run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) enum Withdrawn {
     All { after_failure: bool },
     /// Some advice is still in force; the attempts continue.
     Pending,
-    /// Some advice is still in force after [`WITHDRAWALS_REPORTED`] attempts. The result is
+    /// Some advice is still in force after [`WITHDRAWAL_ATTEMPTS_REPORTED`] attempts. The result is
     /// reported to an operator, and the attempts continue less often.
     Failed(CallResult),
 }
@@ -74,7 +74,7 @@ impl Rollback {
     }
 
     /// Whether a withdrawal for this process at this GPU is in progress, and may succeed soon.
-    pub(crate) fn concerns(&self, process: ProcessId, gpu: GpuUuid) -> bool {
+    pub(crate) fn is_withdrawing(&self, process: ProcessId, gpu: GpuUuid) -> bool {
         self.0
             .values()
             .any(|withdrawal| withdrawal.process == process && withdrawal.gpu == gpu && withdrawal.may_soon_succeed())
@@ -113,7 +113,7 @@ impl Rollback {
     }
 
     /// Processes an outcome; `None` if it is not about a withdrawal.
-    pub(crate) fn carried_out(&mut self, outcome: &Outcome) -> Option<Withdrawn> {
+    pub(crate) fn record_outcome(&mut self, outcome: &Outcome) -> Option<Withdrawn> {
         let withdrawal = self.0.get_mut(&outcome.decision)?;
         for call in &outcome.calls {
             withdrawal.ledger.record_result(call);
@@ -122,7 +122,7 @@ impl Rollback {
             withdrawal.is_pending = false;
         }
         if withdrawal.ledger.is_empty() {
-            let after_failure = withdrawal.attempts > WITHDRAWALS_REPORTED;
+            let after_failure = withdrawal.attempts > WITHDRAWAL_ATTEMPTS_REPORTED;
             self.0.remove(&outcome.decision);
             return Some(Withdrawn::All { after_failure });
         }
@@ -130,19 +130,19 @@ impl Rollback {
             return Some(Withdrawn::Pending);
         }
         withdrawal.remaining_pause =
-            1_u32.checked_shl(withdrawal.attempts).unwrap_or(u32::MAX).min(WITHDRAWALS_REST_MAX);
-        if withdrawal.attempts != WITHDRAWALS_REPORTED {
+            1_u32.checked_shl(withdrawal.attempts).unwrap_or(u32::MAX).min(WITHDRAWAL_PAUSE_MAX);
+        if withdrawal.attempts != WITHDRAWAL_ATTEMPTS_REPORTED {
             return Some(Withdrawn::Pending);
         }
-        let answer = outcome.calls.iter().rev().find(|call| call.result != CallResult::Done);
-        Some(Withdrawn::Failed(answer.map_or(CallResult::Cancelled, |call| call.result.clone())))
+        let result = outcome.calls.iter().rev().find(|call| call.result != CallResult::Done);
+        Some(Withdrawn::Failed(result.map_or(CallResult::Cancelled, |call| call.result.clone())))
     }
 }
 
 impl Withdrawal {
-    /// Whether fewer than [`WITHDRAWALS_REPORTED`] attempts have failed.
+    /// Whether fewer than [`WITHDRAWAL_ATTEMPTS_REPORTED`] attempts have failed.
     const fn may_soon_succeed(&self) -> bool {
-        self.attempts < WITHDRAWALS_REPORTED || self.is_pending && self.attempts == WITHDRAWALS_REPORTED
+        self.attempts < WITHDRAWAL_ATTEMPTS_REPORTED || self.is_pending && self.attempts == WITHDRAWAL_ATTEMPTS_REPORTED
     }
 
     fn order(&mut self, decision: DecisionId) -> Order {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     act::{
         intervals::Intervals,
-        limits::{AS_FAST, IDLE_WINDOWS, SETTLING, SETTLING_MAX, VERIFY_AGAIN_WINDOWS},
+        limits::{EQUAL_TIME_TOLERANCE, IDLE_WINDOWS, SETTLING, SETTLING_MAX, VERIFY_AGAIN_WINDOWS},
     },
     thresholds::EARLY,
 };
@@ -140,7 +140,7 @@ impl Verification {
         let pace = Pace::of(&self.before, &after, touched);
         // A proposal may be slower than the proposal before it, but never slower than the driver
         // alone.
-        let slower = (1.0 / self.cost_before.time - 1.0).clamp(0.0, AS_FAST);
+        let slower = (1.0 / self.cost_before.time - 1.0).clamp(0.0, EQUAL_TIME_TOLERANCE);
         let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
         self.conclude(finding, doubt, (after.measured, pace.factor), relative_cost(&self.before, &after, pace), now)
     }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn pause_of_a_confirmed_plans_program_changes_nothing() {
+    fn pause_of_a_program_keeps_its_confirmed_proposal() {
         let mut verification = confirmed();
         verification.measure(NOW, None);
         assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Open);

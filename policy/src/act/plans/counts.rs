@@ -3,7 +3,7 @@
 use model::{Following, IterationBegin, PlanCounters, verdict::Inputs};
 
 use super::trial::Reading;
-use crate::{act::scene::Sight, reading::counted_at};
+use crate::{act::scene::Target, reading::counted_at};
 
 /// Cumulative counts at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +24,8 @@ pub(super) struct Progress {
 }
 
 impl Counts {
-    pub(super) fn of(following: &Following, sight: &Sight<'_>) -> Self {
-        Self { inputs: counted_at(sight.process, sight.key()), reported: following.report.counters }
+    pub(super) fn of(following: &Following, target: &Target<'_>) -> Self {
+        Self { inputs: counted_at(target.process, target.key()), reported: following.report.counters }
     }
 
     pub(super) const fn at(&self, iteration: IterationBegin) -> Reading {

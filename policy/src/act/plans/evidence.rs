@@ -10,14 +10,14 @@ use model::{
 };
 
 use super::trial::mib;
-use crate::act::{intervals::Intervals, life_cycle::proposed, scene::Sight};
+use crate::act::{intervals::Intervals, life_cycle::new_decision, scene::Target};
 
 /// Decision about a plan, before any measurement.
 pub(super) fn decision(
     id: DecisionId,
     PlanPolicy { name: policy, promise }: PlanPolicy,
     planned: &PlannedIteration,
-    sight: &Sight<'_>,
+    target: &Target<'_>,
     stage: Stage,
 ) -> Decision {
     let PlannedIteration { planner, launches, moves, ranges, .. } = planned;
@@ -46,7 +46,15 @@ pub(super) fn decision(
             modelled_driver_faulted_blocks: planned.driver_faulted_blocks,
             ..PlanEvidence::default()
         }),
-        ..proposed(id, policy, reason, &Intervals::of(ranges.iter().copied()), expected(promise, planned), stage, sight)
+        ..new_decision(
+            id,
+            policy,
+            reason,
+            &Intervals::of(ranges.iter().copied()),
+            expected(promise, planned),
+            stage,
+            target,
+        )
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     evidence::measured,
     trial::{Assessment, Trial},
 };
-use crate::act::{guard::Guard, limits::Limits, scene::Sight};
+use crate::act::{guard::Guard, limits::Limits, scene::Target};
 
 /// Blocks per event with the figures of a confirmed plan.
 const CONFIRMED_BLOCKS_PER_EVENT: u64 = 64;
@@ -112,28 +112,28 @@ impl OpenPlan {
         &mut self,
         following: &Following,
         counts: &Counts,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         guard: &mut Guard,
         limits: &Limits,
     ) -> Result<Assessment, (Stage, CooldownKind)> {
         let ended = |why: &str| Err((Stage::Ended(why.to_owned()), CooldownKind::None));
-        if self.directive != *sight.directive {
+        if self.directive != *target.directive {
             return ended("the directive for the process has changed");
         }
         let planned = match &following.state {
             FollowingState::Planned(planned) if planned.version == self.version => planned,
             FollowingState::Unavailable(reason) => return Err((Stage::Ended(reason.clone()), CooldownKind::Pause)),
             _ => {
-                let why = "the program launches something else: the plan does not hold any more";
+                let why = "the program launches something else: the plan no longer applies";
                 return Err((Stage::Ended(why.to_owned()), CooldownKind::Pause));
             }
         };
-        let admitted = guard.admits_moves(self.decision.policy, planned, sight, limits);
+        let admitted = guard.check_moves(self.decision.policy, planned, target, limits);
         let Some(trial) = &mut self.trial else {
-            let may = sight.permits_acting().is_ok() && admitted.is_ok();
+            let may = target.permits_acting().is_ok() && admitted.is_ok();
             return if may { ended("it is permitted now: a trial begins") } else { Ok(Assessment::Open) };
         };
-        if let Err(why) = sight.permits_acting() {
+        if let Err(why) = target.permits_acting() {
             return Err((Stage::RolledBack(why), CooldownKind::None));
         }
         if let Err(why) = admitted {
@@ -141,7 +141,9 @@ impl OpenPlan {
         }
         let moved = self.progress.advance(counts, following.iteration.map(|iteration| iteration.number));
         self.moved = self.moved.plus(moved);
-        guard.charge_plan(moved.bytes(), sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
+        guard
+            .charge_plan(moved.bytes(), target, limits)
+            .map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
         let mut assessment = reading.map_or(Assessment::Open, |reading| trial.read(reading));
         let iterations_min = match assessment {
@@ -154,7 +156,7 @@ impl OpenPlan {
             assessment = self.restart_waiting(planned);
         }
         let wants_plan = self.trial.as_ref().is_some_and(Trial::wants_plan);
-        self.note();
+        self.record_figures();
         match assessment {
             Assessment::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
             Assessment::Unmeasurable => {
@@ -171,7 +173,7 @@ impl OpenPlan {
     }
 
     /// Records the figures in the decision.
-    fn note(&mut self) {
+    fn record_figures(&mut self) {
         let Some(trial) = &self.trial else { return };
         let (without, with) = trial.figures();
         let moved = self.moved;

@@ -64,7 +64,7 @@ mod tests {
 
         /// Chance alone passes a level of 5 % in at most 5 % of all arrangements.
         #[test]
-        fn chance_passes_a_level_no_more_often_than_it_says(
+        fn false_positive_rate_is_at_most_the_level(
             values in proptest::collection::vec(0.0..1e6, 8),
         ) {
             let mut passed = 0;

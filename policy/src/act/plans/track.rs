@@ -18,9 +18,9 @@ use super::{
 use crate::act::{
     cooldown::{Circumstances, Cooldown},
     guard::Guard,
-    life_cycle::enter,
+    life_cycle::set_stage,
     limits::Limits,
-    scene::Sight,
+    scene::Target,
 };
 
 /// State of the plan of one process.
@@ -51,9 +51,9 @@ struct Probes {
 
 /// Result of one interval.
 #[derive(Debug, Default)]
-pub(crate) struct PlanTurn {
+pub(crate) struct PlanUpdate {
     pub(crate) events: Vec<Event>,
-    pub(crate) closed: Option<Decision>,
+    pub(crate) ended: Option<Decision>,
     pub(crate) command: Option<PlanCommand>,
     /// Whether the figures of the decision have changed.
     pub(crate) has_changed: bool,
@@ -75,57 +75,58 @@ impl PlanTrack {
     }
 
     /// Ends the open decision, and withdraws the plan. `taken`: calendar time.
-    pub(crate) fn close(&mut self, process: model::ProcessId, stage: Stage, taken: SystemTime) -> PlanTurn {
-        let mut turn = PlanTurn::default();
+    pub(crate) fn close(&mut self, process: model::ProcessId, stage: Stage, taken: SystemTime) -> PlanUpdate {
+        let mut update = PlanUpdate::default();
         if let Some(mut open) = self.open.take() {
-            enter(&mut open.decision, stage, taken);
-            turn.events.push(Event::Updated(open.decision.clone()));
-            turn.closed = Some(open.decision);
+            set_stage(&mut open.decision, stage, taken);
+            update.events.push(Event::Updated(open.decision.clone()));
+            update.ended = Some(open.decision);
         }
-        turn.command = self.published.take().map(|_| PlanCommand { process, publish: None });
-        turn
+        update.command = self.published.take().map(|_| PlanCommand { process, publish: None });
+        update
     }
 
-    pub(crate) fn turn(
+    pub(crate) fn update(
         &mut self,
         following: &Following,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         guard: &mut Guard,
         limits: &Limits,
         next: DecisionId,
         is_withdrawing: bool,
-    ) -> PlanTurn {
-        let counts = Counts::of(following, sight);
+    ) -> PlanUpdate {
+        let counts = Counts::of(following, target);
         if let Some(open) = &mut self.open {
-            let assessment = open.assess(following, &counts, sight, guard, limits);
+            let assessment = open.assess(following, &counts, target, guard, limits);
             return match assessment {
-                Ok(assessment) => self.go_on(&assessment, sight),
+                Ok(assessment) => self.advance(&assessment, target),
                 Err((stage, kind)) => {
                     let is_failed_trial = kind == CooldownKind::Failed && open.decision.stage == Stage::Trial;
                     self.has_waiting_failed |= open.launches_wait && is_failed_trial;
                     let policy = self.open.as_ref().map(|open| open.decision.policy);
-                    self.cool_down(policy, kind, sight.scene.now, limits);
-                    self.close(sight.process.id, stage, sight.scene.snapshot.taken)
+                    self.cool_down(policy, kind, target.scene.now, limits);
+                    self.close(target.process.id, stage, target.scene.snapshot.taken)
                 }
             };
         }
-        let wanted = self.probe(following, counts, sight, guard, limits).filter(|_| !is_withdrawing);
+        let wanted = self.probe(following, counts, target, guard, limits).filter(|_| !is_withdrawing);
         let wanted = wanted.map(|version| Publication { version, launches_wait: true });
-        let command = self.publish(wanted, sight);
+        let command = self.publish(wanted, target);
         // Advice of another policy affects measurements until it is withdrawn.
         let planned = match &following.state {
             FollowingState::Planned(planned) if !is_withdrawing => planned,
-            _ => return PlanTurn { command, ..PlanTurn::default() },
+            _ => return PlanUpdate { command, ..PlanUpdate::default() },
         };
-        let Some(policy) = of_plans(&sight.directive.policy).filter(|policy| !self.is_cooling_down(policy.name, sight))
+        let Some(policy) =
+            of_plans(&target.directive.policy).filter(|policy| !self.is_cooling_down(policy.name, target))
         else {
-            return PlanTurn { command, ..PlanTurn::default() };
+            return PlanUpdate { command, ..PlanUpdate::default() };
         };
-        PlanTurn { command, ..self.propose(policy, planned, counts, sight, guard, limits, next) }
+        PlanUpdate { command, ..self.propose(policy, planned, counts, target, guard, limits, next) }
     }
 
-    fn is_cooling_down(&self, policy: &str, sight: &Sight<'_>) -> bool {
-        self.cooldown.remaining(policy, sight.scene.now, &Circumstances::of(sight)).is_some()
+    fn is_cooling_down(&self, policy: &str, target: &Target<'_>) -> bool {
+        self.cooldown.remaining(policy, target.scene.now, &Circumstances::of(target)).is_some()
     }
 
     /// Version of the probe's table to be published now, if any. Charges its moves like those of a
@@ -134,7 +135,7 @@ impl PlanTrack {
         &mut self,
         following: &Following,
         counts: Counts,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         guard: &mut Guard,
         limits: &Limits,
     ) -> Option<u64> {
@@ -142,17 +143,17 @@ impl PlanTrack {
         let FollowingState::Probing(iteration) = &following.state else {
             // The last moves of the probes.
             if let Some(mut probes) = self.probes.take() {
-                probes.charge(&counts, is_published, sight, guard, limits);
+                probes.charge(&counts, is_published, target, guard, limits);
             }
             return None;
         };
         let probes = self.probes.get_or_insert_with(|| Probes::new(counts));
-        probes.charge(&counts, is_published, sight, guard, limits);
+        probes.charge(&counts, is_published, target, guard, limits);
         if probes.is_exhausted {
             return None;
         }
-        let policy = of_plans(&sight.directive.policy)?;
-        let may_probe = self.may_probe(policy.name, iteration, sight, guard, limits).is_ok();
+        let policy = of_plans(&target.directive.policy)?;
+        let may_probe = self.may_probe(policy.name, iteration, target, guard, limits).is_ok();
         iteration.publish.filter(|_| may_probe)
     }
 
@@ -164,24 +165,24 @@ impl PlanTrack {
         &self,
         policy: &str,
         probed: &ProbedIteration,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         guard: &Guard,
         limits: &Limits,
     ) -> Result<(), String> {
-        sight.permits_acting()?;
-        if let Some(remaining) = self.cooldown.remaining(policy, sight.scene.now, &Circumstances::of(sight)) {
+        target.permits_acting()?;
+        if let Some(remaining) = self.cooldown.remaining(policy, target.scene.now, &Circumstances::of(target)) {
             return Err(remaining.to_string());
         }
-        guard.admits_moves(policy, probed, sight, limits)
+        guard.check_moves(policy, probed, target, limits)
     }
 
     /// Publishes a table instead of the previous one, or none.
-    fn publish(&mut self, wanted: Option<Publication>, sight: &Sight<'_>) -> Option<PlanCommand> {
+    fn publish(&mut self, wanted: Option<Publication>, target: &Target<'_>) -> Option<PlanCommand> {
         if wanted == self.published {
             return None;
         }
         self.published = wanted;
-        Some(PlanCommand { process: sight.process.id, publish: wanted })
+        Some(PlanCommand { process: target.process.id, publish: wanted })
     }
 
     #[expect(clippy::too_many_arguments, reason = "inputs of one interval")]
@@ -190,48 +191,48 @@ impl PlanTrack {
         policy: PlanPolicy,
         planned: &PlannedIteration,
         counts: Counts,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         guard: &Guard,
         limits: &Limits,
         next: DecisionId,
-    ) -> PlanTurn {
-        let stage = match (sight.permits_acting(), guard.admits_moves(policy.name, planned, sight, limits)) {
+    ) -> PlanUpdate {
+        let stage = match (target.permits_acting(), guard.check_moves(policy.name, planned, target, limits)) {
             (Err(why), _) => Stage::Shadow(why),
             (Ok(()), Err(why)) => Stage::Denied(why),
             (Ok(()), Ok(())) => Stage::Trial,
         };
-        let decision = decision(next, policy, planned, sight, stage.clone());
-        let mut turn = PlanTurn { events: vec![Event::Created(decision.clone())], ..PlanTurn::default() };
+        let decision = decision(next, policy, planned, target, stage.clone());
+        let mut update = PlanUpdate { events: vec![Event::Created(decision.clone())], ..PlanUpdate::default() };
         if matches!(stage, Stage::Denied(_)) {
-            self.cooldown.begin(policy.name, sight.scene.now, limits, []);
-            turn.closed = Some(decision);
-            return turn;
+            self.cooldown.begin(policy.name, target.scene.now, limits, []);
+            update.ended = Some(decision);
+            return update;
         }
         let trial = (stage == Stage::Trial).then(|| Trial::new(policy.promise, planned.duration_ns));
-        let (directive, may_wait) = (sight.directive.clone(), !self.has_waiting_failed);
+        let (directive, may_wait) = (target.directive.clone(), !self.has_waiting_failed);
         self.open = Some(OpenPlan::new(decision, directive, planned.version, trial, counts, may_wait));
-        turn
+        update
     }
 
-    fn go_on(&mut self, assessment: &Assessment, sight: &Sight<'_>) -> PlanTurn {
-        let mut turn = PlanTurn::default();
-        let Some(open) = &mut self.open else { return turn };
-        turn.has_changed = open.has_changed;
+    fn advance(&mut self, assessment: &Assessment, target: &Target<'_>) -> PlanUpdate {
+        let mut update = PlanUpdate::default();
+        let Some(open) = &mut self.open else { return update };
+        update.has_changed = open.has_changed;
         match assessment {
             Assessment::Confirmed => {
-                enter(&mut open.decision, Stage::Confirmed, sight.scene.snapshot.taken);
+                set_stage(&mut open.decision, Stage::Confirmed, target.scene.snapshot.taken);
                 self.cooldown.forget(open.decision.policy);
-                turn.events.push(Event::Updated(open.decision.clone()));
+                update.events.push(Event::Updated(open.decision.clone()));
             }
             // Rarely for a confirmed plan, which may stay for days.
             Assessment::Measured if open.is_event_due() => {
-                turn.events.push(Event::Updated(open.decision.clone()));
+                update.events.push(Event::Updated(open.decision.clone()));
             }
             Assessment::Measured | Assessment::Open | Assessment::Fails(_) | Assessment::Unmeasurable => {}
         }
         let wanted = open.publication();
-        turn.command = self.publish(wanted, sight);
-        turn
+        update.command = self.publish(wanted, target);
+        update
     }
 
     fn cool_down(&mut self, policy: Option<&'static str>, kind: CooldownKind, now: SystemTime, limits: &Limits) {
@@ -248,21 +249,21 @@ impl PlanTrack {
     pub(crate) fn restrictions(
         &self,
         following: &Following,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         guard: &Guard,
         limits: &Limits,
     ) -> Vec<(RestrictionScope, String)> {
-        let Some(policy) = of_plans(&sight.directive.policy) else { return Vec::new() };
+        let Some(policy) = of_plans(&target.directive.policy) else { return Vec::new() };
         let scope = RestrictionScope::Policy(policy.name);
         let why = match &following.state {
             _ if self.open.is_some() => None,
             FollowingState::Planned(planned) => {
-                let remaining = self.cooldown.remaining(policy.name, sight.scene.now, &Circumstances::of(sight));
-                let denied = || guard.admits_moves(policy.name, planned, sight, limits).err();
+                let remaining = self.cooldown.remaining(policy.name, target.scene.now, &Circumstances::of(target));
+                let denied = || guard.check_moves(policy.name, planned, target, limits).err();
                 remaining.map(|remaining| remaining.to_string()).or_else(denied)
             }
             FollowingState::Probing(probed) => {
-                let denied = self.may_probe(policy.name, probed, sight, guard, limits).err();
+                let denied = self.may_probe(policy.name, probed, target, guard, limits).err();
                 denied.or_else(|| following.state.reason().map(str::to_owned))
             }
             state => state.reason().map(str::to_owned),
@@ -278,14 +279,14 @@ impl Probes {
 
     /// Charges the bytes moved since the last interval. Without a published table, moves are only
     /// claimed by the process, and are not charged to the node.
-    fn charge(&mut self, counts: &Counts, is_published: bool, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits) {
+    fn charge(&mut self, counts: &Counts, is_published: bool, target: &Target<'_>, guard: &mut Guard, limits: &Limits) {
         let moved_bytes = counts.moved_since(&self.begin).bytes();
         let bytes = moved_bytes.saturating_sub(self.charged_bytes);
         self.charged_bytes = moved_bytes.max(self.charged_bytes);
         if std::mem::replace(&mut self.was_published, is_published) || is_published {
-            self.is_exhausted |= bytes > 0 && guard.charge_plan(bytes, sight, limits).is_err();
+            self.is_exhausted |= bytes > 0 && guard.charge_plan(bytes, target, limits).is_err();
         } else {
-            guard.charge_process(bytes, sight, limits);
+            guard.charge_process(bytes, target, limits);
         }
     }
 }

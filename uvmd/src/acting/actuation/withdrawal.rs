@@ -85,7 +85,7 @@ impl Actuation {
                 return Err(StillInForce(self.acting.withdrawing()));
             }
             let Some(outcome) = self.workers.next_outcome(left.min(RETRY_DELAY)) else {
-                for order in self.acting.withdraw_again() {
+                for order in self.acting.retry_withdrawals() {
                     is_first_turn = false;
                     self.workers.submit(order);
                 }
@@ -94,7 +94,7 @@ impl Actuation {
             if is_first_turn || is_progress(&outcome) {
                 stalled = Instant::now() + patience.stalled;
             }
-            self.acting.carried_out(outcome, now());
+            self.acting.record_outcome(outcome, now());
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ mod tests {
     struct Refuses(BTreeMap<u32, u32>);
 
     impl Actuator for Refuses {
-        fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+        fn execute(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
             let tries = self.0.entry(order.process.pid).or_default();
             let answer = if *tries == 0 { CallResult::Done } else { CallResult::Failed("it hangs".to_owned()) };
             *tries = tries.saturating_sub(1);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use model::{Direction, HeldBy, VerdictKind};
+use model::{Direction, VerdictKind, VerdictTimeKey};
 
 use crate::{
     capabilities::Quantity,
@@ -139,12 +139,12 @@ fn each_owner(figures: &Figures<'_>, value: impl Fn(&OwnerRows<'_>) -> u64) -> V
 /// Durations of verdicts. GPUs without a known UUID share a series.
 fn verdict_seconds(figures: &Figures<'_>) -> Vec<Sample> {
     let mut sums: BTreeMap<Vec<String>, Duration> = BTreeMap::new();
-    for (HeldBy { owner, gpu, kind }, held) in &figures.verdicts.held {
+    for (VerdictTimeKey { owner, gpu, kind }, duration) in &figures.verdicts.verdict_time {
         let labels =
             labels_of_gpu(figures.snapshot, *gpu).into_iter().chain(names(owner)).chain([kind.name().to_owned()]);
-        *sums.entry(labels.collect()).or_default() += *held;
+        *sums.entry(labels.collect()).or_default() += *duration;
     }
-    sums.into_iter().map(|(labels, held)| Sample { labels, value: held.as_secs_f64() }).collect()
+    sums.into_iter().map(|(labels, duration)| Sample { labels, value: duration.as_secs_f64() }).collect()
 }
 
 /// Samples for each owner, GPU and kind, so that the end of a verdict is visible, too.

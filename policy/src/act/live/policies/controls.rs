@@ -3,7 +3,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Action, Advice, Block, Expected, Place, Plan, Range, Share, Step, block::BLOCK_BYTES};
+use model::{Action, Advice, Block, Expected, Place, Proposal, Range, Share, Step, block::BLOCK_BYTES};
 
 use crate::act::live::live_policy::{LivePolicy, Named, Next, Running, View};
 
@@ -35,7 +35,7 @@ struct Repeating {
 }
 
 impl Running for Repeating {
-    fn go_on(&mut self, view: &View<'_>) -> Next {
+    fn next_steps(&mut self, view: &View<'_>) -> Next {
         Next::Steps((self.steps)(view))
     }
 }
@@ -47,7 +47,7 @@ struct Pinning {
 }
 
 impl Running for Pinning {
-    fn go_on(&mut self, view: &View<'_>) -> Next {
+    fn next_steps(&mut self, view: &View<'_>) -> Next {
         let new: Vec<&Range> =
             view.ranges.iter().copied().filter(|range| self.pinned.insert((range.begin, range.end))).collect();
         Next::Steps(new.into_iter().flat_map(|range| pins(range, view)).collect())
@@ -55,39 +55,46 @@ impl Running for Pinning {
 }
 
 impl LivePolicy for Observe {
-    fn propose(&self, _view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+    fn propose(&self, _view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
         None
     }
 }
 
 impl LivePolicy for PinHost {
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
         let steps: Vec<Step> = view.ranges.iter().flat_map(|range| pins(range, view)).collect();
         let pinned = view.ranges.iter().map(|range| (range.begin, range.end)).collect();
-        let plan = plan(view, self.name(), "all memory stays on the host", steps, ANYTHING)?;
-        Some((plan, Box::new(Pinning { pinned })))
+        let proposal = proposal(view, self.name(), "all memory stays on the host", steps, ANYTHING)?;
+        Some((proposal, Box::new(Pinning { pinned })))
     }
 }
 
 impl LivePolicy for PrefetchAll {
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
-        let plan = plan(view, self.name(), "all memory goes to the GPU, again and again", to_gpu(view), ANYTHING)?;
-        Some((plan, Box::new(Repeating { steps: to_gpu })))
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
+        let proposal =
+            proposal(view, self.name(), "all memory is prefetched to the GPU repeatedly", to_gpu(view), ANYTHING)?;
+        Some((proposal, Box::new(Repeating { steps: to_gpu })))
     }
 }
 
 impl LivePolicy for Harmful {
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
-        let plan =
-            plan(view, self.name(), "what is used most goes to the host, again and again", hot_to_host(view), HALF)?;
-        Some((plan, Box::new(Repeating { steps: hot_to_host })))
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
+        let proposal = proposal(
+            view,
+            self.name(),
+            "the most used memory is evicted to the host repeatedly",
+            hot_to_host(view),
+            HALF,
+        )?;
+        Some((proposal, Box::new(Repeating { steps: hot_to_host })))
     }
 }
 
-fn plan(view: &View<'_>, policy: &'static str, reason: &str, steps: Vec<Step>, saved: Share) -> Option<Plan> {
+fn proposal(view: &View<'_>, policy: &'static str, reason: &str, steps: Vec<Step>, saved: Share) -> Option<Proposal> {
     let expected = Expected { link_bytes_saved: saved, faults_saved: saved };
-    let plan = Plan { process: view.process.id, gpu: view.gpu, policy, reason: reason.to_owned(), steps, expected };
-    (!plan.steps.is_empty()).then_some(plan)
+    let proposal =
+        Proposal { process: view.process.id, gpu: view.gpu, policy, reason: reason.to_owned(), steps, expected };
+    (!proposal.steps.is_empty()).then_some(proposal)
 }
 
 fn pins(range: &Range, view: &View<'_>) -> [Step; 3] {

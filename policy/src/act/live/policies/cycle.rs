@@ -5,9 +5,9 @@
 //! Parameters: `rest`, the treatment of the rest: `auto` (streams through, by copies if it is only
 //! read), `stream`, `remote`.
 
-use model::Plan;
+use model::Proposal;
 
-use super::working_set::{EVEN_UP_TO, Found};
+use super::working_set::{EVEN_UP_TO, WorkingSet};
 use crate::act::live::live_policy::{LivePolicy, Named, Running, View};
 
 /// Policy for cyclic use.
@@ -15,8 +15,8 @@ use crate::act::live::live_policy::{LivePolicy, Named, Running, View};
 pub(crate) struct Cycle;
 
 impl LivePolicy for Cycle {
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
-        let found = Found::of(view).filter(|found| found.skew() < EVEN_UP_TO)?;
-        Some(found.plan(view, self.name(), "the cyclic working set exceeds the GPU's capacity"))
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
+        let working_set = WorkingSet::of(view).filter(|working_set| working_set.skew() < EVEN_UP_TO)?;
+        Some(working_set.propose(view, self.name(), "the cyclic working set exceeds the GPU's capacity"))
     }
 }

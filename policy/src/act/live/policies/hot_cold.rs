@@ -4,9 +4,9 @@
 //!
 //! Parameters: those of `cycle`.
 
-use model::Plan;
+use model::Proposal;
 
-use super::working_set::{EVEN_UP_TO, Found};
+use super::working_set::{EVEN_UP_TO, WorkingSet};
 use crate::act::live::live_policy::{LivePolicy, Named, Running, View};
 
 /// Policy for a hot set.
@@ -14,8 +14,8 @@ use crate::act::live::live_policy::{LivePolicy, Named, Running, View};
 pub(crate) struct HotCold;
 
 impl LivePolicy for HotCold {
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
-        let found = Found::of(view).filter(|found| found.skew() >= EVEN_UP_TO)?;
-        Some(found.plan(view, self.name(), "a hot part of the working set is refetched beside a walk"))
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
+        let working_set = WorkingSet::of(view).filter(|working_set| working_set.skew() >= EVEN_UP_TO)?;
+        Some(working_set.propose(view, self.name(), "a hot part of the working set is refetched during a walk"))
     }
 }

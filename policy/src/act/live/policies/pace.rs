@@ -1,6 +1,6 @@
 //! Prefetch distance ahead of a walk, and the distance between tripwires, which show its position.
 //!
-//! The process has `frames` blocks at the GPU. `between` of them lie between two tripwires. When
+//! The process has `frames` blocks at the GPU. `tripwire_spacing` of them lie between two tripwires. When
 //! the walk reaches a tripwire, `lead` blocks are still prefetched ahead of it, enough for it not
 //! to wait for the next prefetches. The necessary lead depends on the speed of the walk and on the
 //! latency of uvmd and the driver. It therefore grows when the walk overtakes the prefetches, and
@@ -8,15 +8,15 @@
 
 /// Distance between tripwires, as a share of the process's blocks. A larger distance costs fewer
 /// faults and leaves less memory for retained blocks.
-const BETWEEN: (u64, u64) = (1, 2);
+const TRIPWIRE_SPACING: (u64, u64) = (1, 2);
 /// Maximum distance between tripwires: 1 GiB. One fault per GiB is negligible, and a slow walk is
 /// still observed.
-const BETWEEN_MAX_BLOCKS: u64 = 512;
+const TRIPWIRE_SPACING_MAX_BLOCKS: u64 = 512;
 /// Maximum prefetched at an interval, as a share of the process's blocks. The walk is not observed
 /// during the migration.
-const AT_ONCE: (u64, u64) = (1, 64);
+const PREFETCH_SHARE: (u64, u64) = (1, 64);
 /// Lower bound of that maximum.
-const AT_ONCE_MIN_BLOCKS: u64 = 16;
+const PREFETCH_MIN_BLOCKS: u64 = 16;
 /// Increment of the lead, as a share of the process's blocks.
 const STEP: (u64, u64) = (1, 16);
 /// Consecutive tripwires after which the lead shrinks.
@@ -49,19 +49,22 @@ impl Pace {
     }
 
     /// Distance from one tripwire to the next.
-    pub(crate) fn between(&self) -> u64 {
-        (self.frames * BETWEEN.0 / BETWEEN.1).min(BETWEEN_MAX_BLOCKS).min(self.ahead_max / 2).max(1)
+    pub(crate) fn tripwire_spacing(&self) -> u64 {
+        (self.frames * TRIPWIRE_SPACING.0 / TRIPWIRE_SPACING.1)
+            .min(TRIPWIRE_SPACING_MAX_BLOCKS)
+            .min(self.ahead_max / 2)
+            .max(1)
     }
 
     /// Maximum blocks prefetched at an interval.
-    pub(crate) fn at_once(&self) -> u64 {
-        (self.frames * AT_ONCE.0 / AT_ONCE.1).max(AT_ONCE_MIN_BLOCKS)
+    pub(crate) fn prefetch_max(&self) -> u64 {
+        (self.frames * PREFETCH_SHARE.0 / PREFETCH_SHARE.1).max(PREFETCH_MIN_BLOCKS)
     }
 
     /// Prefetch distance ahead of the walk.
     pub(crate) fn ahead(&self) -> u64 {
         let most = self.frames.saturating_sub(BEHIND_BLOCKS).min(self.ahead_max);
-        self.between().saturating_add(self.lead).min(most)
+        self.tripwire_spacing().saturating_add(self.lead).min(most)
     }
 
     /// Blocks that the walk needs, including those behind it.
@@ -96,11 +99,11 @@ mod tests {
     #[test]
     fn prefetch_distance_grows_when_overtaken() {
         let mut pace = Pace::new(15, u64::MAX);
-        assert_eq!((pace.between(), pace.ahead(), pace.needed_blocks()), (7, 9, 12));
+        assert_eq!((pace.tripwire_spacing(), pace.ahead(), pace.needed_blocks()), (7, 9, 12));
         pace.record_overtaken();
-        assert_eq!((pace.between(), pace.ahead()), (7, 10));
+        assert_eq!((pace.tripwire_spacing(), pace.ahead()), (7, 10));
         (0..100).for_each(|_| pace.record_overtaken());
-        assert_eq!((pace.between(), pace.ahead(), pace.needed_blocks()), (7, 12, 15));
+        assert_eq!((pace.tripwire_spacing(), pace.ahead(), pace.needed_blocks()), (7, 12, 15));
     }
 
     #[test]
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn prefetch_distance_scales_with_memory_size() {
         let mut pace = Pace::new(32_000, u64::MAX);
-        assert_eq!((pace.between(), pace.ahead(), pace.at_once()), (512, 2512, 500));
+        assert_eq!((pace.tripwire_spacing(), pace.ahead(), pace.prefetch_max()), (512, 2512, 500));
         pace.record_overtaken();
         assert_eq!(pace.ahead(), 4512);
     }
@@ -125,6 +128,6 @@ mod tests {
     fn prefetch_distance_is_bounded_by_its_parameter() {
         let mut pace = Pace::new(15, 4);
         (0..10).for_each(|_| pace.record_overtaken());
-        assert_eq!((pace.ahead(), pace.between()), (4, 2));
+        assert_eq!((pace.ahead(), pace.tripwire_spacing()), (4, 2));
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use model::{
-    Action, Advice, Block, Expected, Place, Plan, Range, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
+    Action, Advice, Block, Expected, Place, Proposal, Range, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
     policy::BOUNCES, verdict::Involved,
 };
 
@@ -43,9 +43,9 @@ struct Watching {
 }
 
 impl LivePolicy for PingPong {
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
-        if view.does_atomics() {
+        if view.uses_gpu_atomics() {
             return None;
         }
         let least = view.number(&BOUNCES).unwrap_or(BOUNCES_MIN);
@@ -61,7 +61,7 @@ impl LivePolicy for PingPong {
             .iter()
             .flat_map(|(begin, end)| advice.map(|advice| Step { begin, end, action: Action::Advise(advice) }));
         let share = memory.bytes() as f64 / (all.bytes() + controls.len() as u64 * BLOCK_BYTES) as f64;
-        let plan = Plan {
+        let proposal = Proposal {
             process: view.process.id,
             gpu: view.gpu,
             policy: self.name(),
@@ -70,18 +70,18 @@ impl LivePolicy for PingPong {
             expected: expected(verdict, share),
         };
         let controls = controls.into_iter().map(|block| (block.address, block.bounces)).collect();
-        Some((plan, Box::new(Watching { controls, bounced_at: view.now, memory })))
+        Some((proposal, Box::new(Watching { controls, bounced_at: view.now, memory })))
     }
 }
 
 impl Running for Watching {
-    fn go_on(&mut self, view: &View<'_>) -> Next {
+    fn next_steps(&mut self, view: &View<'_>) -> Next {
         let is_mapped = |(begin, end)| view.ranges.iter().any(|range| range.begin < end && begin < range.end);
         if !self.memory.iter().any(is_mapped) {
-            return Next::Over("the memory was freed".to_owned());
+            return Next::End("the memory was freed".to_owned());
         }
-        if view.does_atomics() {
-            return Next::Over("the GPU does atomics on it, each of which migrates host memory to the GPU".to_owned());
+        if view.uses_gpu_atomics() {
+            return Next::End("the GPU does atomics on it, each of which migrates host memory to the GPU".to_owned());
         }
         for block in view.blocks {
             if let Some(bounces) = self.controls.get_mut(&block.address)
@@ -92,7 +92,7 @@ impl Running for Watching {
             }
         }
         if !self.controls.is_empty() && has_passed(QUIET, self.bounced_at, view.now) {
-            return Next::Over("memory without advice has not bounced for 10 s".to_owned());
+            return Next::End("memory without advice has not bounced for 10 s".to_owned());
         }
         Next::Steps(Vec::new())
     }
@@ -185,8 +185,8 @@ mod tests {
         }
     }
 
-    /// Steps and reason of the proposal about a range of so many blocks, of which these bounce.
-    fn proposed(count: u64, bounces: impl Fn(u64) -> bool) -> Plan {
+    /// Steps and reason of the proposal about a range of `count` blocks, of which these bounce.
+    fn proposed(count: u64, bounces: impl Fn(u64) -> bool) -> Proposal {
         let bounces = |at: u64| if bounces(at) { BOUNCES_MIN } else { 0 };
         let block = |at: u64| Block { bounces: bounces(at), ..Block::new(at * BLOCK_BYTES, NOW) };
         let (blocks, end): (Vec<Block>, u64) = ((0..count).map(block).collect(), count * BLOCK_BYTES);
@@ -203,7 +203,7 @@ mod tests {
             accessed: None,
             ranges: &[&range],
             blocks: &blocks,
-            at_gpu: &[],
+            gpu_processes: &[],
             gpu_totals: None,
             renewals_per_second: 0,
             parameters: &BTreeMap::new(),
@@ -214,21 +214,24 @@ mod tests {
     #[test]
     fn scattered_memory_gets_advice_in_its_largest_parts() {
         // Every second block bounces, and two that adjoin.
-        let plan = proposed(2000, |at| at.is_multiple_of(2) || at == 1001);
-        assert_eq!(plan.steps.len(), 2 * ADVISED_PARTS_MAX);
-        assert!(plan.steps.iter().any(|step| step.end - step.begin == 3 * BLOCK_BYTES), "the largest part is advised");
-        assert!(plan.reason.contains("in the 128 largest parts of"), "{}", plan.reason);
-        assert!(plan.expected.faults_saved.at_most < 0.2, "the rest is not promised");
+        let proposal = proposed(2000, |at| at.is_multiple_of(2) || at == 1001);
+        assert_eq!(proposal.steps.len(), 2 * ADVISED_PARTS_MAX);
+        assert!(
+            proposal.steps.iter().any(|step| step.end - step.begin == 3 * BLOCK_BYTES),
+            "the largest part is advised"
+        );
+        assert!(proposal.reason.contains("in the 128 largest parts of"), "{}", proposal.reason);
+        assert!(proposal.expected.faults_saved.at_most < 0.2, "the rest is not promised");
     }
 
     #[test]
     fn contiguous_memory_gets_advice_except_on_its_control_blocks() {
         for blocks in [100, 2000, 40_000] {
-            let plan = proposed(blocks, |_| true);
-            assert!(plan.steps.len() <= 2 * ADVISED_PARTS_MAX);
-            let advised: u64 = plan.steps.iter().map(Step::bytes).sum::<u64>() / 2;
+            let proposal = proposed(blocks, |_| true);
+            assert!(proposal.steps.len() <= 2 * ADVISED_PARTS_MAX);
+            let advised: u64 = proposal.steps.iter().map(Step::bytes).sum::<u64>() / 2;
             assert!(advised < blocks * BLOCK_BYTES, "{blocks}: some are control blocks");
-            assert!(advised >= blocks * BLOCK_BYTES / 100 * 96, "{blocks}: {}", plan.reason);
+            assert!(advised >= blocks * BLOCK_BYTES / 100 * 96, "{blocks}: {}", proposal.reason);
         }
     }
 }

@@ -75,7 +75,7 @@ impl RenewalRate {
 
     /// Measures the duration of a renewal from an outcome: the lower quartile, because some calls
     /// wait for the program's own faults.
-    pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
+    pub(crate) fn record_outcome(&mut self, outcome: &Outcome) {
         let done = outcome.calls.iter().filter(|call| call.result == CallResult::Done);
         let renewals = done.filter(|call| matches!(call.step.action, Action::Touch(_)));
         let mut took: Vec<u64> =
@@ -90,13 +90,13 @@ impl RenewalRate {
         }
     }
 
-    /// Maximum number of retained blocks. `held_bytes`: resident memory; `others_bytes`: that of
-    /// other processes; `left_bytes`: minimum left to other memory.
-    pub(crate) fn fitting(&self, view: &View<'_>, held_bytes: u64, others_bytes: u64, left_bytes: u64) -> usize {
-        let most = (held_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
+    /// Maximum number of retained blocks. `resident_bytes`: resident memory; `others_bytes`: that of
+    /// other processes; `reserve_bytes`: minimum left to other memory.
+    pub(crate) fn fitting(&self, view: &View<'_>, resident_bytes: u64, others_bytes: u64, reserve_bytes: u64) -> usize {
+        let most = (resident_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
         let reserve = self.per_interval_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most);
-        let room = held_bytes.saturating_sub(others_bytes).saturating_sub(reserve.max(left_bytes)) / BLOCK_BYTES;
-        usize::try_from(room.min(self.renewable(view, held_bytes / BLOCK_BYTES))).unwrap_or(usize::MAX)
+        let room = resident_bytes.saturating_sub(others_bytes).saturating_sub(reserve.max(reserve_bytes)) / BLOCK_BYTES;
+        usize::try_from(room.min(self.renewable(view, resident_bytes / BLOCK_BYTES))).unwrap_or(usize::MAX)
     }
 
     fn renewable(&self, view: &View<'_>, frames: u64) -> u64 {
@@ -152,7 +152,7 @@ mod tests {
             accessed: None,
             ranges: &[],
             blocks: &[],
-            at_gpu: &[],
+            gpu_processes: &[],
             gpu_totals: None,
             renewals_per_second,
             parameters: &BTreeMap::new(),
@@ -208,7 +208,7 @@ mod tests {
     fn slow_renewals_reduce_the_retained_blocks() {
         let mut renewal_rate = renewal_rate_of(1190 * BLOCK);
         let before = fitting(&renewal_rate, 38_000, u64::MAX);
-        (0..100).for_each(|_| renewal_rate.carried_out(&renewed(&[100_000; 100])));
+        (0..100).for_each(|_| renewal_rate.record_outcome(&renewed(&[100_000; 100])));
         // Half of the time at 100 us each: 5,000 a second.
         let after = fitting(&renewal_rate, 38_000, u64::MAX);
         assert!(after < before && after.abs_diff(38_000 * 5000 / (5000 + 2 * 11_900)) < 100, "{before}, then {after}");
@@ -218,7 +218,7 @@ mod tests {
     fn long_preparation_reduces_the_retained_blocks() {
         let mut renewal_rate = renewal_rate_of(1190 * BLOCK);
         // 16 calls at 2 ms: a process with many descriptors and mappings.
-        (0..200).for_each(|_| renewal_rate.carried_out(&Outcome { ready_ns: 2_000_000, ..renewed(&[10_000; 16]) }));
+        (0..200).for_each(|_| renewal_rate.record_outcome(&Outcome { ready_ns: 2_000_000, ..renewed(&[10_000; 16]) }));
         let in_time = 1_000_000_000 / (2 * 10_000 + 125_000);
         let after = fitting(&renewal_rate, 38_000, u64::MAX);
         assert!(after.abs_diff(38_000 * in_time / (in_time + 2 * 11_900)) < 100, "{after}");
@@ -228,9 +228,9 @@ mod tests {
     fn renewals_delayed_by_the_programs_faults_are_ignored() {
         let mut renewal_rate = renewal_rate_of(1190 * BLOCK);
         let before = renewal_rate.renewal;
-        renewal_rate.carried_out(&renewed(&[10_000, 10_000, 30_000_000, 30_000_000]));
+        renewal_rate.record_outcome(&renewed(&[10_000, 10_000, 30_000_000, 30_000_000]));
         assert_eq!(renewal_rate.renewal, before);
-        renewal_rate.carried_out(&renewed(&[10_000_000_000]));
+        renewal_rate.record_outcome(&renewed(&[10_000_000_000]));
         assert!(renewal_rate.renewal < before * 2, "nor does a single one that stalled");
     }
 }

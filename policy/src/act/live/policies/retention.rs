@@ -15,14 +15,14 @@ use super::renewal_rate::{RENEWALS_PER_PERIOD, RenewalRate};
 use crate::act::{
     intervals::Intervals,
     live::live_policy::View,
-    scene::{block_at, range_with},
+    scene::{block_at, range_at},
 };
 
 /// GPU memory of all processes together, and bytes that arrived there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pressure {
     /// Resident bytes; while the driver evicts, the GPU's capacity.
-    pub(crate) held_bytes: u64,
+    pub(crate) resident_bytes: u64,
     /// Cumulative bytes copied or populated, including those of exited processes.
     pub(crate) arrived_bytes: u64,
 }
@@ -33,9 +33,9 @@ impl Pressure {
         // A page occupies the frame of a whole block. If only bytes were counted, a set with many
         // evicted blocks would seem too large, and more of it would be released.
         let in_frames = whole_blocks(view).filter(|block| block.resident.bytes > 0).count() as u64;
-        let held = own.max(in_frames.saturating_mul(BLOCK_BYTES)).saturating_add(others_bytes(view));
+        let resident = own.max(in_frames.saturating_mul(BLOCK_BYTES)).saturating_add(others_bytes(view));
         Self {
-            held_bytes: held.min(view.gpu_memory_bytes.unwrap_or(u64::MAX)),
+            resident_bytes: resident.min(view.gpu_memory_bytes.unwrap_or(u64::MAX)),
             arrived_bytes: view.gpu_totals.map_or(0, arrived),
         }
     }
@@ -65,11 +65,11 @@ pub(crate) fn whole_blocks<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Bloc
 }
 
 fn is_whole(block: &Block, ranges: &[&Range]) -> bool {
-    range_with(ranges, block.address).is_some_and(|range| block.address.saturating_add(BLOCK_BYTES) <= range.end)
+    range_at(ranges, block.address).is_some_and(|range| block.address.saturating_add(BLOCK_BYTES) <= range.end)
 }
 
 /// Whether more than half of a block is at the GPU. The rest has to be fetched anyway.
-pub(crate) const fn is_held(block: &Block) -> bool {
+pub(crate) const fn is_mostly_resident(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 2
 }
 
@@ -102,7 +102,7 @@ fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
 const RELEASED_PART: usize = 32;
 /// Arrivals after which a block that has not returned is unused, in multiples of the GPU's
 /// contents: a walk through that much memory passes it again.
-const UNUSED_AFTER_TURNS: u64 = 4;
+const UNUSED_AFTER_ROUNDS: u64 = 4;
 /// Minimum number of released blocks that did not return for the set to count as unused. They also
 /// have to outnumber those that did.
 const UNUSED_MIN: u64 = 8;
@@ -116,7 +116,7 @@ pub(crate) struct RetainedSet {
     last_arrived_bytes: u64,
     renewal_rate: RenewalRate,
     /// Minimum of GPU memory left to all other memory, in bytes.
-    left_bytes: u64,
+    reserve_bytes: u64,
     claim: Claim,
     /// Numbers of released blocks that returned and that did not, both decaying over time.
     returned: u64,
@@ -142,32 +142,32 @@ impl Claim {
 struct Member {
     address: u64,
     /// Whether it was resident at the last interval.
-    is_held: bool,
+    is_resident: bool,
     /// Cumulative arrived bytes when it was last seen resident, or joined.
-    seen: u64,
+    last_resident: u64,
     /// Cumulative arrived bytes at its last renewal or arrival; 0 if unknown.
     renewed: u64,
     /// Position within one order of renewals, from 0 on.
-    turn: u64,
+    renewal_index: u64,
     /// Cumulative arrived bytes at its last known use, which is its arrival.
-    used: u64,
+    last_used: u64,
     /// Whether it is released as a probe of its use.
     is_released: bool,
 }
 
 impl Member {
     const fn is_renewed(&self) -> bool {
-        self.is_held && !self.is_released
+        self.is_resident && !self.is_released
     }
 
     const fn joining(address: u64, arrived_bytes: u64) -> Self {
         Self {
             address,
-            is_held: false,
-            seen: arrived_bytes,
+            is_resident: false,
+            last_resident: arrived_bytes,
             renewed: 0,
-            turn: 0,
-            used: arrived_bytes,
+            renewal_index: 0,
+            last_used: arrived_bytes,
             is_released: false,
         }
     }
@@ -175,25 +175,25 @@ impl Member {
 
 impl RetainedSet {
     /// Set of as many candidates as fit. `candidates`: most valuable first; `per_interval_bytes`:
-    /// arrivals per [`INTERVAL`](super::renewal_rate::INTERVAL); `left_bytes`: minimum left to
+    /// arrivals per [`INTERVAL`](super::renewal_rate::INTERVAL); `reserve_bytes`: minimum left to
     /// other memory, which is prefetched.
     pub(crate) fn new(
         view: &View<'_>,
         candidates: impl IntoIterator<Item = u64>,
         per_interval_bytes: u64,
-        left_bytes: u64,
+        reserve_bytes: u64,
         claim: Claim,
     ) -> Self {
         let pressure = Pressure::of(view);
         let renewal_rate = RenewalRate::new(view.now, per_interval_bytes);
-        let fitting = renewal_rate.fitting(view, pressure.held_bytes, claim.others_bytes(view), left_bytes);
+        let fitting = renewal_rate.fitting(view, pressure.resident_bytes, claim.others_bytes(view), reserve_bytes);
         let joining = |address| Member::joining(address, pressure.arrived_bytes);
         let members = candidates.into_iter().take(fitting).map(joining).collect();
         let mut retained = Self {
             members,
             last_arrived_bytes: pressure.arrived_bytes,
             renewal_rate,
-            left_bytes,
+            reserve_bytes,
             claim,
             returned: 0,
             gone: 0,
@@ -203,8 +203,8 @@ impl RetainedSet {
     }
 
     /// Sets the minimum of GPU memory left to all other memory, in bytes.
-    pub(crate) const fn set_left_bytes(&mut self, left_bytes: u64) {
-        self.left_bytes = left_bytes;
+    pub(crate) const fn set_reserve_bytes(&mut self, reserve_bytes: u64) {
+        self.reserve_bytes = reserve_bytes;
     }
 
     /// Removes a block from the set.
@@ -217,13 +217,13 @@ impl RetainedSet {
     }
 
     /// Addresses of the members.
-    pub(crate) fn set(&self) -> BTreeSet<u64> {
+    pub(crate) fn addresses(&self) -> BTreeSet<u64> {
         self.members.iter().map(|member| member.address).collect()
     }
 
     /// Members that were resident at the last interval.
-    pub(crate) fn held(&self) -> impl Iterator<Item = u64> {
-        self.members.iter().filter(|member| member.is_held).map(|member| member.address)
+    pub(crate) fn resident_members(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().filter(|member| member.is_resident).map(|member| member.address)
     }
 
     /// Renews all resident members. The renewal of another one would take a whole frame for one
@@ -233,12 +233,12 @@ impl RetainedSet {
     }
 
     /// Processes an interval: updates the set, fits its size to the arrivals, and returns the due
-    /// renewals. `candidates`: blocks that may join, most valuable first; `coming_bytes`:
+    /// renewals. `candidates`: blocks that may join, most valuable first; `prefetch_bytes`:
     /// prefetches about to be ordered.
     pub(crate) fn update(
         &mut self,
         view: &View<'_>,
-        coming_bytes: u64,
+        prefetch_bytes: u64,
         candidates: impl FnOnce() -> Vec<u64>,
     ) -> Vec<Step> {
         let pressure = Pressure::of(view);
@@ -247,14 +247,16 @@ impl RetainedSet {
         self.renewal_rate.record_arrivals(view.now, arrived_since);
         self.update_residency(view, pressure);
         let others_bytes = self.claim.others_bytes(view);
-        if self.resize(self.renewal_rate.fitting(view, pressure.held_bytes, others_bytes, self.left_bytes), candidates)
-        {
+        if self.resize(
+            self.renewal_rate.fitting(view, pressure.resident_bytes, others_bytes, self.reserve_bytes),
+            candidates,
+        ) {
             self.update_residency(view, pressure);
         }
         let retained_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
         // Each member is renewed once in this period.
-        let period_bytes = pressure.held_bytes.saturating_sub(retained_bytes) / RENEWALS_PER_PERIOD;
-        let soon = self.renewal_rate.per_interval_bytes().saturating_add(coming_bytes);
+        let period_bytes = pressure.resident_bytes.saturating_sub(retained_bytes) / RENEWALS_PER_PERIOD;
+        let soon = self.renewal_rate.per_interval_bytes().saturating_add(prefetch_bytes);
         self.release_probes();
         // Without arrivals, a renewed block keeps its position.
         let is_due = |member: &&Member| {
@@ -264,17 +266,17 @@ impl RetainedSet {
         let due = self.members.iter().filter(|member| member.is_renewed()).filter(is_due).count();
         // Spread evenly over the intervals: tens of thousands of blocks renewed together would also
         // be due together.
-        let evenly = if arrived_since > 0 || coming_bytes > 0 {
+        let evenly_spread = if arrived_since > 0 || prefetch_bytes > 0 {
             u128::from(soon) * self.members.len() as u128 / u128::from(period_bytes.max(1))
         } else {
             0
         };
-        self.renew(view, due.max(usize::try_from(evenly).unwrap_or(usize::MAX)))
+        self.renew(view, due.max(usize::try_from(evenly_spread).unwrap_or(usize::MAX)))
     }
 
     /// Processes the outcome of an order. Blocks whose renewal failed are due at once.
-    pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
-        self.renewal_rate.carried_out(outcome);
+    pub(crate) fn record_outcome(&mut self, outcome: &Outcome) {
+        self.renewal_rate.record_outcome(outcome);
         let mut missed = Intervals::default();
         for call in &outcome.calls {
             if matches!(call.step.action, Action::Touch(_)) && call.result != CallResult::Done {
@@ -295,16 +297,16 @@ impl RetainedSet {
     /// the other members already follow the memory outside the set in the eviction order.
     fn renew(&mut self, view: &View<'_>, count: usize) -> Vec<Step> {
         let now = self.last_arrived_bytes;
-        let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
-        if count < held.len() {
-            held.select_nth_unstable_by_key(count, |member| (member.renewed, member.turn, member.address));
-            held.truncate(count);
+        let mut renewed: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
+        if count < renewed.len() {
+            renewed.select_nth_unstable_by_key(count, |member| (member.renewed, member.renewal_index, member.address));
+            renewed.truncate(count);
         }
-        held.sort_unstable_by_key(|member| Reverse((member.renewed, member.turn, member.address)));
-        for (turn, member) in (0..).zip(&mut held) {
-            (member.renewed, member.turn) = (now, turn);
+        renewed.sort_unstable_by_key(|member| Reverse((member.renewed, member.renewal_index, member.address)));
+        for (index, member) in (0..).zip(&mut renewed) {
+            (member.renewed, member.renewal_index) = (now, index);
         }
-        ordered_steps(held.iter().map(|member| member.address), Action::Touch(view.gpu))
+        ordered_steps(renewed.iter().map(|member| member.address), Action::Touch(view.gpu))
     }
 
     /// Updates which members are resident. Drops members that are unmapped, and those that did not
@@ -313,18 +315,18 @@ impl RetainedSet {
     fn update_residency(&mut self, view: &View<'_>, pressure: Pressure) {
         self.members.retain_mut(|member| {
             let Some(block) = whole_block(view, member.address) else { return false };
-            let (was_held, has_joined) = (member.is_held, member.seen == pressure.arrived_bytes);
-            member.is_held = is_held(block);
-            if member.is_held {
-                if !was_held && !has_joined {
-                    (member.renewed, member.used) = (pressure.arrived_bytes, pressure.arrived_bytes);
+            let (was_resident, has_joined) = (member.is_resident, member.last_resident == pressure.arrived_bytes);
+            member.is_resident = is_mostly_resident(block);
+            if member.is_resident {
+                if !was_resident && !has_joined {
+                    (member.renewed, member.last_used) = (pressure.arrived_bytes, pressure.arrived_bytes);
                     self.returned += u64::from(std::mem::take(&mut member.is_released));
                 }
-                member.seen = pressure.arrived_bytes;
+                member.last_resident = pressure.arrived_bytes;
             }
-            let turns = if member.is_released { UNUSED_AFTER_TURNS } else { 1 };
-            let is_used =
-                pressure.arrived_bytes.saturating_sub(member.seen) <= pressure.held_bytes.saturating_mul(turns);
+            let rounds = if member.is_released { UNUSED_AFTER_ROUNDS } else { 1 };
+            let is_used = pressure.arrived_bytes.saturating_sub(member.last_resident)
+                <= pressure.resident_bytes.saturating_mul(rounds);
             self.gone += u64::from(!is_used && member.is_released);
             is_used
         });
@@ -345,12 +347,12 @@ impl RetainedSet {
         if self.gone.saturating_add(self.returned) >= 4 * UNUSED_MIN {
             (self.gone, self.returned) = (self.gone / 2, self.returned / 2);
         }
-        let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
-        if count < held.len() {
-            held.select_nth_unstable_by_key(count, |member| (member.used, member.address));
-            held.truncate(count);
+        let mut renewed: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
+        if count < renewed.len() {
+            renewed.select_nth_unstable_by_key(count, |member| (member.last_used, member.address));
+            renewed.truncate(count);
         }
-        for member in held {
+        for member in renewed {
             member.is_released = true;
         }
     }
@@ -358,10 +360,10 @@ impl RetainedSet {
     /// Changes the number of members. Evicted ones leave first, then the least valuable. Returns
     /// whether any joined.
     fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) -> bool {
-        let mut too_many = self.members.len().saturating_sub(fitting);
+        let mut excess = self.members.len().saturating_sub(fitting);
         self.members.retain(|member| {
-            let leaves = too_many > 0 && !member.is_held && !member.is_released;
-            too_many -= usize::from(leaves);
+            let leaves = excess > 0 && !member.is_resident && !member.is_released;
+            excess -= usize::from(leaves);
             !leaves
         });
         self.members.truncate(fitting);
@@ -370,7 +372,7 @@ impl RetainedSet {
         if free <= self.members.len() / 64 {
             return false;
         }
-        let members = self.set();
+        let members = self.addresses();
         let joining: Vec<u64> =
             candidates().into_iter().filter(|address| !members.contains(address)).take(free).collect();
         self.members.extend(joining.iter().map(|address| Member::joining(*address, self.last_arrived_bytes)));

@@ -15,13 +15,13 @@ use std::{
 };
 
 use model::{
-    Action, Block, Call, CallResult, Expected, Outcome, Pattern, PatternKind, Place, Plan, Range, Share, Step,
+    Action, Block, Call, CallResult, Expected, Outcome, Pattern, PatternKind, Place, Proposal, Range, Share, Step,
     VerdictKind, block::BLOCK_BYTES, policy::AHEAD_MIB, verdict::Involved,
 };
 
 use super::{
     pace::Pace,
-    retention::{Claim, RetainedSet, is_held, whole_blocks},
+    retention::{Claim, RetainedSet, is_mostly_resident, whole_blocks},
     walk::{Direction, Progress, Walk, is_nearly_resident, recent_share},
 };
 use crate::act::{
@@ -37,7 +37,7 @@ const GAP_BLOCKS: u64 = 1;
 const SHARE: f64 = 0.8;
 /// Windows in which a resident block is recently active. A program may alternate between ranges,
 /// and one window may show only one of them.
-const LATELY_WINDOWS: u32 = 4;
+const RECENT_WINDOWS: u32 = 4;
 /// Minimum worthwhile prefetch distance.
 const AHEAD_MIN_BLOCKS: u64 = 4;
 /// Minimum confidence in a pattern: the share of recent faults that fit it.
@@ -54,16 +54,16 @@ const STRAYED_INTERVALS: u32 = 5;
 pub(crate) struct Stream;
 
 impl LivePolicy for Stream {
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::Streaming).or_else(|| view.verdict(VerdictKind::CapacityThrash))?;
         // GPU memory of the process alone.
-        let held_bytes = view.resident().bytes;
+        let resident_bytes = view.resident().bytes;
         let is_most = |range: &Range| {
             let has_most = |of: &&Involved| of.begin < range.end && range.begin < of.end && of.traffic_ratio >= SHARE;
             verdict.ranges.iter().any(|of| has_most(&of))
         };
-        let is_large = |range: &Range| range.end - range.begin > held_bytes;
-        let lately = verdict.window.saturating_mul(LATELY_WINDOWS);
+        let is_large = |range: &Range| range.end - range.begin > resident_bytes;
+        let lately = verdict.window.saturating_mul(RECENT_WINDOWS);
         let is_walk = |range: &Range| {
             is_walked(range)
                 && is_large(range)
@@ -75,7 +75,7 @@ impl LivePolicy for Stream {
         let most = view.number(&AHEAD_MIB).map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
         // Beyond half of the range, the position of the walk would be ambiguous.
         let most = (most / BLOCK_BYTES).min((walk.blocks() / 2).saturating_sub(1 + GAP_BLOCKS));
-        let pace = Pace::new(held_bytes / BLOCK_BYTES, most);
+        let pace = Pace::new(resident_bytes / BLOCK_BYTES, most);
         let ahead = pace.ahead();
         if ahead < AHEAD_MIN_BLOCKS {
             return None;
@@ -97,7 +97,7 @@ impl LivePolicy for Stream {
             strayed: 0,
         };
         let steps = running.prefetch(view);
-        let plan = Plan {
+        let proposal = Proposal {
             process: view.process.id,
             gpu: view.gpu,
             policy: self.name(),
@@ -105,7 +105,7 @@ impl LivePolicy for Stream {
                 "{} MiB are walked through {}, and the GPU holds {}: {} MiB are prefetched ahead of the walk",
                 (range.end - range.begin) >> 20,
                 if running.walk.direction() == Direction::Up { "upwards" } else { "downwards" },
-                held_bytes >> 20,
+                resident_bytes >> 20,
                 (ahead * BLOCK_BYTES) >> 20,
             ),
             steps,
@@ -119,7 +119,7 @@ impl LivePolicy for Stream {
                 },
             },
         };
-        Some((plan, Box::new(running)))
+        Some((proposal, Box::new(running)))
     }
 }
 
@@ -147,7 +147,7 @@ struct Streaming {
 }
 
 impl Running for Streaming {
-    fn see(&mut self, view: &View<'_>) {
+    fn observe(&mut self, view: &View<'_>) {
         match self.walk.advance(view.blocks) {
             Some(Progress { blocks: 0, .. }) => {}
             Some(Progress { blocks, was_late }) => {
@@ -157,36 +157,36 @@ impl Running for Streaming {
             }
             None => self.strayed = self.strayed.saturating_add(1),
         }
-        self.ready_blocks = self.ready(view);
+        self.ready_blocks = self.count_ready(view);
     }
 
-    fn go_on(&mut self, view: &View<'_>) -> Next {
+    fn next_steps(&mut self, view: &View<'_>) -> Next {
         let Some(range) = view.ranges.iter().find(|range| self.walk.is_in(range)) else {
-            return Next::Over("the memory was freed".to_owned());
+            return Next::End("the memory was freed".to_owned());
         };
         // Tripwires alone look like a stride.
         if matches!(range.pattern.kind, PatternKind::Random | PatternKind::HotSet) {
-            return Next::Over(format!("the walk has ended: {}", range.pattern.kind.name()));
+            return Next::End(format!("the walk has ended: {}", range.pattern.kind.name()));
         }
         if self.strayed >= STRAYED_INTERVALS {
-            return Next::Over("the walk has turned".to_owned());
+            return Next::End("the walk has turned".to_owned());
         }
         if has_passed(STOPPED, self.progressed_at, view.now) {
-            return Next::Over("the walk has not advanced for 10 s".to_owned());
+            return Next::End("the walk has not advanced for 10 s".to_owned());
         }
         self.pace.set_frames(view.resident().bytes / BLOCK_BYTES);
         let prefetches = self.prefetch(view);
         let copies = prefetches.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
-        let coming_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
+        let prefetch_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
         // Renewed before the prefetches arrive, which must not evict the retained part.
-        let mut steps = self.renewals(view, coming_bytes);
+        let mut steps = self.renewals(view, prefetch_bytes);
         steps.extend(prefetches);
         Next::Steps(steps)
     }
 
-    fn carried_out(&mut self, outcome: &Outcome) {
+    fn record_outcome(&mut self, outcome: &Outcome) {
         if let Some(retained) = &mut self.retained {
-            retained.carried_out(outcome);
+            retained.record_outcome(outcome);
         }
         // Prefetches that were not executed, because of a budget or too little memory, are
         // repeated, beginning with the first.
@@ -212,7 +212,7 @@ impl Running for Streaming {
 
 impl Streaming {
     /// Number of blocks ahead of the walk that are resident.
-    fn ready(&self, view: &View<'_>) -> u64 {
+    fn count_ready(&self, view: &View<'_>) -> u64 {
         let walk = &self.walk;
         let end = self.next.and_then(|next| walk.distance(walk.position(), next));
         let end = end.or_else(|| walk.to_end(walk.position())).unwrap_or(0).min(self.pace.ahead());
@@ -222,27 +222,27 @@ impl Streaming {
 
     /// Renews the retained part of a range that is walked repeatedly. The prefetches limit its
     /// size.
-    fn renewals(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
+    fn renewals(&mut self, view: &View<'_>, prefetch_bytes: u64) -> Vec<Step> {
         if !self.walk.wraps() {
             return Vec::new();
         }
         // Memory behind the walk is needed last, and is resident.
         let behind = |walk: &Walk| -> Vec<u64> {
-            let held = whole_blocks(view).filter(|block| is_held(block));
+            let resident = whole_blocks(view).filter(|block| is_mostly_resident(block));
             // A renewal fetches a block's first page, which a tripwire lacks.
-            let mut held: Vec<(u64, u64)> = held
+            let mut resident: Vec<(u64, u64)> = resident
                 .filter(|block| !self.tripwires.contains(&block.address))
                 .filter_map(|block| Some((walk.distance(block.address, walk.position())?, block.address)))
                 .collect();
-            held.sort_unstable();
-            held.into_iter().map(|(_, address)| address).collect()
+            resident.sort_unstable();
+            resident.into_iter().map(|(_, address)| address).collect()
         };
-        let left_bytes = self.pace.needed_blocks().saturating_mul(BLOCK_BYTES);
+        let reserve_bytes = self.pace.needed_blocks().saturating_mul(BLOCK_BYTES);
         if let Some(retained) = &mut self.retained {
-            retained.set_left_bytes(left_bytes);
-            return retained.update(view, coming_bytes, || behind(&self.walk));
+            retained.set_reserve_bytes(reserve_bytes);
+            return retained.update(view, prefetch_bytes, || behind(&self.walk));
         }
-        let mut retained = RetainedSet::new(view, behind(&self.walk), 0, left_bytes, Claim::ExceptOthers);
+        let mut retained = RetainedSet::new(view, behind(&self.walk), 0, reserve_bytes, Claim::ExceptOthers);
         let steps = retained.renew_all(view);
         self.retained = Some(retained);
         steps
@@ -259,7 +259,7 @@ impl Streaming {
             self.next = walk.after(walk.position(), 1 + GAP_BLOCKS);
         }
         let mut steps: Vec<Step> = Vec::new();
-        for _ in 0..self.pace.at_once() {
+        for _ in 0..self.pace.prefetch_max() {
             let is_ahead =
                 |next: &u64| walk.distance(walk.position(), *next).is_some_and(|blocks| blocks <= self.pace.ahead());
             let Some(next) = self.next.filter(is_ahead) else { break };
@@ -306,7 +306,7 @@ impl Streaming {
         let last = self.tripwires.back().copied().unwrap_or_else(|| self.walk.position());
         let way = self.walk.distance(last, block).unwrap_or(0);
         let is_last = || self.walk.after(block, 1).is_none_or(|next| is_nearly_resident_at(next, blocks));
-        way >= self.pace.between() || way >= self.pace.between() / 2 && is_last()
+        way >= self.pace.tripwire_spacing() || way >= self.pace.tripwire_spacing() / 2 && is_last()
     }
 }
 

@@ -5,11 +5,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block::BLOCK_BYTES, verdict::Victim};
+use model::{Action, Block, Expected, Outcome, Place, Process, Proposal, Share, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{
     renewal_rate::RESERVE_MIN_BYTES,
-    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, sorted_steps, whole_blocks},
+    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_mostly_resident, sorted_steps, whole_blocks},
 };
 use crate::act::live::live_policy::{LivePolicy, Named, Next, Running, View, has_passed};
 
@@ -23,30 +23,33 @@ const QUIET: Duration = Duration::from_secs(10);
 pub(crate) struct Tenants;
 
 impl LivePolicy for Tenants {
-    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+    fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
         let lost = |victim: &&Victim| victim.victim == view.process.id && victim.evictor != view.process.id;
         let lost_bytes = view.victims.iter().filter(lost).map(|victim| victim.bytes).fold(0, u64::saturating_add);
         if lost_bytes < LOST_MIN_BYTES {
             return None;
         }
         let pressure = Pressure::of(view);
-        let mine: Vec<&Block> = in_use(view).collect();
-        let mine_bytes = (mine.len() as u64).saturating_mul(BLOCK_BYTES);
-        if mine.is_empty() || mine_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.held_bytes {
+        let own: Vec<&Block> = in_use(view).collect();
+        let own_bytes = (own.len() as u64).saturating_mul(BLOCK_BYTES);
+        if own.is_empty() || own_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.resident_bytes {
             return None;
         }
         // An evictor that would fit, too, may need the memory that it would lose. uvmd does not
         // rank such processes.
         let evictor = view.victims.iter().filter(lost).max_by_key(|victim| victim.bytes)?.evictor;
-        let (evictor, its) = view.others().find(|(other, _)| other.id == evictor)?;
-        if walked_bytes(view, its) <= pressure.held_bytes {
+        let (evictor, evictor_blocks) = view.others().find(|(other, _)| other.id == evictor)?;
+        if walked_bytes(view, evictor_blocks) <= pressure.resident_bytes {
             return None;
         }
-        let mut retained = RetainedSet::new(view, mine.iter().map(|block| block.address), 0, 0, Claim::All);
-        let gone = mine.iter().filter(|block| !is_held(block) && was_mostly_resident(block)).map(|block| block.address);
+        let mut retained = RetainedSet::new(view, own.iter().map(|block| block.address), 0, 0, Claim::All);
+        let evicted = own
+            .iter()
+            .filter(|block| !is_mostly_resident(block) && was_mostly_resident(block))
+            .map(|block| block.address);
         let mut steps = retained.renew_all(view);
-        steps.extend(sorted_steps(gone, Action::Migrate(Place::Gpu(view.gpu))));
-        let plan = Plan {
+        steps.extend(sorted_steps(evicted, Action::Migrate(Place::Gpu(view.gpu))));
+        let proposal = Proposal {
             process: view.process.id,
             gpu: view.gpu,
             policy: self.name(),
@@ -55,7 +58,7 @@ impl LivePolicy for Tenants {
                 view.process.name,
                 lost_bytes >> 20,
                 evictor.name,
-                mine_bytes >> 20,
+                own_bytes >> 20,
                 evictor.name,
             ),
             steps,
@@ -66,7 +69,7 @@ impl LivePolicy for Tenants {
                 faults_saved: Share { at_least: 0.5, at_most: 1.0 },
             },
         };
-        Some((plan, Box::new(Protecting { retained, others: (view.now, others_arrived(view)) })))
+        Some((proposal, Box::new(Protecting { retained, others: (view.now, others_arrived(view)) })))
     }
 }
 
@@ -78,22 +81,22 @@ struct Protecting {
 }
 
 impl Running for Protecting {
-    fn go_on(&mut self, view: &View<'_>) -> Next {
+    fn next_steps(&mut self, view: &View<'_>) -> Next {
         let arrived = others_arrived(view);
         if arrived > self.others.1 {
             self.others = (view.now, arrived);
         } else if has_passed(QUIET, self.others.0, view.now) {
-            return Next::Over("no memory of other processes has migrated to the GPU for 10 s".to_owned());
+            return Next::End("no memory of other processes has migrated to the GPU for 10 s".to_owned());
         }
         let steps = self.retained.update(view, 0, || in_use(view).map(|block| block.address).collect());
         if self.retained.is_unused() {
-            return Next::Over("the retained part is not used any more".to_owned());
+            return Next::End("the retained part is no longer used".to_owned());
         }
         Next::Steps(steps)
     }
 
-    fn carried_out(&mut self, outcome: &Outcome) {
-        self.retained.carried_out(outcome);
+    fn record_outcome(&mut self, outcome: &Outcome) {
+        self.retained.record_outcome(outcome);
     }
 }
 
@@ -109,8 +112,8 @@ const fn was_mostly_resident(block: &Block) -> bool {
 
 /// Bytes of the blocks that another process uses at the GPU.
 fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
-    let at_gpu = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
-    (blocks.iter().filter(at_gpu).count() as u64).saturating_mul(BLOCK_BYTES)
+    let is_used = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
+    (blocks.iter().filter(is_used).count() as u64).saturating_mul(BLOCK_BYTES)
 }
 
 fn others_arrived(view: &View<'_>) -> u64 {

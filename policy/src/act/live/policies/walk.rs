@@ -52,11 +52,11 @@ const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
 
 /// Share of a range in the recently active blocks at the GPU.
 pub(crate) fn recent_share(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
-    let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
+    let resident = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
     // Relative to the latest event, because the calendar time may have been set since.
-    let Some(latest) = here().map(|block| block.last_seen_at).max() else { return 0.0 };
+    let Some(latest) = resident().map(|block| block.last_seen_at).max() else { return 0.0 };
     let (mut inside, mut all) = (0_u64, 0_u64);
-    for block in here().filter(|block| latest.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= lately)) {
+    for block in resident().filter(|block| latest.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= lately)) {
         all += 1;
         inside += u64::from(is_within(block, range.begin, range.end));
     }
@@ -68,8 +68,9 @@ impl Walk {
     /// one.
     pub(crate) fn of(range: &Range, blocks: &[Block], gpu: GpuKey, wraps: bool) -> Option<Self> {
         let inside = |block: &&Block| is_within(block, range.begin, range.end);
-        let came = |block: &&Block| block.gpu == Some(gpu) && block.resident.bytes > 0 && block.fault_entries > 0;
-        let mut latest: Vec<&Block> = blocks.iter().filter(inside).filter(came).collect();
+        let has_faulted =
+            |block: &&Block| block.gpu == Some(gpu) && block.resident.bytes > 0 && block.fault_entries > 0;
+        let mut latest: Vec<&Block> = blocks.iter().filter(inside).filter(has_faulted).collect();
         latest.sort_by_key(|block| std::cmp::Reverse(block.last_seen_at));
         latest.truncate(LATEST);
         let moves = latest.len().checked_sub(1).filter(|moves| *moves > 0)?;
@@ -153,26 +154,28 @@ impl Walk {
         let mut faulted = Vec::new();
         for block in blocks.iter().filter(|block| is_within(block, self.begin, self.end)) {
             let now = (block.fault_entries, is_nearly_resident(block));
-            let (faults, was_there) = self.last_seen.insert(block.address, now).unwrap_or_default();
+            let (faults, was_resident) = self.last_seen.insert(block.address, now).unwrap_or_default();
             if block.fault_entries > faults {
-                faulted.push((block.address, was_there));
+                faulted.push((block.address, was_resident));
             }
         }
-        let begins_again = |(address, _): &(u64, bool)| self.index(*address).is_some_and(|at| at < self.blocks() / 4);
-        if !self.wraps && self.index(self.position) >= Some(self.blocks() / 2) && faulted.iter().any(begins_again) {
+        let restarts = |(address, _): &(u64, bool)| self.index(*address).is_some_and(|at| at < self.blocks() / 4);
+        if !self.wraps && self.index(self.position) >= Some(self.blocks() / 2) && faulted.iter().any(restarts) {
             self.wraps = true;
         }
         // Half a round ahead is indistinguishable from half a round behind.
         let ahead = |address: u64| self.distance(self.position, address).filter(|blocks| *blocks <= self.blocks() / 2);
-        let furthest =
-            faulted.iter().filter_map(|(address, was_there)| Some((ahead(*address)?, *address, *was_there))).max();
+        let furthest = faulted
+            .iter()
+            .filter_map(|(address, was_resident)| Some((ahead(*address)?, *address, *was_resident)))
+            .max();
         // A kernel works on several blocks, so one just behind the furthest may fault again.
         let near = |address: u64| self.distance(address, self.position).is_some_and(|blocks| blocks <= NEAR_BLOCKS);
         let strayed = faulted.iter().any(|(address, _)| !near(*address));
         match furthest {
-            Some((blocks, address, was_there)) => {
+            Some((blocks, address, was_resident)) => {
                 self.position = address;
-                Some(Progress { blocks, was_late: !was_there })
+                Some(Progress { blocks, was_late: !was_resident })
             }
             None if strayed => None,
             None => Some(Progress { blocks: 0, was_late: false }),
@@ -218,15 +221,16 @@ mod tests {
             pattern: Pattern::UNKNOWN,
         };
         let seconds = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let block = |at: u64, came: u64, resident_bytes: u64| Block {
+        let block = |at: u64, last_seen_s: u64, resident_bytes: u64| Block {
             gpu: Some(GPU),
             resident: Residency::exactly(resident_bytes),
-            ..Block::new(at * BLOCK_BYTES, seconds(came))
+            ..Block::new(at * BLOCK_BYTES, seconds(last_seen_s))
         };
         let share = |blocks: &[Block]| recent_share(&range, blocks, GPU, Duration::from_secs(8));
         let walked: Vec<Block> = (8..12).map(|at| block(at, 100, BLOCK_BYTES)).collect();
         assert!((share(&walked) - 1.0).abs() < 1e-9, "nothing else");
-        let with_others = |came, bytes| [walked.clone(), (0..4).map(|at| block(at, came, bytes)).collect()].concat();
+        let with_others =
+            |last_seen_s, bytes| [walked.clone(), (0..4).map(|at| block(at, last_seen_s, bytes)).collect()].concat();
         assert!((share(&with_others(95, BLOCK_BYTES)) - 0.5).abs() < 1e-9, "before the walk's turn");
         assert!((share(&with_others(80, BLOCK_BYTES)) - 1.0).abs() < 1e-9, "long ago");
         assert!((share(&with_others(95, 0)) - 1.0).abs() < 1e-9, "evicted, which is no use");

@@ -8,13 +8,13 @@ use std::{
 };
 
 use model::{
-    Action, Advice, Block, Expected, Outcome, Place, Plan, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
+    Action, Advice, Block, Expected, Outcome, Place, Proposal, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
     policy::REST,
 };
 
 use super::{
     renewal_rate::{INTERVAL, RenewalRate},
-    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, others_bytes, whole_blocks},
+    retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_mostly_resident, others_bytes, whole_blocks},
 };
 use crate::act::{
     intervals::Intervals,
@@ -22,7 +22,7 @@ use crate::act::{
     live::live_policy::{Next, Running, View, has_passed},
 };
 
-/// Minimum [`Found::skew`] of a hot set, for `hot-cold`; below it, the use is even, for `cycle`.
+/// Minimum [`WorkingSet::skew`] of a hot set, for `hot-cold`; below it, the use is even, for `cycle`.
 pub(crate) const EVEN_UP_TO: f64 = 1.5;
 /// Time without arrivals at the GPU after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
@@ -40,10 +40,10 @@ enum Rest {
 }
 
 impl Rest {
-    fn wanted(view: &View<'_>) -> Self {
+    fn requested(view: &View<'_>) -> Self {
         match view.word(&REST) {
             // The GPU cannot execute atomics across PCIe.
-            "remote" if !view.does_atomics() => Self::Remote,
+            "remote" if !view.uses_gpu_atomics() => Self::Remote,
             _ => Self::Stream,
         }
     }
@@ -51,22 +51,22 @@ impl Rest {
 
 /// Blocks of a thrashing process, most returns first.
 #[derive(Debug)]
-pub(crate) struct Found<'a> {
+pub(crate) struct WorkingSet<'a> {
     verdict: &'a Verdict,
     blocks: Vec<&'a Block>,
     fitting: usize,
     per_interval_bytes: u64,
 }
 
-impl<'a> Found<'a> {
+impl<'a> WorkingSet<'a> {
     /// Blocks of the process; `None` if it does not thrash, or would fit and is evicted by others.
     pub(crate) fn of(view: &View<'a>) -> Option<Self> {
         let verdict = view.verdict(VerdictKind::CapacityThrash)?;
         let mut blocks: Vec<&Block> = whole_blocks(view).filter(|block| block.bytes_htod > 0).collect();
         // Among equal returns, the last arrival first: it stays longest.
         blocks.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
-        let Pressure { held_bytes, arrived_bytes: all } = Pressure::of(view);
-        if (blocks.len() as u64).saturating_mul(BLOCK_BYTES) <= held_bytes {
+        let Pressure { resident_bytes, arrived_bytes: all } = Pressure::of(view);
+        if (blocks.len() as u64).saturating_mul(BLOCK_BYTES) <= resident_bytes {
             return None;
         }
         let arrived = verdict.inputs.bytes_htod.saturating_add(verdict.inputs.populated_bytes);
@@ -74,8 +74,8 @@ impl<'a> Found<'a> {
         let arrived = arrived.saturating_mul(all / arrived_bytes(view.process, view).max(1));
         let per_interval_bytes =
             arrived / u64::try_from(verdict.window.as_millis() / INTERVAL.as_millis()).unwrap_or(u64::MAX).max(1);
-        let arriving = if Rest::wanted(view) == Rest::Remote { 0 } else { per_interval_bytes };
-        let fitting = RenewalRate::new(view.now, arriving).fitting(view, held_bytes, others_bytes(view), 0);
+        let arriving = if Rest::requested(view) == Rest::Remote { 0 } else { per_interval_bytes };
+        let fitting = RenewalRate::new(view.now, arriving).fitting(view, resident_bytes, others_bytes(view), 0);
         (fitting > 0).then_some(Self { verdict, blocks, fitting, per_interval_bytes })
     }
 
@@ -105,8 +105,8 @@ impl<'a> Found<'a> {
         if all > 0.0 { returned(self.blocks.get(..self.fitting).unwrap_or(&self.blocks)) / all } else { 0.0 }
     }
 
-    pub(crate) fn plan(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Plan, Box<dyn Running>) {
-        let rest = Rest::wanted(view);
+    pub(crate) fn propose(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Proposal, Box<dyn Running>) {
+        let rest = Rest::requested(view);
         let fitting = self.blocks.iter().take(self.fitting).map(|block| block.address);
         let mut retained = RetainedSet::new(view, fitting, self.per_interval_bytes, 0, Claim::ExceptOthers);
         let mut steps = retained.renew_all(view);
@@ -122,7 +122,7 @@ impl<'a> Found<'a> {
             Rest::Remote => 1.0,
         };
         let mib = |blocks: usize| (blocks as u64 * BLOCK_BYTES) >> 20;
-        let plan = Plan {
+        let proposal = Proposal {
             process: view.process.id,
             gpu: view.gpu,
             policy,
@@ -148,16 +148,16 @@ impl<'a> Found<'a> {
             last: (view.now, Pressure::of(view).arrived_bytes),
             arrived: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
             arrived_bytes_before: self.blocks.iter().map(|block| block.bytes_htod).fold(0, u64::saturating_add),
-            mine_bytes: arrived_bytes(view.process, view),
+            own_arrived_bytes: arrived_bytes(view.process, view),
             passed_bytes: 0,
         };
-        (plan, Box::new(running))
+        (proposal, Box::new(running))
     }
 }
 
 /// Steps that map the rest remotely, on the host: its [`ADVISED_PARTS_MAX`] largest parts.
 fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Step> {
-    let retained = retained.set();
+    let retained = retained.addresses();
     let mut rest: Vec<u64> =
         blocks.iter().map(|block| block.address).filter(|address| !retained.contains(address)).collect();
     rest.sort_unstable();
@@ -185,7 +185,7 @@ struct Protecting {
     arrived: HashMap<u64, u64>,
     arrived_bytes_before: u64,
     /// Cumulative arrived bytes of the process at the last interval.
-    mine_bytes: u64,
+    own_arrived_bytes: u64,
     passed_bytes: u64,
 }
 
@@ -193,12 +193,12 @@ impl Protecting {
     /// Derives the program's progress from arrivals. Only memory that is not retained arrives; the
     /// program has passed a proportional part of the retained memory as well.
     fn record_progress(&mut self, view: &View<'_>) {
-        let held = self.retained.held().filter_map(|address| self.arrived.get(&address));
+        let resident = self.retained.resident_members().filter_map(|address| self.arrived.get(&address));
         let all = self.arrived_bytes_before;
-        let moving = all.saturating_sub(held.copied().fold(0, u64::saturating_add));
-        let mine = arrived_bytes(view.process, view);
-        let arrived = mine.saturating_sub(self.mine_bytes);
-        self.mine_bytes = mine;
+        let moving = all.saturating_sub(resident.copied().fold(0, u64::saturating_add));
+        let own_bytes = arrived_bytes(view.process, view);
+        let arrived = own_bytes.saturating_sub(self.own_arrived_bytes);
+        self.own_arrived_bytes = own_bytes;
         let passed =
             if moving > 0 { u128::from(arrived) * u128::from(all) / u128::from(moving) } else { arrived.into() };
         self.passed_bytes = self.passed_bytes.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
@@ -206,27 +206,27 @@ impl Protecting {
 }
 
 impl Running for Protecting {
-    fn see(&mut self, view: &View<'_>) {
+    fn observe(&mut self, view: &View<'_>) {
         self.record_progress(view);
     }
 
-    fn go_on(&mut self, view: &View<'_>) -> Next {
+    fn next_steps(&mut self, view: &View<'_>) -> Next {
         let pressure = Pressure::of(view);
         if pressure.arrived_bytes > self.last.1 {
             self.last = (view.now, pressure.arrived_bytes);
         } else if has_passed(QUIET, self.last.0, view.now) {
-            return Next::Over("no memory has migrated to the GPU for 10 s".to_owned());
+            return Next::End("no memory has migrated to the GPU for 10 s".to_owned());
         }
-        self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
+        self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.resident_bytes;
         let steps = self.retained.update(view, 0, || candidates(view));
         if self.retained.is_unused() {
-            return Next::Over("the retained part is not used any more".to_owned());
+            return Next::End("the retained part is no longer used".to_owned());
         }
         Next::Steps(steps)
     }
 
-    fn carried_out(&mut self, outcome: &Outcome) {
-        self.retained.carried_out(outcome);
+    fn record_outcome(&mut self, outcome: &Outcome) {
+        self.retained.record_outcome(outcome);
     }
 
     fn has_settled(&self) -> bool {
@@ -241,7 +241,7 @@ impl Running for Protecting {
 
 /// Addresses of resident blocks, most returns first.
 fn candidates(view: &View<'_>) -> Vec<u64> {
-    let mut held: Vec<&Block> = whole_blocks(view).filter(|block| is_held(block)).collect();
-    held.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
-    held.into_iter().map(|block| block.address).collect()
+    let mut resident: Vec<&Block> = whole_blocks(view).filter(|block| is_mostly_resident(block)).collect();
+    resident.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
+    resident.into_iter().map(|block| block.address).collect()
 }

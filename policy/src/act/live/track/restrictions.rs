@@ -1,6 +1,6 @@
 //! Restrictions of one process at one GPU.
 
-use model::{Plan, RestrictionScope, policy::of_plans};
+use model::{Proposal, RestrictionScope, policy::of_plans};
 
 use super::{Track, window};
 use crate::act::{
@@ -8,12 +8,12 @@ use crate::act::{
     guard::{Admission, Guard},
     limits::Limits,
     live::{
+        candidate::Candidate,
         catalogue,
-        comparison::is_at_work,
+        comparison::is_active,
         live_policy::{Named, View},
-        proposal::Proposal,
     },
-    scene::Sight,
+    scene::Target,
 };
 
 impl Track {
@@ -21,61 +21,63 @@ impl Track {
     /// decision is being withdrawn.
     pub(crate) fn restrictions(
         &self,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         guard: &Guard,
         limits: &Limits,
         is_withdrawing: bool,
     ) -> Vec<(RestrictionScope, String)> {
-        let mut all = guard.restrictions(sight, limits);
-        if self.open.is_some() || of_plans(&sight.directive.policy).is_some() {
+        let mut all = guard.restrictions(target, limits);
+        if self.open.is_some() || of_plans(&target.directive.policy).is_some() {
             return all;
         }
         if is_withdrawing {
             all.push((RestrictionScope::Everything, "earlier advice is being withdrawn".to_owned()));
             return all;
         }
-        all.extend(self.proposal_restrictions(sight, guard, limits));
+        all.extend(self.proposal_restrictions(target, guard, limits));
         all
     }
 
     /// Restrictions that currently prevent a proposal.
     fn proposal_restrictions(
         &self,
-        sight: &Sight<'_>,
+        target: &Target<'_>,
         guard: &Guard,
         limits: &Limits,
     ) -> Vec<(RestrictionScope, String)> {
-        let window = window(sight, limits);
+        let window = window(target, limits);
         let everything = |why: String| vec![(RestrictionScope::Everything, why)];
         let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else {
-            return everything(format!("it has been watched for less than {} s", window.as_secs()));
+            return everything(format!("it has been observed for less than {} s", window.as_secs()));
         };
-        if !is_at_work(&before, &lately) {
-            return everything("the program pauses: there is no work to compare".to_owned());
+        if !is_active(&before, &lately) {
+            return everything("the program is paused: there is no work to compare".to_owned());
         }
-        let (now, circumstances) = (sight.scene.now, Circumstances::of(sight));
+        let (now, circumstances) = (target.scene.now, Circumstances::of(target));
         let remaining = |policy: &str| self.cooldown.remaining(policy, now, &circumstances);
         let is_cooling_down = |policy: &str| remaining(policy).is_some();
-        let names = || catalogue::selected(&sight.directive.policy).map(Named::name);
+        let names = || catalogue::selected(&target.directive.policy).map(Named::name);
         let rest = |name| Some((RestrictionScope::Policy(name), remaining(name)?.to_string()));
         let mut all: Vec<_> = names().filter_map(rest).collect();
-        let view = View::of(sight, self.meter.accessed(window), limits);
-        let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
-        let proposals: Vec<_> = catalogue::proposals(&sight.directive.policy, &view, is_cooling_down, admits).collect();
-        if proposals.is_empty() && !names().all(is_cooling_down) {
-            all.push((RestrictionScope::Everything, no_case(sight)));
+        let view = View::of(target, self.meter.accessed(window), limits);
+        let admission = |proposal: &Proposal| guard.admission(proposal.policy, &proposal.steps, target);
+        let candidates: Vec<_> =
+            catalogue::candidates(&target.directive.policy, &view, is_cooling_down, admission).collect();
+        if candidates.is_empty() && !names().all(is_cooling_down) {
+            all.push((RestrictionScope::Everything, no_proposal(target)));
         }
-        all.extend(proposals.into_iter().filter_map(|Proposal { plan, admission, .. }| match admission {
+        all.extend(candidates.into_iter().filter_map(|Candidate { proposal, admission, .. }| match admission {
             Admission::Act => None,
-            Admission::Shadow(why) | Admission::Denied(why) => Some((RestrictionScope::Policy(plan.policy), why)),
+            Admission::Shadow(why) | Admission::Denied(why) => Some((RestrictionScope::Policy(proposal.policy), why)),
         }));
         all
     }
 }
 
-fn no_case(sight: &Sight<'_>) -> String {
-    let whom = if sight.directive.policy == model::policy::CHOOSER { "any policy" } else { &sight.directive.policy };
-    let kinds: Vec<_> = sight.verdicts.iter().map(|verdict| verdict.kind.name()).collect();
+fn no_proposal(target: &Target<'_>) -> String {
+    let policies =
+        if target.directive.policy == model::policy::CHOOSER { "any policy" } else { &target.directive.policy };
+    let kinds: Vec<_> = target.verdicts.iter().map(|verdict| verdict.kind.name()).collect();
     let verdicts = if kinds.is_empty() { "no verdict is active".to_owned() } else { kinds.join(", ") };
-    format!("no case for {whom}: {verdicts}")
+    format!("no case for {policies}: {verdicts}")
 }

@@ -1,4 +1,4 @@
-//! Host memory promised to processes: pending migrations to the host, and memory at a GPU whose
+//! Host memory reserved for processes: pending migrations to the host, and memory at a GPU whose
 //! preferred location is the host. Computed at each interval, so that a step costs no search.
 
 use std::{
@@ -11,9 +11,9 @@ use model::{GpuKey, Process, ProcessId};
 use super::{account::Account, room::resident_within};
 use crate::act::scene::Scene;
 
-/// Promised host memory in bytes, of all processes and by cgroup.
+/// Reserved host memory in bytes, of all processes and by cgroup.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Promises {
+pub(super) struct HostReservations {
     node_bytes: u64,
     by_cgroup: BTreeMap<PathBuf, u64>,
 }
@@ -26,32 +26,32 @@ fn at_gpus_bytes(process: &Process, scene: &Scene<'_>) -> u64 {
     if snapshot.source.driver.as_ref().is_none_or(|driver| driver.residency_unavailable.is_some()) {
         process.gpus.keys().map(of_gpu).fold(0, u64::saturating_add)
     } else {
-        process.residency.values().map(|at_gpu| at_gpu.max_bytes).fold(0, u64::saturating_add)
+        process.residency.values().map(|gpu_context| gpu_context.max_bytes).fold(0, u64::saturating_add)
     }
 }
 
-impl Promises {
-    /// Promises to the live processes of a scene.
+impl HostReservations {
+    /// Reservations for the live processes of a scene.
     pub(super) fn of(scene: &Scene<'_>, accounts: &BTreeMap<ProcessId, Account>) -> Self {
-        let mut promises = Self::default();
+        let mut reservations = Self::default();
         for process in scene.snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
             let Some(account) = accounts.get(&process.id) else { continue };
-            let bound_bytes = resident_within(&account.bound_for_host, scene.blocks_of(process.id));
+            let bound_bytes = resident_within(&account.host_preferred, scene.blocks_of(process.id));
             let bound_bytes = bound_bytes.min(at_gpus_bytes(process, scene));
-            promises.add(process.cgroup.as_deref(), account.pending_to_host_bytes.saturating_add(bound_bytes));
+            reservations.add(process.cgroup.as_deref(), account.pending_to_host_bytes.saturating_add(bound_bytes));
         }
-        promises
+        reservations
     }
 
-    /// Promises these bytes to a process of this cgroup.
+    /// Reserves these bytes for a process of this cgroup.
     pub(super) fn add(&mut self, cgroup: Option<&Path>, bytes: u64) {
         if bytes == 0 {
             return;
         }
         self.node_bytes = self.node_bytes.saturating_add(bytes);
         if let Some(cgroup) = cgroup {
-            let promised = self.by_cgroup.entry(cgroup.to_owned()).or_default();
-            *promised = promised.saturating_add(bytes);
+            let reserved = self.by_cgroup.entry(cgroup.to_owned()).or_default();
+            *reserved = reserved.saturating_add(bytes);
         }
     }
 
@@ -59,7 +59,7 @@ impl Promises {
         self.node_bytes
     }
 
-    /// Promised bytes of a process's cgroup; those of the node if the cgroup is unknown.
+    /// Reserved bytes of a process's cgroup; those of the node if the cgroup is unknown.
     pub(super) fn cgroup_bytes(&self, cgroup: Option<&Path>) -> u64 {
         cgroup.map_or(self.node_bytes, |cgroup| self.by_cgroup.get(cgroup).copied().unwrap_or_default())
     }
@@ -77,7 +77,7 @@ mod tests {
     const PROCESS: ProcessId = ProcessId { pid: 1, start_ticks: 1 };
 
     #[test]
-    fn memory_of_unknown_blocks_is_promised_as_far_as_it_is_at_a_gpu() {
+    fn memory_of_unknown_blocks_is_reserved_as_far_as_it_is_at_a_gpu() {
         let mut process = Process::new(PROCESS, "program");
         process.cgroup = Some("/job".into());
         process.residency.insert(GpuKey::Unknown(0), Residency::exactly(4 << 20));
@@ -94,7 +94,7 @@ mod tests {
         };
         let snapshot = Snapshot { processes: vec![process], ..Snapshot::empty(NOW, source) };
         let mut account = Account::new(1, NOW);
-        account.bound_for_host.insert(0, 250 << 30);
+        account.host_preferred.insert(0, 250 << 30);
         account.pending_to_host_bytes = 4096;
         let scene = Scene {
             now: NOW,
@@ -107,11 +107,11 @@ mod tests {
             following: &BTreeMap::new(),
             deferred: &BTreeSet::new(),
             directives: &BTreeMap::new(),
-            on: true,
+            acting_enabled: true,
         };
-        let promises = Promises::of(&scene, &BTreeMap::from([(PROCESS, account)]));
-        assert_eq!(promises.node_bytes(), (4 << 20) + 4096);
-        assert_eq!(promises.cgroup_bytes(Some(Path::new("/job"))), (4 << 20) + 4096);
-        assert_eq!(promises.cgroup_bytes(Some(Path::new("/other"))), 0);
+        let reservations = HostReservations::of(&scene, &BTreeMap::from([(PROCESS, account)]));
+        assert_eq!(reservations.node_bytes(), (4 << 20) + 4096);
+        assert_eq!(reservations.cgroup_bytes(Some(Path::new("/job"))), (4 << 20) + 4096);
+        assert_eq!(reservations.cgroup_bytes(Some(Path::new("/other"))), 0);
     }
 }

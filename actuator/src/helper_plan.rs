@@ -26,7 +26,7 @@ pub enum PlanError {
     Invalid(#[from] LayoutError),
     /// The helper may not act.
     #[error("its helper follows no plans: {0}")]
-    NoAction(#[from] ActError),
+    NotPermitted(#[from] ActError),
     /// The plan is invalid.
     #[error("the plan is invalid: {0:?}")]
     Plan(Reason),
@@ -49,10 +49,10 @@ impl HelperPlan {
     /// If one of them has another version.
     pub fn new(roots: Roots, pid: u32, ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
         let filters = Arc::new(FilterCheck::new(roots, pid, Arc::clone(&ring)));
-        let place = Self { filters, ring, plan, generation: None };
-        place.ring()?;
-        place.plan()?;
-        Ok(place)
+        let helper_plan = Self { filters, ring, plan, generation: None };
+        helper_plan.ring()?;
+        helper_plan.plan()?;
+        Ok(helper_plan)
     }
 
     /// Check of the process's filters. Run it before a plan is published, and repeatedly while one is.
@@ -139,7 +139,7 @@ impl HelperPlan {
         let ended = report.state.filter(|_| is_about_this).and_then(ended);
         // Before the helper's own reason, which is only that its mode has changed.
         let refusal = self.filters.refusal().filter(|_| self.is_published());
-        let refusal = refusal.map(|refusal| PlanError::NoAction(refusal).to_string());
+        let refusal = refusal.map(|refusal| PlanError::NotPermitted(refusal).to_string());
         PlanReport { ended: refusal.or(ended), counters }
     }
 
@@ -167,7 +167,7 @@ fn ended_by(reason: String) -> PlanReport {
 fn ended(state: State) -> Option<String> {
     match state {
         State::None | State::Following => None,
-        State::Drifted(op) => Some(format!("launch {op} of an iteration was another one than planned")),
+        State::Drifted(op) => Some(format!("launch {op} of an iteration differs from the plan")),
         State::Stopped(reason) => Some(format!("the helper has stopped following the plan: {}", description(reason))),
         State::Refused(reason) => Some(format!("the helper has refused the plan: {}", description(reason))),
     }
@@ -181,15 +181,15 @@ fn description(reason: Reason) -> String {
         | Reason::Op
         | Reason::Range
         | Reason::Destination
-        | Reason::HandoverWait => "it is no valid plan".to_owned(),
+        | Reason::HandoverWait => "it is invalid".to_owned(),
         Reason::Budget => "its moves exceed its budget".to_owned(),
         Reason::NotAllocated => "memory of a move is not managed memory of the program".to_owned(),
-        Reason::ProgramAdvice => "the program has given advice of its own on memory of a move".to_owned(),
+        Reason::ProgramAdvice => "the program has given its own advice on memory of a move".to_owned(),
         Reason::NoDevice => "the program does not use this GPU".to_owned(),
         Reason::Unsupported => "the driver or the GPU cannot prefetch managed memory".to_owned(),
         Reason::Failed(result) => format!("the driver failed with {result}"),
-        Reason::Mode => "the mode of the helper is another one".to_owned(),
-        Reason::StaleHeartbeat => "uvmd did not report in time".to_owned(),
+        Reason::Mode => "the mode of the helper has changed".to_owned(),
+        Reason::StaleHeartbeat => "the heartbeat of uvmd is late".to_owned(),
         Reason::Freed => "the program has freed memory of a move".to_owned(),
         Reason::ContextEnded => "the program has ended its context".to_owned(),
         Reason::Withdrawn => "it was withdrawn".to_owned(),
@@ -224,12 +224,12 @@ mod tests {
         HelperPlan::new(roots, pid, ring, plan).unwrap()
     }
 
-    fn publish(place: &mut HelperPlan) -> Result<(), PlanError> {
-        place.filter_check().run();
-        publish_checked(place)
+    fn publish(helper_plan: &mut HelperPlan) -> Result<(), PlanError> {
+        helper_plan.filter_check().run();
+        publish_checked(helper_plan)
     }
 
-    fn publish_checked(place: &mut HelperPlan) -> Result<(), PlanError> {
+    fn publish_checked(helper_plan: &mut HelperPlan) -> Result<(), PlanError> {
         let tokens = [Token::from_word(1 << 32)];
         let moves = [Move {
             begin: 4096,
@@ -239,7 +239,7 @@ mod tests {
             wait_op: None,
             expiry_op: None,
         }];
-        place.publish(&Plan {
+        helper_plan.publish(&Plan {
             gpu: [1; 16],
             first_launch: 1,
             budget_bytes: 4096,
@@ -250,116 +250,117 @@ mod tests {
     }
 
     #[test]
-    fn publishing_has_the_helper_act_and_dropping_withdraws() {
-        let mut place = memory_of_plan(Mode::Record);
-        publish(&mut place).unwrap();
-        assert_eq!(Memory::open(place.ring.words().unwrap()).unwrap().mode(), Mode::Act);
-        let memory = PlanMemory::open(place.plan.words().unwrap()).unwrap();
+    fn publish_makes_the_helper_act_and_drop_withdraws() {
+        let mut helper_plan = memory_of_plan(Mode::Record);
+        publish(&mut helper_plan).unwrap();
+        assert_eq!(Memory::open(helper_plan.ring.words().unwrap()).unwrap().mode(), Mode::Act);
+        let memory = PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap();
         assert!(memory.is_live(clock::monotonic_ns()));
         let generation = memory.generation();
-        place.withdraw();
-        assert!(!place.is_published());
-        let memory = PlanMemory::open(place.plan.words().unwrap()).unwrap();
+        helper_plan.withdraw();
+        assert!(!helper_plan.is_published());
+        let memory = PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap();
         assert_ne!(memory.generation(), generation);
         // There is nothing left to withdraw.
         let generation = memory.generation();
-        place.withdraw();
-        assert_eq!(PlanMemory::open(place.plan.words().unwrap()).unwrap().generation(), generation);
+        helper_plan.withdraw();
+        assert_eq!(PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap().generation(), generation);
     }
 
     #[test]
     fn plan_is_not_published_in_memory_with_holes() {
-        let mut place = memory_of_plan(Mode::Record);
-        let plan = Arc::clone(&place.plan);
+        let mut helper_plan = memory_of_plan(Mode::Record);
+        let plan = Arc::clone(&helper_plan.plan);
         let words = plan.words().unwrap();
-        place.plan.punch_hole(4096..8192).unwrap();
-        assert!(matches!(publish(&mut place), Err(PlanError::Memory(_))));
-        assert_eq!(Memory::open(place.ring.words().unwrap()).unwrap().mode(), Mode::Record);
+        helper_plan.plan.punch_hole(4096..8192).unwrap();
+        assert!(matches!(publish(&mut helper_plan), Err(PlanError::Memory(_))));
+        assert_eq!(Memory::open(helper_plan.ring.words().unwrap()).unwrap().mode(), Mode::Record);
         // Not even once they are filled.
         PlanMemory::create(words).unwrap();
         for word in words {
             word.fetch_add(0, std::sync::atomic::Ordering::Relaxed);
         }
-        assert!(matches!(publish(&mut place), Err(PlanError::Memory(_))));
+        assert!(matches!(publish(&mut helper_plan), Err(PlanError::Memory(_))));
     }
 
     #[test]
-    fn plan_in_memory_with_holes_has_ended_and_its_memory_takes_no_more() {
-        let mut place = memory_of_plan(Mode::Record);
-        publish(&mut place).unwrap();
-        place.plan.punch_hole(0..4096).unwrap();
-        let why = place.report().ended;
+    fn plan_in_memory_with_holes_has_ended_and_its_memory_is_not_written() {
+        let mut helper_plan = memory_of_plan(Mode::Record);
+        publish(&mut helper_plan).unwrap();
+        helper_plan.plan.punch_hole(0..4096).unwrap();
+        let why = helper_plan.report().ended;
         assert!(why.as_ref().is_some_and(|why| why.contains("holes")), "{why:?}");
-        place.beat();
-        place.withdraw();
+        helper_plan.beat();
+        helper_plan.withdraw();
         let mut page = [1; 4096];
-        place.plan.read_at(0, &mut page).unwrap();
+        helper_plan.plan.read_at(0, &mut page).unwrap();
         assert_eq!(page, [0; 4096], "nothing was written");
     }
 
     #[test]
     fn program_that_has_installed_a_filter_since_the_helper_started_follows_no_plan() {
         for mode in [Mode::Record, Mode::Act] {
-            let mut place = memory_of_plan(mode);
-            publish(&mut place).unwrap();
-            for filters in [place.ring().unwrap().filters().map(|filters| filters + 1), None] {
-                place.ring().unwrap().set_filters(filters);
-                assert!(matches!(publish(&mut place), Err(PlanError::NoAction(ActError::Filtered))));
-                assert_eq!(place.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
+            let mut helper_plan = memory_of_plan(mode);
+            publish(&mut helper_plan).unwrap();
+            for filters in [helper_plan.ring().unwrap().filters().map(|filters| filters + 1), None] {
+                helper_plan.ring().unwrap().set_filters(filters);
+                assert!(matches!(publish(&mut helper_plan), Err(PlanError::NotPermitted(ActError::Filtered))));
+                assert_eq!(helper_plan.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
             }
         }
     }
 
     #[test]
-    fn plan_is_published_by_the_last_check_whatever_threads_have_come_since() {
+    fn plan_is_published_by_the_last_check_despite_new_threads() {
         let machine =
             Machine::new().with("proc/7/task/7/status", fs::read_to_string("/proc/thread-self/status").unwrap());
-        let mut place = memory_of(machine.roots.clone(), 7, Mode::Record);
-        assert!(matches!(publish_checked(&mut place), Err(PlanError::NoAction(ActError::Unchecked))));
-        place.filter_check().run();
+        let mut helper_plan = memory_of(machine.roots.clone(), 7, Mode::Record);
+        assert!(matches!(publish_checked(&mut helper_plan), Err(PlanError::NotPermitted(ActError::Unchecked))));
+        helper_plan.filter_check().run();
         // From here on, a check of the threads fails.
         let status = machine.roots.proc.join("7/task/7/status");
         fs::remove_file(&status).unwrap();
         fs::create_dir(&status).unwrap();
-        publish_checked(&mut place).unwrap();
-        place.filter_check().run();
-        assert!(matches!(publish_checked(&mut place), Err(PlanError::NoAction(ActError::Filters(_)))));
+        publish_checked(&mut helper_plan).unwrap();
+        helper_plan.filter_check().run();
+        assert!(matches!(publish_checked(&mut helper_plan), Err(PlanError::NotPermitted(ActError::Filters(_)))));
     }
 
     #[test]
     fn plan_ends_with_a_check_that_finds_another_filter_and_with_that_reason() {
-        let mut place = memory_of_plan(Mode::Record);
-        publish(&mut place).unwrap();
-        let filters = place.ring().unwrap().filters().map(|filters| filters + 1);
-        place.ring().unwrap().set_filters(filters);
-        assert_eq!(place.report().ended, None);
-        place.filter_check().run();
-        assert_eq!(place.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
-        let why = place.report().ended;
+        let mut helper_plan = memory_of_plan(Mode::Record);
+        publish(&mut helper_plan).unwrap();
+        let filters = helper_plan.ring().unwrap().filters().map(|filters| filters + 1);
+        helper_plan.ring().unwrap().set_filters(filters);
+        assert_eq!(helper_plan.report().ended, None);
+        helper_plan.filter_check().run();
+        assert_eq!(helper_plan.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
+        let why = helper_plan.report().ended;
         assert!(why.as_ref().is_some_and(|why| why.contains("has installed a seccomp filter")), "{why:?}");
     }
 
     #[test]
     fn helper_that_is_off_stays_off() {
-        let mut place = memory_of_plan(Mode::Off);
-        assert!(matches!(publish(&mut place), Err(PlanError::NoAction(ActError::Off))));
-        assert_eq!(Memory::open(place.ring.words().unwrap()).unwrap().mode(), Mode::Off);
+        let mut helper_plan = memory_of_plan(Mode::Off);
+        assert!(matches!(publish(&mut helper_plan), Err(PlanError::NotPermitted(ActError::Off))));
+        assert_eq!(Memory::open(helper_plan.ring.words().unwrap()).unwrap().mode(), Mode::Off);
     }
 
     #[test]
     fn only_the_end_of_the_plan_that_was_published_is_reported() {
-        let mut place = memory_of_plan(Mode::Record);
-        publish(&mut place).unwrap();
-        let state = |place: &HelperPlan, generation, state| {
-            PlanMemory::open(place.plan.words().unwrap()).unwrap().set_state(generation, state);
-            place.report().ended
+        let mut helper_plan = memory_of_plan(Mode::Record);
+        publish(&mut helper_plan).unwrap();
+        let state = |helper_plan: &HelperPlan, generation, state| {
+            PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap().set_state(generation, state);
+            helper_plan.report().ended
         };
-        let generation = PlanMemory::open(place.plan.words().unwrap()).unwrap().generation();
-        assert_eq!(state(&place, generation, State::Following), None);
-        assert_eq!(state(&place, generation + 2, State::Drifted(3)), None);
-        assert!(state(&place, generation, State::Drifted(3)).is_some_and(|why| why.contains("launch 3")));
+        let generation = PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap().generation();
+        assert_eq!(state(&helper_plan, generation, State::Following), None);
+        assert_eq!(state(&helper_plan, generation + 2, State::Drifted(3)), None);
+        assert!(state(&helper_plan, generation, State::Drifted(3)).is_some_and(|why| why.contains("launch 3")));
         assert!(
-            state(&place, generation, State::Refused(Reason::ProgramAdvice)).is_some_and(|why| why.contains("advice"))
+            state(&helper_plan, generation, State::Refused(Reason::ProgramAdvice))
+                .is_some_and(|why| why.contains("advice"))
         );
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use model::{Counters, GpuKey, HeldBy, Owner, OwnerKey, OwnerTotals, Process, Snapshot, VerdictKind, owner::Pod};
+use model::{
+    Counters, GpuKey, Owner, OwnerKey, OwnerTotals, Process, Snapshot, VerdictKind, VerdictTimeKey, owner::Pod,
+};
 
 use crate::support::*;
 
@@ -35,13 +37,13 @@ fn pass(history: &mut History, load: &Load, seconds: u64, listed: &[OwnerKey]) -
         history.count(load, 1000);
         let taken = seen(history, listed);
         history.observe(&taken);
-        known.push(history.judge.verdicts().held.values().map(Duration::as_secs_f64).sum());
+        known.push(history.judge.verdicts().verdict_time.values().map(Duration::as_secs_f64).sum());
     }
     known
 }
 
-fn held(history: &History) -> Vec<(HeldBy, Duration)> {
-    history.judge.verdicts().held.into_iter().collect()
+fn verdict_time(history: &History) -> Vec<(VerdictTimeKey, Duration)> {
+    history.judge.verdicts().verdict_time.into_iter().collect()
 }
 
 #[test]
@@ -61,8 +63,8 @@ fn verdict_time_is_the_duration_of_verdicts_and_never_decreases() {
         .map(|verdict| verdict.ended_at.unwrap().duration_since(verdict.started_at).unwrap())
         .sum();
     assert!(ended > Duration::from_secs(20), "{ended:?}");
-    let by = HeldBy { owner: pod(), gpu: GPU, kind: VerdictKind::CapacityThrash };
-    assert_eq!(held(&history), [(by, ended)]);
+    let by = VerdictTimeKey { owner: pod(), gpu: GPU, kind: VerdictKind::CapacityThrash };
+    assert_eq!(verdict_time(&history), [(by, ended)]);
     assert!(known.is_sorted(), "{known:?}");
 }
 
@@ -70,9 +72,9 @@ fn verdict_time_is_the_duration_of_verdicts_and_never_decreases() {
 fn verdict_time_of_unlisted_owners_is_summed_and_of_gone_owners_forgotten() {
     let mut history = History::new();
     pass(&mut history, &thrashes(), 10, &[OwnerKey::Other]);
-    assert_eq!(held(&history).into_iter().map(|(by, _)| by.owner).collect::<Vec<_>>(), [OwnerKey::Other]);
+    assert_eq!(verdict_time(&history).into_iter().map(|(by, _)| by.owner).collect::<Vec<_>>(), [OwnerKey::Other]);
     pass(&mut history, &thrashes(), 1, &[]);
-    assert_eq!(held(&history), []);
+    assert_eq!(verdict_time(&history), []);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use model::{
 
 /// Processes at a GPU.
 #[derive(Debug, Default)]
-pub(crate) struct AtGpu<'a> {
+pub(crate) struct GpuContext<'a> {
     /// Live processes with counts at the GPU, and their known blocks.
     pub(crate) processes: Vec<(&'a Process, &'a [Block])>,
     pub(crate) ids: Arc<BTreeSet<ProcessId>>,
@@ -50,9 +50,9 @@ pub(crate) struct Demand {
     hot_bytes: u64,
 }
 
-// === impl AtGpu ===
+// === impl GpuContext ===
 
-impl<'a> AtGpu<'a> {
+impl<'a> GpuContext<'a> {
     /// Processes at these GPUs. `memory`: known blocks of processes.
     pub(crate) fn all(
         gpus: impl Iterator<Item = GpuUuid>,
@@ -62,34 +62,38 @@ impl<'a> AtGpu<'a> {
     ) -> BTreeMap<GpuUuid, Self> {
         let mut all: BTreeMap<GpuUuid, Self> = gpus.map(|gpu| (gpu, Self::default())).collect();
         let mut each = |key: GpuKey, add: &mut dyn FnMut(&mut Self)| {
-            if let Some(at_gpu) = key.uuid().and_then(|gpu| all.get_mut(&gpu)) {
-                add(at_gpu);
+            if let Some(gpu_context) = key.uuid().and_then(|gpu| all.get_mut(&gpu)) {
+                add(gpu_context);
             }
         };
         for process in &snapshot.processes {
             for (key, resident) in &process.residency {
-                each(*key, &mut |at_gpu| at_gpu.resident_bytes = at_gpu.resident_bytes.saturating_add(resident.bytes));
+                each(*key, &mut |gpu_context| {
+                    gpu_context.resident_bytes = gpu_context.resident_bytes.saturating_add(resident.bytes);
+                });
             }
             if process.exited_at.is_none() {
                 let blocks = memory.get(&process.id).map(|memory| memory.blocks.as_slice()).unwrap_or_default();
                 for (key, counters) in &process.gpus {
-                    each(*key, &mut |at_gpu| at_gpu.add(process, blocks, counters));
+                    each(*key, &mut |gpu_context| gpu_context.add(process, blocks, counters));
                 }
             }
         }
         for verdict in &verdicts.active {
-            each(verdict.gpu, &mut |at_gpu| at_gpu.verdicts.entry(verdict.process).or_default().push(verdict));
+            each(verdict.gpu, &mut |gpu_context| {
+                gpu_context.verdicts.entry(verdict.process).or_default().push(verdict);
+            });
         }
         for victim in &verdicts.victims {
-            each(victim.gpu, &mut |at_gpu| {
-                at_gpu.victims.push(*victim);
-                let evicted = at_gpu.evicted.entry(victim.evictor).or_default().entry(victim.victim).or_default();
+            each(victim.gpu, &mut |gpu_context| {
+                gpu_context.victims.push(*victim);
+                let evicted = gpu_context.evicted.entry(victim.evictor).or_default().entry(victim.victim).or_default();
                 evicted.in_window_bytes = evicted.in_window_bytes.max(victim.bytes);
             });
         }
         for pair in snapshot.evictions.iter().filter(|pair| pair.victim != pair.evictor) {
             let Party::Process(evictor) = pair.evictor else { continue };
-            each(pair.gpu, &mut |at_gpu| at_gpu.add_evicted(evictor, pair.victim, pair.bytes));
+            each(pair.gpu, &mut |gpu_context| gpu_context.add_evicted(evictor, pair.victim, pair.bytes));
         }
         all
     }
@@ -149,11 +153,11 @@ fn arrived_bytes(counters: &Counters) -> u64 {
 // === impl Demand ===
 
 impl Demand {
-    fn of(at_gpu: &AtGpu<'_>, key: GpuKey) -> Self {
+    fn of(gpu_context: &GpuContext<'_>, key: GpuKey) -> Self {
         let mut demand = Self::default();
-        for (process, blocks) in &at_gpu.processes {
+        for (process, blocks) in &gpu_context.processes {
             demand.used.insert(process.id, used_bytes(blocks, key));
-            let hot = hot_bytes(process, blocks, key, at_gpu.streams(process.id));
+            let hot = hot_bytes(process, blocks, key, gpu_context.streams(process.id));
             if hot > 0 {
                 demand.hot.insert(process.id, hot);
                 demand.hot_bytes = demand.hot_bytes.saturating_add(hot);

@@ -29,17 +29,15 @@ fn mismatch_of(criterion: Criterion<'_>, Subject { process, executable }: Subjec
         Criterion::Container(prefix) => text(
             &format!("{prefix}{ANY}"),
             owner.container.as_ref().map(|container| container.id.as_str()),
-            "it is in no container that is known",
+            "it is in no known container",
         ),
-        Criterion::Pod(uid) => {
-            text(uid, owner.pod.as_ref().map(|pod| pod.uid.as_str()), "it is in no pod that is known")
-        }
+        Criterion::Pod(uid) => text(uid, owner.pod.as_ref().map(|pod| pod.uid.as_str()), "it is in no known pod"),
         Criterion::Job(id) => {
-            text(id, owner.job.as_ref().map(|job| job.id.as_str()), "it is of no Slurm job that is known")
+            text(id, owner.job.as_ref().map(|job| job.id.as_str()), "it belongs to no known Slurm job")
         }
         Criterion::Cgroup(path) => outside(path, process.cgroup.as_deref()),
         Criterion::Executable(path) if path.contains('/') => {
-            text(path, executable.map(Path::to_string_lossy).as_deref(), "the path of its executable is not known")
+            text(path, executable.map(Path::to_string_lossy).as_deref(), "the path of its executable is unknown")
         }
         Criterion::Executable(name) => text(name, Some(&process.name), ""),
         Criterion::Uid(uid) => differs(uid == process.uid, &process.uid),
@@ -50,7 +48,7 @@ fn mismatch_of(criterion: Criterion<'_>, Subject { process, executable }: Subjec
 
 /// Cgroup of the process, as a sentence, if it is neither the requested one nor below it.
 fn outside(wanted: &str, cgroup: Option<&Path>) -> Option<String> {
-    let Some(cgroup) = cgroup else { return Some("its cgroup is not known".to_owned()) };
+    let Some(cgroup) = cgroup else { return Some("its cgroup is unknown".to_owned()) };
     let mut above = cgroup.ancestors();
     let wanted = if wanted == "/" { wanted } else { wanted.trim_end_matches('/') };
     if above.any(|path| is_like(wanted, &path.to_string_lossy())) {
@@ -71,8 +69,8 @@ fn is_like(pattern: &str, text: &str) -> bool {
     let Some(mut rest) = text.strip_prefix(first) else { return false };
     // The earliest position of each part leaves most text for the next ones.
     for part in parts {
-        let Some((_, behind)) = rest.split_once(part) else { return false };
-        rest = behind;
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
     }
     rest.ends_with(last)
 }

@@ -1,4 +1,4 @@
-//! Plans for a process's managed memory, orders of calls, and their outcomes.
+//! Proposals for a process's managed memory, orders of calls, and their outcomes.
 
 use std::fmt;
 
@@ -108,7 +108,7 @@ pub struct Share {
     pub at_most: f64,
 }
 
-/// Expected benefit of a plan, as shares of the counts of the last window before it.
+/// Expected benefit of a proposal or a plan, as shares of the counts of the last window before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Expected {
@@ -118,9 +118,9 @@ pub struct Expected {
     pub faults_saved: Share,
 }
 
-/// Plan for one process's memory at one GPU.
+/// Proposal of a live policy for one process's memory at one GPU.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct Proposal {
     /// Process.
     pub process: ProcessId,
     /// At which GPU.
@@ -321,7 +321,7 @@ impl Outcome {
 /// Carries out orders: from outside the process, from within, or not at all. Each GPU has one of its own, in a thread of its own.
 pub trait Actuator: Send {
     /// Carries out an order. Never fails as a whole: each call has its result.
-    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome;
+    fn execute(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome;
 }
 
 /// Reasons for an actuator to stop short of the end of its order.
@@ -330,7 +330,7 @@ pub trait Interrupt {
     fn is_cancelled(&self) -> bool;
 
     /// Whether a withdrawal about another process waits for this order to end, asked now and then, and while a call hangs.
-    fn is_awaited(&self) -> bool {
+    fn should_yield(&self) -> bool {
         false
     }
 }
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_is_undone_by_withdrawing_it_and_moves_leave_nothing_to_undo() {
+    fn inverse_of_advice_is_its_withdrawal_and_moves_have_no_inverse() {
         let gpu = GpuUuid([1; 16]);
         for advice in [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(gpu), Advice::ReadDuplication] {
             assert_eq!(Action::Advise(advice).inverse(), Some(Action::Withdraw(advice)));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn only_withdrawals_leave_the_actuator_that_was_chosen() {
+    fn only_withdrawals_fall_back_to_another_actuator() {
         use ActuatorKind::{Helper, Ioctl};
         assert_eq!(ActuatorChoice::Auto.candidates(false), [Ioctl, Helper]);
         for kind in ActuatorKind::ALL {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_accessed_across_the_link_is_known() {
+    fn host_preference_and_accessed_by_map_remotely() {
         let gpu = GpuUuid([1; 16]);
         assert!(Action::Advise(Advice::AccessedBy(gpu)).maps_remotely());
         assert!(Action::Advise(Advice::PreferredLocation(Place::Host)).maps_remotely());
