@@ -195,13 +195,13 @@ impl Follower {
     /// Follower of a process from its first call on, with planners.
     #[must_use]
     pub fn new(settings: Settings, outliner: impl Outliner + 'static) -> Self {
-        Self::after(Program::default(), settings, Box::new(outliner))
+        Self::with_program(Program::default(), settings, Box::new(outliner))
     }
 
     /// Follower of a process that starts from a state of its program.
     #[must_use]
-    pub fn after(program: Program, settings: Settings, outliner: Box<dyn Outliner>) -> Self {
-        let (sequence, faults) = (Sequence::after(program), Faults::new(settings.are_faults_counted));
+    pub fn with_program(program: Program, settings: Settings, outliner: Box<dyn Outliner>) -> Self {
+        let (sequence, faults) = (Sequence::with_program(program), Faults::new(settings.are_faults_counted));
         Self {
             settings,
             outliner,

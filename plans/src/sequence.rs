@@ -90,10 +90,10 @@ const FILL: u64 = u64::MAX - 2;
 
 impl Sequence {
     /// Sequence of calls that starts from a state of the program.
-    pub(crate) fn after(program: Program) -> Self {
+    pub(crate) fn with_program(program: Program) -> Self {
         let settings = detect::Settings { has_syncs: true, window: DETECTED_TOKENS, ..detect::Settings::default() };
         Self {
-            window: Window::after(program.clone(), WINDOW_BYTES),
+            window: Window::with_program(program.clone(), WINDOW_BYTES),
             marks: VecDeque::new(),
             detector: Detector::new(settings),
             ops: 0,
@@ -153,7 +153,7 @@ impl Sequence {
                 self.ops += 1;
             }
             Action::Free { address, .. } => {
-                if let Some(block) = self.program.block_from(*address) {
+                if let Some(block) = self.program.block_starting_at(*address) {
                     self.detector.free(block.bytes);
                     self.ops += 1;
                 }
@@ -304,7 +304,8 @@ impl Sequence {
         let (program, calls) = self.window.last(self.marks.len() - range.start);
         let blocks = program.live().count() + calls.len();
         budget::check_stream(blocks, calls.iter().take(range.len()).map(|call| addresses(call)).sum())?;
-        let mut ops = Ops::after(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
+        let mut ops =
+            Ops::with_program(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
         for call in calls.into_iter().take(range.len()) {
             ops.add(call).map_err(invalid)?;
         }
@@ -334,7 +335,7 @@ impl Sequence {
         }
         let block = |id: BlockId| {
             let address = stream.blocks()[id].address;
-            let kind = address.and_then(|address| self.program.block_from(address)).map(|block| block.kind);
+            let kind = address.and_then(|address| self.program.block_starting_at(address)).map(|block| block.kind);
             let outlives = stream.malloc_of(id).is_none_or(|malloc| malloc < first) && stream.free_of(id).is_none();
             Block { is_managed: kind == Some(MemoryKind::Managed), outlives }
         };

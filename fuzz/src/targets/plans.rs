@@ -71,7 +71,7 @@ pub(super) fn run(input: &[u8]) {
                 ahead[number] = 0;
             }
         }
-        let copy = |place, bytes: &mut [u8]| memory.copy_to(place, bytes);
+        let copy = |offset, bytes: &mut [u8]| memory.copy_to(offset, bytes);
         for call in merge.poll(&memory, copy).expect("all of it is mapped") {
             follower.add(call);
         }

@@ -164,7 +164,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
             are_faults_counted: true,
             probes: *probes,
         };
-        let follower = Follower::after(*program, settings, sources.planners.start(process, user, target.policy));
+        let follower = Follower::with_program(*program, settings, sources.planners.start(process, user, target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
     }

@@ -97,9 +97,9 @@ fn recorder(process: ProcessId) -> Recorder {
     let quotas = Quotas { window_bytes: 1 << 20, user_max: 1, node_max: 1 };
     let (recordings, running) = (Recordings::new(Roots::default(), quotas), [(process, 0)].into());
     wait_for("calls", || {
-        recordings.look(&running);
+        recordings.scan(&running);
         recordings.poll();
-        recordings.of(process).filter(|recording| recording.window().added() > 0).map(|_| ())
+        recordings.snapshot(process).filter(|recording| recording.window().added() > 0).map(|_| ())
     });
     Recorder::of(recordings)
 }
