@@ -9,7 +9,7 @@ use std::{
 use actuator::HelperPlan;
 use call_ring::plan::Destination;
 use model::{FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures, ProbedIteration, ProcessId};
-use plans::{Begin, Bytes, Figures, Follower, Planned, ProbeQuota, Probing, Settings, State, Table};
+use plans::{Bytes, Figures, Follower, IterationStart, Planned, ProbeQuota, Probing, Settings, State, Table};
 use recorder::Memories;
 use sys::{Roots, clock, cpu_time};
 
@@ -157,13 +157,8 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     };
     // Calls were lost before they were read: those after them are followed anew.
     if let Some(program) = program {
-        let settings = Settings {
-            user,
-            gpu: target.gpu.0,
-            gpu_bytes: target.gpu_bytes,
-            are_faults_counted: true,
-            probes: *probes,
-        };
+        let settings =
+            Settings { user, gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, has_fault_counts: true, probes: *probes };
         let follower = Follower::with_program(*program, settings, sources.planners.start(process, user, target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
@@ -171,7 +166,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     let Some(Calls { follower, added: before }) = calls else { return };
     let delivery = lock(&shared.delivery).take();
     let observed = delivery.map(|Delivery { faults, claim_limits, capacity_bytes, observed }| {
-        follower.deliver(faults);
+        follower.add_fault_counts(faults);
         follower.set_claim_limits(claim_limits);
         follower.set_capacity(capacity_bytes);
         observed
@@ -227,7 +222,7 @@ fn next_calls(left: usize, spent: Duration) -> usize {
 
 /// The last iteration that has begun.
 fn begun(follower: &Follower) -> Option<IterationBegin> {
-    follower.iteration().map(|Begin { number, at_ns }| IterationBegin { number, at_ns })
+    follower.iteration().map(|IterationStart { number, at_ns }| IterationBegin { number, at_ns })
 }
 
 /// Publishes the state of a follower, which has changed.
@@ -381,7 +376,7 @@ mod tests {
 
     #[test]
     fn process_that_is_watched_while_its_calls_are_not_read_has_the_reason() {
-        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 1 << 30, are_faults_counted: true, probes: None };
+        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 1 << 30, has_fault_counts: true, probes: None };
         let (shared, follower) = (Shared::default(), Follower::new(settings, Vec::new()));
         let state = |unread: Option<&str>| {
             publish_wait(&shared, &follower, unread.map(str::to_owned));

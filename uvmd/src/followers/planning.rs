@@ -145,8 +145,8 @@ enum State {
 }
 
 impl Outliner for PlannerProcess {
-    fn begin(&mut self, workload: Workload) -> Option<Answer> {
-        self.stop();
+    fn start(&mut self, workload: Workload) -> Option<Answer> {
+        self.cancel();
         self.state = State::Waiting(workload, Wait::Node);
         self.poll()
     }
@@ -183,7 +183,7 @@ impl Outliner for PlannerProcess {
         }
     }
 
-    fn stop(&mut self) {
+    fn cancel(&mut self) {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => {}
             State::Waiting(..) => lock(&self.quota).leave(self.process),
@@ -197,7 +197,7 @@ impl Outliner for PlannerProcess {
 
 impl Drop for PlannerProcess {
     fn drop(&mut self) {
-        self.stop();
+        self.cancel();
     }
 }
 
@@ -213,7 +213,7 @@ impl PlannerProcess {
                         self.state = State::Waiting(workload, wait);
                         None
                     }
-                    Ok(()) => self.start(workload).err().map(Err),
+                    Ok(()) => self.spawn(workload).err().map(Err),
                 }
             }
             State::Computing { answer, stop } => match answer.try_recv() {
@@ -228,7 +228,7 @@ impl PlannerProcess {
     }
 
     /// Starts a planner process, whose turn it is.
-    fn start(&mut self, workload: Workload) -> Result<(), Refusal> {
+    fn spawn(&mut self, workload: Workload) -> Result<(), Refusal> {
         let turn = Turn { user: self.user, quota: Arc::clone(&self.quota), spent: Duration::ZERO };
         let question = wire::question(&self.methods, &workload)?;
         let limit = (cpu_of(self.process).unwrap_or_default() / LIMIT_PART).clamp(CPU_MIN, CPU_MAX);

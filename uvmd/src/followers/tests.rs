@@ -275,7 +275,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
         recorder.poll();
         followed(&mut followers, &snapshot, id, "auto-plan", &[(id, faults(ELSEWHERE, count))].into())
     });
-    let reason = "0 % of what is accessed is in the footprints, which is too little";
+    let reason = "launches name only 0 % of the VA blocks that the GPU faults on";
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason.to_owned()));
 
     // The same program, without any of its memory mapped.
@@ -289,7 +289,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
         followed(&mut followers, &unmapped, id, "auto-plan", &[(id, faults(ELSEWHERE, count))].into())
     });
     let claimed_bytes = 3 * LAYERS * UNIT;
-    let reason = format!("{reason}; {claimed_bytes} bytes that the program claims are not mapped, and do not count");
+    let reason = format!("{reason}; {claimed_bytes} bytes that the program claims are not mapped, and are ignored");
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason));
 
     followers_of_one_user_leave_memory_to_another(&snapshot, id, &recorder);
@@ -344,7 +344,7 @@ fn plan_ends_once_the_program_has_another_filter(
 struct Never(Arc<AtomicBool>);
 
 impl Outliner for Never {
-    fn begin(&mut self, _: Workload) -> Option<Answer> {
+    fn start(&mut self, _: Workload) -> Option<Answer> {
         None
     }
 
@@ -356,7 +356,7 @@ impl Outliner for Never {
         "planners sleep"
     }
 
-    fn stop(&mut self) {}
+    fn cancel(&mut self) {}
 }
 
 impl Drop for Never {
@@ -443,7 +443,7 @@ fn follower_that_dies_is_replaced_once_and_then_refused(
 struct Panics;
 
 impl Outliner for Panics {
-    fn begin(&mut self, _: Workload) -> Option<Answer> {
+    fn start(&mut self, _: Workload) -> Option<Answer> {
         panic!("no such tensor")
     }
 
@@ -451,7 +451,7 @@ impl Outliner for Panics {
         None
     }
 
-    fn stop(&mut self) {}
+    fn cancel(&mut self) {}
 }
 
 /// A follower whose planners never answer continues to follow. They end with it.
