@@ -40,22 +40,22 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 struct Inherited {
     first_stage: FirstStage,
-    /// Thread-local slot for the [`Seat`].
+    /// Thread-local slot for the [`LaneLease`].
     thread: ThreadKey,
     threads: Option<Threads>,
 }
 
 /// Lane of a thread in the ring of a recorder; [`OWN_LANES`] if it has no lane of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seat {
-    /// Generation of the recorder: a child's thread may still have a seat of its parent's recorder.
+struct LaneLease {
+    /// Generation of the recorder: a child's thread may still have a lease of its parent's recorder.
     generation: u8,
     thread: u32,
     lane: u8,
 }
 
-impl Seat {
-    /// Packs the seat into a word; 0 is no seat.
+impl LaneLease {
+    /// Packs the lease into a word; 0 is no lease.
     fn pack(self) -> usize {
         let [a, b, c, d] = self.thread.to_le_bytes();
         usize::from_le_bytes([self.lane + 1, a, b, c, d, self.generation, 0, 0])
@@ -164,7 +164,7 @@ pub(crate) fn start_in_child() {
     }
 }
 
-/// Lane of a seat for threads without a lane of their own.
+/// Lane of a lease for threads without a lane of their own.
 #[expect(clippy::cast_possible_truncation, reason = "twelve")]
 const SHARED: u8 = OWN_LANES as u8;
 
@@ -174,13 +174,13 @@ const WORDS: usize = 32;
 /// Releases the lane of a thread that ends. Later calls of this thread, made while its thread-local
 /// data are destroyed, go to the shared lanes: nothing would release another lane.
 extern "C" fn thread_ends(value: *mut c_void) {
-    let (Some(recorder), Some(seat)) = (existing(), Seat::unpack(value as usize)) else { return };
+    let (Some(recorder), Some(lease)) = (existing(), LaneLease::unpack(value as usize)) else { return };
     // In a child's ring, the lane of this number may be another thread's.
-    if seat.generation != recorder.generation {
+    if lease.generation != recorder.generation {
         return;
     }
-    recorder.give_up(seat);
-    recorder.inherited.thread.set(Seat { lane: SHARED, ..seat }.pack());
+    recorder.release_lane(lease);
+    recorder.inherited.thread.set(LaneLease { lane: SHARED, ..lease }.pack());
 }
 
 impl Recorder {
@@ -237,26 +237,26 @@ impl Recorder {
 
     /// Lane and id of the calling thread; [`OWN_LANES`] if it has no lane of its own.
     fn thread(&self) -> Option<(usize, u32)> {
-        let seat = Seat::unpack(self.inherited.thread.get()).filter(|seat| seat.generation == self.generation);
-        let Seat { lane, thread, .. } = seat.or_else(|| self.take_seat())?;
+        let lease = LaneLease::unpack(self.inherited.thread.get()).filter(|lease| lease.generation == self.generation);
+        let LaneLease { lane, thread, .. } = lease.or_else(|| self.acquire_lane())?;
         Some((lane.into(), thread))
     }
 
-    fn take_seat(&self) -> Option<Seat> {
+    fn acquire_lane(&self) -> Option<LaneLease> {
         let thread = thread::own_id()?;
         let own = (0..SHARED).find(|lane| self.memory.lane((*lane).into()).acquire(thread));
-        let seat = Seat { generation: self.generation, thread, lane: own.unwrap_or(SHARED) };
-        if !self.inherited.thread.set(seat.pack()) {
+        let lease = LaneLease { generation: self.generation, thread, lane: own.unwrap_or(SHARED) };
+        if !self.inherited.thread.set(lease.pack()) {
             // Nothing would release the lane at the thread's end.
-            self.give_up(seat);
+            self.release_lane(lease);
             return None;
         }
-        Some(seat)
+        Some(lease)
     }
 
-    fn give_up(&self, seat: Seat) {
-        if seat.lane < SHARED {
-            self.memory.lane(seat.lane.into()).release();
+    fn release_lane(&self, lease: LaneLease) {
+        if lease.lane < SHARED {
+            self.memory.lane(lease.lane.into()).release();
         }
     }
 
@@ -440,7 +440,7 @@ mod tests {
         let parent = existing().unwrap();
         let (lane, _) = parent.thread().unwrap();
         assert!(lane < OWN_LANES);
-        let seat = parent.inherited.thread.get();
+        let lease = parent.inherited.thread.get();
         // As the kernel does in a forked child.
         parent.is_own.store(0, Ordering::Relaxed);
         assert!(existing().is_none());
@@ -455,7 +455,7 @@ mod tests {
         let other = 7;
         assert!(child.memory.lane(lane).acquire(other));
         assert_ne!(child.thread().unwrap().0, lane);
-        thread_ends(seat as *mut c_void);
+        thread_ends(lease as *mut c_void);
         assert!(!child.memory.lane(lane).acquire(other), "the other thread still has it");
         let (own, _) = child.thread().unwrap();
         thread_ends(child.inherited.thread.get() as *mut c_void);
