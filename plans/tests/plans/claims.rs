@@ -142,17 +142,17 @@ fn unmapped_claims_are_ignored() {
 fn claim_is_cut_to_its_mapped_part() {
     // One allocation of 2^46 bytes, of which 24 blocks are mapped in two places.
     let claim = address(0)..address(0) + (1 << 46);
-    let there =
+    let ranges =
         [0..8, 100..116].map(|units: Range<u64>| claim.start + units.start * UNIT..claim.start + units.end * UNIT);
     let mut program = Program::default();
     program.malloc(claim.start, claim.end - claim.start);
     for _ in 0..ITERATIONS {
-        for (function, range) in (1..).zip(there.iter().cycle().take(12)) {
+        for (function, range) in (1..).zip(ranges.iter().cycle().take(12)) {
             program.launch(function, &[claim.start, range.start]);
         }
         program.sync();
     }
-    let follower = followed_within(&mapped(there), &program.calls);
+    let follower = followed_within(&mapped(ranges), &program.calls);
     let unmapped_bytes = (1 << 46) - 24 * UNIT;
     let needed = Refusal::OpTooLarge { needed_bytes: 24 * UNIT, limit_bytes: GPU_UNITS * UNIT / 2 };
     assert_eq!(*refusal(&follower), Refusal::Unmapped { unmapped_bytes, reason: Box::new(needed) });

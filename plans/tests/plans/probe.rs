@@ -92,7 +92,7 @@ impl World {
 
     fn leaves(&mut self, unit: u64) -> bool {
         let before = self.resident.len();
-        self.resident.retain(|(there, _)| *there != unit);
+        self.resident.retain(|(resident, _)| *resident != unit);
         self.resident.len() < before
     }
 
@@ -115,7 +115,7 @@ impl World {
     }
 
     fn touch(&mut self, unit: u64) {
-        if !self.resident.iter().any(|(there, _)| *there == unit) {
+        if !self.resident.iter().any(|(resident, _)| *resident == unit) {
             if self.absent_since.get(&unit).is_some_and(|since| self.departures > *since) {
                 *self.counted.interrupted_absences.entry(unit * UNIT).or_insert(0) += 1;
             }
@@ -133,7 +133,7 @@ impl World {
                     self.departures += own;
                     self.absent_since.insert(unit, self.departures - own);
                 }
-            } else if self.resident.iter().any(|(there, _)| *there == unit) {
+            } else if self.resident.iter().any(|(resident, _)| *resident == unit) {
                 self.comes(unit, true);
             } else {
                 let is_idle = self.absent_since.get(&unit).is_some_and(|since| self.departures > *since);
