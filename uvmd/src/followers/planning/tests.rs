@@ -66,7 +66,7 @@ fn answer(script: &str) -> Result<(), String> {
 }
 
 #[test]
-fn planner_process_that_fails_is_a_refusal_with_its_reason() {
+fn failure_of_a_planner_process_is_a_refusal_with_the_reason() {
     let failed = |reason: &str| Err(format!("the planner process failed: {reason}"));
     assert_eq!(answer("exit 7"), failed("it exited with status 7"));
     assert_eq!(answer("kill -SEGV $$"), failed("it was killed by signal 11: "));
@@ -87,7 +87,7 @@ fn planner_process_that_fails_is_a_refusal_with_its_reason() {
 }
 
 #[test]
-fn planner_process_is_killed_when_its_answer_is_not_wanted_any_more() {
+fn planner_process_is_killed_when_its_answer_is_no_longer_needed() {
     for ends in [
         |outliner: Box<dyn Outliner>| drop(outliner),
         |mut outliner: Box<dyn Outliner>| {
@@ -115,8 +115,8 @@ fn turn_of_a_planner_process_ends_with_it() {
     let statuses = outliners.each_ref().map(|outliner| outliner.status());
     let (computes, of_user, of_node) = (
         "its plan is being computed",
-        "its plan waits for the one of another process of its user",
-        "its plan waits for those of other users",
+        "its plan waits for a planner of another process of its user",
+        "its plan waits for planners of other users",
     );
     assert_eq!(statuses, [computes, of_user, computes, of_node]);
     outliners[0].cancel();
