@@ -57,7 +57,7 @@ pub(crate) struct Batch<'a, 'b> {
     actor: Option<(Actor, Slot)>,
     spaces: usize,
     /// Placement in the target's cgroup, if possible.
-    place: Option<Placement>,
+    placement: Option<Placement>,
 }
 
 /// Error of starting an actor.
@@ -109,8 +109,8 @@ impl Actors {
             let taken = slots.take(target, is_withdrawal, Duration::MAX, budget);
             taken.map_err(|error| error.result("call"))
         };
-        let (actor, place, reason) = match self.start_placed(process, slot(budget)?, spaces, budget) {
-            Ok((actor, place)) => (actor, Some(place), None),
+        let (actor, placement, reason) = match self.start_placed(process, slot(budget)?, spaces, budget) {
+            Ok((actor, placement)) => (actor, Some(placement), None),
             Err(StartError::Fatal(result)) => return Err(result),
             Err(StartError::Placement(reason)) => match self.spawn(slot(budget)?, spaces, None) {
                 Ok(actor) => (actor, None, Some(reason)),
@@ -118,7 +118,7 @@ impl Actors {
                 Err(StartError::Placement(error)) => return Err(CallResult::Failed(error.to_string())),
             },
         };
-        let mut batch = Batch { spaces: spaces.len(), actors: self, budget, actor: Some(actor), place };
+        let mut batch = Batch { spaces: spaces.len(), actors: self, budget, actor: Some(actor), placement };
         match reason {
             Some(reason) if !batch.is_charged_to_target(process)? => Err(CallResult::Failed(format!(
                 "the driver charges host memory of its VA space to the caller, and no actor can be placed in its cgroup: {reason}"
@@ -134,15 +134,15 @@ impl Actors {
         spaces: &[impl AsFd],
         budget: &mut TimeBudget<'_>,
     ) -> Result<((Actor, Slot), Placement), StartError> {
-        let place = Placement::of(&self.roots, process.pid()).map_err(StartError::Placement)?;
-        let (mut actor, slot) = self.spawn(slot, spaces, Some(&place))?;
-        let error = if [actor.pid(), process.pid()].into_iter().all(|pid| place.contains(&self.roots, pid)) {
+        let placement = Placement::of(&self.roots, process.pid()).map_err(StartError::Placement)?;
+        let (mut actor, slot) = self.spawn(slot, spaces, Some(&placement))?;
+        let error = if [actor.pid(), process.pid()].into_iter().all(|pid| placement.contains(&self.roots, pid)) {
             // The actor makes no call before it is the first OOM victim of the cgroup.
-            let confined = wait(&self.roots, budget, Some(&place), |at_most| {
+            let confined = wait(&self.roots, budget, Some(&placement), |at_most| {
                 actor.is_confined(process, at_most).map(|is_confined| is_confined.then_some(()))
             });
             match confined {
-                Ok(()) => return Ok(((actor, slot), place)),
+                Ok(()) => return Ok(((actor, slot), placement)),
                 Err(ReplyError::Actor(error @ ActorError::NotConfined { .. })) => {
                     StartError::Placement(PlacementError::NotConfined(error.to_string()))
                 }
@@ -160,11 +160,11 @@ impl Actors {
         &mut self,
         slot: Slot,
         spaces: &[impl AsFd],
-        place: Option<&Placement>,
+        placement: Option<&Placement>,
     ) -> Result<(Actor, Slot), StartError> {
         let refused = |error: ActorError| StartError::Fatal(CallResult::Failed(error.to_string()));
         let spawner = self.spawner().map_err(StartError::Fatal)?;
-        match spawner.start_actor(spaces, place.map(AsFd::as_fd)) {
+        match spawner.start_actor(spaces, placement.map(AsFd::as_fd)) {
             Err(error @ ActorError::NotStarted(_)) => {
                 Err(StartError::Placement(PlacementError::Kernel(error.to_string())))
             }
@@ -265,7 +265,7 @@ impl Batch<'_, '_> {
             return Err(Expired::Time.into());
         }
         actor.ask(process, space, call)?;
-        wait(&self.actors.roots, self.budget, self.place.as_ref(), |at_most| actor.reply(process, at_most))
+        wait(&self.actors.roots, self.budget, self.placement.as_ref(), |at_most| actor.reply(process, at_most))
     }
 
     /// Whether the driver charges host memory of these VA spaces to the cgroup of the target, for
@@ -308,13 +308,13 @@ impl Drop for Batch<'_, '_> {
 fn wait<T>(
     roots: &Roots,
     budget: &mut TimeBudget<'_>,
-    place: Option<&Placement>,
+    placement: Option<&Placement>,
     mut poll: impl FnMut(Duration) -> Result<Option<T>, ActorError>,
 ) -> Result<T, ReplyError> {
     budget.wait(Duration::MAX, Instant::now, |at_most| match poll(at_most)? {
-        None => {
-            place.and_then(|place| place.frozen(roots)).map_or(Ok(None), |frozen| Err(ReplyError::Placement(frozen)))
-        }
+        None => placement
+            .and_then(|placement| placement.frozen(roots))
+            .map_or(Ok(None), |frozen| Err(ReplyError::Placement(frozen))),
         reply => Ok(reply),
     })
 }

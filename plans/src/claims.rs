@@ -38,8 +38,8 @@ impl ClaimLimits {
     }
 
     /// Number of [areas](Self::areas) of a range.
-    pub(crate) fn count(&self, is_managed: bool, range: &Range<u64>) -> usize {
-        self.mapped_of(is_managed).map_or(1, |mapped| mapped.places(range).len())
+    pub(crate) fn area_count(&self, is_managed: bool, range: &Range<u64>) -> usize {
+        self.mapped_of(is_managed).map_or(1, |mapped| mapped.overlap_indices(range).len())
     }
 
     /// Mapped areas of an allocation that overlap a range of it; all of the allocation if mappings
@@ -60,7 +60,7 @@ impl ClaimLimits {
 
     /// Bytes of managed allocations that are not mapped; 0 if mappings are unknown.
     pub(crate) fn unmapped_bytes(&self, allocations: impl Iterator<Item = Range<u64>>) -> u64 {
-        let bytes = |mapped: &Ranges| allocations.collect::<Ranges>().without(mapped).bytes();
+        let bytes = |mapped: &Ranges| allocations.collect::<Ranges>().difference(mapped).bytes();
         self.mapped.as_ref().map_or(0, bytes)
     }
 

@@ -14,10 +14,9 @@ use crate::{pieces::Pieces, ranges::Ranges, refusal::Refusal};
 /// GPU faults of a process, by the first address of the VA block. Counts never decrease.
 pub type FaultCounts = BTreeMap<u64, u64>;
 
-/// Number of deliveries of counts, after iterations are known, until coverage is computed. Counts
-/// are older than their delivery: only from the second one on were they taken during known
-/// iterations.
-const DELIVERIES: u32 = 3;
+/// Minimum samples of counts, after iterations are known, until coverage is computed. Counts are
+/// older than their sample: only those of the second and later ones are from known iterations.
+const SAMPLES_MIN: u32 = 3;
 
 /// Maximum number of faulted blocks with counts: 512 GiB of memory.
 pub const FAULTED_BLOCKS_MAX: usize = 1 << 18;
@@ -29,7 +28,7 @@ pub(crate) const COUNT_BYTES: usize = 20;
 #[derive(Debug)]
 pub(crate) struct Faults {
     is_counted: bool,
-    deliveries: u32,
+    samples: u32,
     first: FaultCounts,
     last: FaultCounts,
     /// Whether the last counts exceeded [`FAULTED_BLOCKS_MAX`] blocks, and were dropped.
@@ -38,13 +37,7 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) const fn new(is_counted: bool) -> Self {
-        Self {
-            is_counted,
-            deliveries: 0,
-            first: FaultCounts::new(),
-            last: FaultCounts::new(),
-            has_too_many_blocks: false,
-        }
+        Self { is_counted, samples: 0, first: FaultCounts::new(), last: FaultCounts::new(), has_too_many_blocks: false }
     }
 
     /// Heap bytes held, estimated from counts.
@@ -54,17 +47,17 @@ impl Faults {
 
     /// Restarts counting, when iterations become known or unknown.
     pub(crate) const fn restart(&mut self) {
-        self.deliveries = 0;
+        self.samples = 0;
     }
 
     /// Adds the current counts; `None` if faults are not counted.
-    pub(crate) fn deliver(&mut self, counts: Option<FaultCounts>) {
+    pub(crate) fn add_sample(&mut self, counts: Option<FaultCounts>) {
         self.is_counted = counts.is_some();
         let Some(counts) = counts else { return };
         self.has_too_many_blocks = counts.len() > FAULTED_BLOCKS_MAX;
         let counts = if self.has_too_many_blocks { FaultCounts::new() } else { counts };
-        self.deliveries = self.deliveries.saturating_add(1);
-        if self.deliveries < DELIVERIES {
+        self.samples = self.samples.saturating_add(1);
+        if self.samples < SAMPLES_MIN {
             self.first.clone_from(&counts);
         }
         self.last = counts;
@@ -72,7 +65,7 @@ impl Faults {
 
     /// Whether counting is complete, or faults are not counted.
     pub(crate) const fn is_complete(&self) -> bool {
-        !self.is_counted || self.deliveries >= DELIVERIES
+        !self.is_counted || self.samples >= SAMPLES_MIN
     }
 
     /// Checks that the number of faulted blocks is within the limit.
@@ -89,7 +82,7 @@ impl Faults {
     /// Coverage of the faulted blocks by the blocks of the pieces. `None` if there were no faults,
     /// or they are not counted.
     pub(crate) fn coverage(&self, pieces: &Pieces) -> Option<Coverage> {
-        if !self.is_counted || self.deliveries < DELIVERIES {
+        if !self.is_counted || self.samples < SAMPLES_MIN {
             return None;
         }
         let faulted = self.faulted();

@@ -18,7 +18,7 @@ use crate::{
     planning::{self, Answer, BestOutline, Outliner},
     probe::{Evidence, Figures, Observation, Probe},
     refusal::Refusal,
-    sequence::{Rhythm, Sequence, Work},
+    sequence::{Periodicity, Sequence, Work},
     table::Table,
     traffic::Traffic,
     turns::TURNS,
@@ -37,8 +37,8 @@ pub struct Settings {
     pub gpu: [u8; 16],
     /// GPU memory that the process may use.
     pub gpu_bytes: u64,
-    /// Whether [faults are delivered](Follower::deliver): a plan then waits for their coverage.
-    pub are_faults_counted: bool,
+    /// Whether [fault counts are added](Follower::add_fault_counts): a plan then waits for their coverage.
+    pub has_fault_counts: bool,
     /// Quota of [probes](crate::probe); `None` disables them.
     pub probes: Option<ProbeQuota>,
 }
@@ -148,7 +148,7 @@ pub enum Change {
 
 /// Start of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Begin {
+pub struct IterationStart {
     /// Number of the iteration since iterations became known, confirmed or not.
     pub number: u64,
     /// Time of its first launch.
@@ -182,8 +182,8 @@ pub struct Follower {
     claim_limits: ClaimLimits,
     capacity_bytes: Option<u64>,
     state: State,
-    rhythm: Option<Rhythm>,
-    iteration: Option<Begin>,
+    periodicity: Option<Periodicity>,
+    iteration: Option<IterationStart>,
     /// Whether probes are permitted now.
     may_probe: bool,
     probe: Option<Box<Probe>>,
@@ -195,13 +195,13 @@ impl Follower {
     /// Follower of a process from its first call on, with planners.
     #[must_use]
     pub fn new(settings: Settings, outliner: impl Outliner + 'static) -> Self {
-        Self::after(Program::default(), settings, Box::new(outliner))
+        Self::with_program(Program::default(), settings, Box::new(outliner))
     }
 
     /// Follower of a process that starts from a state of its program.
     #[must_use]
-    pub fn after(program: Program, settings: Settings, outliner: Box<dyn Outliner>) -> Self {
-        let (sequence, faults) = (Sequence::after(program), Faults::new(settings.are_faults_counted));
+    pub fn with_program(program: Program, settings: Settings, outliner: Box<dyn Outliner>) -> Self {
+        let (sequence, faults) = (Sequence::with_program(program), Faults::new(settings.has_fault_counts));
         Self {
             settings,
             outliner,
@@ -212,7 +212,7 @@ impl Follower {
             claim_limits: ClaimLimits::default(),
             capacity_bytes: None,
             state: State::Watching,
-            rhythm: None,
+            periodicity: None,
             iteration: None,
             may_probe: false,
             probe: None,
@@ -264,13 +264,13 @@ impl Follower {
 
     /// Last iteration that has begun; `None` while iterations are not known.
     #[must_use]
-    pub const fn iteration(&self) -> Option<Begin> {
+    pub const fn iteration(&self) -> Option<IterationStart> {
         self.iteration
     }
 
     /// Adds the cumulative GPU faults of the process; `None` if they are not counted by VA block.
-    pub fn deliver(&mut self, faults: Option<FaultCounts>) {
-        self.faults.deliver(faults);
+    pub fn add_fault_counts(&mut self, faults: Option<FaultCounts>) {
+        self.faults.add_sample(faults);
     }
 
     /// Sets the limits on the memory that the program claims.
@@ -288,10 +288,10 @@ impl Follower {
     /// permitted, which ends probes in progress.
     pub fn observe(&mut self, observed: Option<&Observation>) -> Option<Change> {
         self.may_probe = observed.is_some();
-        let iteration = self.number().unwrap_or(0);
+        let iteration = self.iteration_number().unwrap_or(0);
         let probe = self.probe.as_mut()?;
         let has_changed = match observed {
-            Some(observed) => probe.deliver(observed, iteration),
+            Some(observed) => probe.add_sample(observed, iteration),
             None => probe.end(),
         };
         if let State::Probing(probing) = &mut self.state
@@ -313,57 +313,57 @@ impl Follower {
         }
         self.sequence.add(call);
         let change = self.advance(is_launch);
-        let number = self.number();
+        let number = self.iteration_number();
         if number != self.iteration.map(|iteration| iteration.number) {
-            self.iteration = number.map(|number| Begin { number, at_ns: time_ns });
-            if let Some(rhythm) = self.rhythm.filter(|_| self.state != State::Watching) {
-                self.sequence.shorten(rhythm, RETAINED_ITERATIONS);
+            self.iteration = number.map(|number| IterationStart { number, at_ns: time_ns });
+            if let Some(periodicity) = self.periodicity.filter(|_| self.state != State::Watching) {
+                self.sequence.shorten(periodicity, RETAINED_ITERATIONS);
             }
         }
         change
     }
 
     /// Number of the last iteration that has begun.
-    fn number(&self) -> Option<u64> {
-        let Rhythm { first_launch, period } = self.rhythm?;
+    fn iteration_number(&self) -> Option<u64> {
+        let Periodicity { first_launch, period } = self.periodicity?;
         Some(self.sequence.last()?.checked_sub(first_launch)? / period)
     }
 
     fn advance(&mut self, is_launch: bool) -> Option<Change> {
         let Some(lock) = self.sequence.state().lock() else {
-            self.rhythm = None;
+            self.periodicity = None;
             self.faults.restart();
             (self.probe, self.evidence) = (None, None);
             if self.pending_plan.take().is_some() {
-                self.outliner.stop();
+                self.outliner.cancel();
             }
-            let had = std::mem::replace(&mut self.state, State::Watching);
-            return (had != State::Watching).then_some(Change::Drifted);
+            let previous = std::mem::replace(&mut self.state, State::Watching);
+            return (previous != State::Watching).then_some(Change::Drifted);
         };
         match &self.state {
             _ if !is_launch => return None,
             State::Watching => {}
-            State::Probing(_) if self.probe.as_ref().is_none_or(|probe| probe.is_over()) => {}
+            State::Probing(_) if self.probe.as_ref().is_none_or(|probe| probe.is_finished()) => {}
             State::Refused(_) if self.is_planner_refusal && self.outliner.is_retry_due() => {}
             State::Probing(_) | State::Planning | State::Planned(_) | State::Refused(_) => return None,
         }
         let is_confirmed = matches!(self.sequence.state(), detect::State::Locked(_));
-        if self.rhythm.is_none() {
-            match self.sequence.rhythm(&lock) {
-                Ok(rhythm) => {
-                    self.rhythm = rhythm;
+        if self.periodicity.is_none() {
+            match self.sequence.periodicity(&lock) {
+                Ok(periodicity) => {
+                    self.periodicity = periodicity;
                     self.faults.restart();
                 }
                 Err(refusal) if is_confirmed => return Some(self.refuse(refusal)),
                 Err(_) => {}
             }
         }
-        let rhythm = self.rhythm.filter(|_| is_confirmed)?;
+        let periodicity = self.periodicity.filter(|_| is_confirmed)?;
         if !self.faults.is_complete() {
             return None;
         }
         // Only at the start of an iteration.
-        if !self.sequence.last()?.checked_sub(rhythm.first_launch)?.is_multiple_of(rhythm.period) {
+        if !self.sequence.last()?.checked_sub(periodicity.first_launch)?.is_multiple_of(periodicity.period) {
             return None;
         }
         if lock.shapes_vary {
@@ -372,17 +372,17 @@ impl Follower {
         if let Some(probe) = self.probe.take() {
             self.evidence = Some(probe.evidence());
         }
-        let turn = TURNS.wait(self.settings.user);
+        let turn = TURNS.acquire(self.settings.user);
         let known = self.faults.check();
-        let work = match known.and_then(|()| self.sequence.work(rhythm, &self.claim_limits)) {
+        let work = match known.and_then(|()| self.sequence.work(periodicity, &self.claim_limits)) {
             Ok(work) => work?,
             Err(refusal) => return Some(self.refuse(refusal)),
         };
         // Before any other computation on the workload.
-        if let Err(refusal) = planning::admit(&work.pieces) {
+        if let Err(refusal) = planning::check_size(&work.pieces) {
             return Some(self.refuse(refusal));
         }
-        if let Some(probe) = self.probe_of(&work) {
+        if let Some(probe) = self.new_probe(&work) {
             let duration_ns = work.durations_ns.iter().copied().fold(0, u64::saturating_add);
             let figures = probe.figures();
             if let Some(quota) = &mut self.settings.probes {
@@ -400,8 +400,8 @@ impl Follower {
         drop(turn);
         self.is_planner_refusal = false;
         self.state = State::Planning;
-        if let Some(answer) = self.outliner.begin(workload) {
-            return Some(self.answered(pending_plan, answer));
+        if let Some(answer) = self.outliner.start(workload) {
+            return Some(self.finish_planning(pending_plan, answer));
         }
         self.pending_plan = Some(Box::new(pending_plan));
         Some(Change::Planning)
@@ -430,11 +430,11 @@ impl Follower {
         self.pending_plan.as_ref()?;
         let answer = self.outliner.poll()?;
         let pending_plan = self.pending_plan.take()?;
-        Some(self.answered(*pending_plan, answer))
+        Some(self.finish_planning(*pending_plan, answer))
     }
 
     /// Probes of an iteration, once; `None` if they are not permitted, or cannot change the plan.
-    fn probe_of(&self, work: &Work) -> Option<Probe> {
+    fn new_probe(&self, work: &Work) -> Option<Probe> {
         let quota = self.settings.probes.filter(|quota| quota.starts > 0)?;
         if !self.may_probe || self.evidence.is_some() {
             return None;
@@ -443,7 +443,7 @@ impl Follower {
         if !is_covered || self.workload(work.pieces.clone(), Vec::new(), Vec::new()).fits() {
             return None;
         }
-        Probe::of(work, quota.iteration_bytes)
+        Probe::new(work, quota.iteration_bytes)
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Change {
@@ -483,7 +483,7 @@ impl Follower {
         Ok((workload, pending_plan))
     }
 
-    fn answered(&mut self, pending_plan: PendingPlan, answer: Answer) -> Change {
+    fn finish_planning(&mut self, pending_plan: PendingPlan, answer: Answer) -> Change {
         let unmapped_bytes = pending_plan.unmapped_bytes;
         let varies = self.sequence.state().lock().is_none_or(|lock| lock.shapes_vary);
         let planned = match answer {
@@ -546,11 +546,23 @@ impl PendingPlan {
 impl std::fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
-            settings, sequence: _, faults: _, claim_limits: _, capacity_bytes, state, rhythm, iteration, ..
+            settings,
+            sequence: _,
+            faults: _,
+            claim_limits: _,
+            capacity_bytes,
+            state,
+            periodicity,
+            iteration,
+            ..
         } = self;
         let mut debug = formatter.debug_struct("Follower");
         debug.field("settings", settings).field("capacity_bytes", capacity_bytes);
-        debug.field("state", state).field("rhythm", rhythm).field("iteration", iteration).finish_non_exhaustive()
+        debug
+            .field("state", state)
+            .field("periodicity", periodicity)
+            .field("iteration", iteration)
+            .finish_non_exhaustive()
     }
 }
 
@@ -572,7 +584,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queue_goes_back_to_the_last_wait_also_in_the_iteration_before() {
+    fn lead_counts_from_the_last_sync_even_in_the_previous_iteration() {
         assert_eq!(leads(&[Some(0), Some(0), Some(2)]), [0, 1, 0]);
         // The program waits between the second and the third launch.
         assert_eq!(leads(&[None, None, Some(2), Some(2)]), [2, 3, 0, 1]);

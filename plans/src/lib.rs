@@ -37,7 +37,7 @@ mod turns;
 pub use budget::{HELD_BYTES_MAX, TURN_BYTES_MAX};
 pub use claims::ClaimLimits;
 pub use coverage::FaultCounts;
-pub use follower::{Begin, Change, Follower, Planned, ProbeQuota, Probing, Settings, State};
+pub use follower::{Change, Follower, IterationStart, Planned, ProbeQuota, Probing, Settings, State};
 pub use methods::Method;
 pub use planning::{Answer, BestOutline, Outliner};
 pub use probe::{Evidence, Figures, Observation};

@@ -19,7 +19,7 @@ use planner::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    moves::within,
+    moves::pieces_in,
     pieces::Pieces,
     refusal::Refusal,
     traffic::{self, Traffic},
@@ -127,7 +127,7 @@ pub struct Problem {
     /// Pieces of whole blocks, which have frames of their own.
     blocks: Pieces,
     /// Bytes of the frames of partial blocks.
-    parts_bytes: u64,
+    partial_frames_bytes: u64,
 }
 
 /// Moves of a plan with their figures.
@@ -157,18 +157,18 @@ impl Workload {
 
     /// Whether all pieces fit, so that nothing has to move.
     pub(crate) fn fits(&self) -> bool {
-        let blocks = self.pieces.all.iter().filter(|piece| piece.is_block());
+        let blocks = self.pieces.all.iter().filter(|piece| piece.is_block_aligned());
         let bytes = blocks.map(|piece| piece.bytes).fold(0, u64::saturating_add);
-        bytes.saturating_add(frames_bytes(&self.pieces.parts())) <= self.room_bytes()
+        bytes.saturating_add(frames_bytes(&self.pieces.partial_blocks())) <= self.room_bytes()
     }
 }
 
 impl From<Workload> for Problem {
     fn from(workload: Workload) -> Self {
         let Workload { pieces, memory, .. } = &workload;
-        let driver = traffic::of(pieces, memory.bytes, &[]);
-        let (blocks, parts_bytes) = (pieces.blocks(), frames_bytes(&pieces.parts()));
-        Self { workload, driver, blocks, parts_bytes }
+        let driver = traffic::simulate(pieces, memory.bytes, &[]);
+        let (blocks, partial_frames_bytes) = (pieces.whole_blocks(), frames_bytes(&pieces.partial_blocks()));
+        Self { workload, driver, blocks, partial_frames_bytes }
     }
 }
 
@@ -184,7 +184,7 @@ impl Problem {
     /// If everything fits.
     fn check_need(&self) -> Result<(), Refusal> {
         let room_bytes = self.workload.room_bytes();
-        if self.blocks.bytes().saturating_add(self.parts_bytes) <= room_bytes {
+        if self.blocks.bytes().saturating_add(self.partial_frames_bytes) <= room_bytes {
             let used_bytes = self.workload.pieces.bytes();
             return Err(Refusal::Fits { used_bytes, room_bytes });
         }
@@ -200,12 +200,12 @@ fn frames_bytes(parts: &Pieces) -> u64 {
 }
 
 /// Peak bytes of moves to the GPU in flight, including the launch that waits for them.
-fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
-    let mut ahead = vec![Vec::new(); pieces.all.len()];
+fn in_flight_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
+    let mut in_flight = vec![Vec::new(); pieces.all.len()];
     for step in moves.iter().filter(|step| step.destination == Destination::Gpu) {
-        for place in within(pieces, step) {
-            if let Some(ahead) = ahead.get_mut(place) {
-                ahead.push((step.begin_op as usize, step.wait_op.unwrap_or(step.begin_op) as usize));
+        for index in pieces_in(pieces, step) {
+            if let Some(in_flight) = in_flight.get_mut(index) {
+                in_flight.push((step.begin_op as usize, step.wait_op.unwrap_or(step.begin_op) as usize));
             }
         }
     }
@@ -213,7 +213,7 @@ fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
     // Difference array over launches: a piece may have many moves, each in flight for many
     // launches.
     let mut changes = vec![0_i32; pieces.ops + 1];
-    for (piece, ahead) in pieces.all.iter().zip(ahead).filter(|(_, ahead)| !ahead.is_empty()) {
+    for (piece, in_flight) in pieces.all.iter().zip(in_flight).filter(|(_, in_flight)| !in_flight.is_empty()) {
         changes.fill(0);
         let mut add = |ops: Range<usize>| {
             for (op, change) in [(ops.start, 1), (ops.end, -1)] {
@@ -222,7 +222,7 @@ fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
                 }
             }
         };
-        for (begin, wait) in ahead {
+        for (begin, wait) in in_flight {
             if wait > begin {
                 add(begin + 1..wait + 1);
             } else {
@@ -265,7 +265,7 @@ mod tests {
             address: unit * UNIT,
             bytes: UNIT,
             is_managed: true,
-            moves: true,
+            is_movable: true,
             outlives: true,
             uses: vec![0],
         };
@@ -281,27 +281,27 @@ mod tests {
         /// A move is in flight from the launch after the one that begins it up to the launch that
         /// waits, modulo the iteration.
         #[test]
-        fn bytes_ahead_are_those_of_units_with_a_move_that_has_begun(
+        fn in_flight_bytes_are_those_of_units_with_begun_moves(
             moves in prop::collection::vec((0_u64..6, 1_u64..4, 0_u32..9, prop::option::of(0_u32..9)), 0..12),
         ) {
             let pieces = pieces(9, 8);
-            let is_ahead = |unit: u64, launch: u32| moves.iter().any(|&(first, count, begin_op, wait_op)| {
+            let is_in_flight = |unit: u64, launch: u32| moves.iter().any(|&(first, count, begin_op, wait_op)| {
                 let launches = (wait_op.unwrap_or(begin_op) + 9 - begin_op - 1) % 9;
                 (first..first + count).contains(&unit) && (launch + 9 - begin_op - 1) % 9 <= launches
             });
-            let units_at = |launch| (0..8).filter(|unit| is_ahead(*unit, launch)).count() as u64;
+            let units_at = |launch| (0..8).filter(|unit| is_in_flight(*unit, launch)).count() as u64;
             let moves: Vec<Move> = moves.iter().map(|&(first, count, begin_op, wait_op)| {
                 prefetch(first..first + count, begin_op, wait_op)
             }).collect();
-            prop_assert_eq!(ahead_bytes(&pieces, &moves), UNIT * (0..9).map(units_at).max().unwrap_or(0));
+            prop_assert_eq!(in_flight_bytes(&pieces, &moves), UNIT * (0..9).map(units_at).max().unwrap_or(0));
         }
     }
 
     /// Visiting each launch of each move of each unit would take 2^35 steps.
     #[test]
-    fn moves_that_overlap_for_all_launches_take_a_step_per_unit_and_launch() {
+    fn overlapping_moves_take_one_step_per_unit_and_launch() {
         let pieces = pieces(1 << 14, 512);
         let moves = vec![prefetch(0..512, 0, None); MOVES_MAX];
-        assert_eq!(ahead_bytes(&pieces, &moves), 512 * UNIT);
+        assert_eq!(in_flight_bytes(&pieces, &moves), 512 * UNIT);
     }
 }

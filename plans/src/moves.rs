@@ -8,7 +8,7 @@ use crate::pieces::{Piece, Pieces};
 
 /// Move of a piece. Launch indices may exceed the period: they continue into the next iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct PieceMove {
     pub(crate) piece: usize,
     pub(crate) destination: Destination,
     /// Launch after which the move begins.
@@ -22,16 +22,16 @@ pub(crate) struct Step {
 /// Piece moved by an action of a schedule; `tensors` has the piece of each tensor. `None` if the
 /// piece stays, or would move in part: a driver unit moves as a whole.
 pub(crate) fn moved_piece<'a>(pieces: &'a Pieces, tensors: &[usize], action: &Action) -> Option<(usize, &'a Piece)> {
-    let place = *tensors.get(action.tensor.index())?;
-    let piece = pieces.all.get(place).filter(|piece| piece.moves)?;
-    action.part.is_none_or(|part| part.bytes() >= piece.bytes).then_some((place, piece))
+    let index = *tensors.get(action.tensor.index())?;
+    let piece = pieces.all.get(index).filter(|piece| piece.is_movable)?;
+    action.part.is_none_or(|part| part.bytes() >= piece.bytes).then_some((index, piece))
 }
 
 /// Moves of `steps` in plan order. Moves of adjacent memory with equal launches and destination are
 /// merged.
-pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) -> Vec<Move> {
-    let op = |place: usize| u32::try_from(place % pieces.ops).unwrap_or(u32::MAX);
-    let one = |Step { piece, destination, begin, wait, expiry }: Step| {
+pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = PieceMove>) -> Vec<Move> {
+    let op = |launch: usize| u32::try_from(launch % pieces.ops).unwrap_or(u32::MAX);
+    let to_move = |PieceMove { piece, destination, begin, wait, expiry }: PieceMove| {
         let piece = pieces.all.get(piece)?;
         // Only whole pages of the allocation are moved.
         let first = piece.address.checked_next_multiple_of(PAGE_BYTES)?;
@@ -39,7 +39,7 @@ pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = Step
         let (begin_op, wait_op, expiry_op) = (op(begin), wait.map(op), expiry.map(op));
         Some((piece.block, Move { begin: first, bytes, destination, begin_op, wait_op, expiry_op }))
     };
-    let mut moves: Vec<_> = steps.into_iter().filter_map(one).collect();
+    let mut moves: Vec<_> = steps.into_iter().filter_map(to_move).collect();
     // Moves to the host come first, to make room for those to the GPU; then the earliest wait.
     moves.sort_by_key(|(_, step)| {
         let wait_op = step.wait_op.unwrap_or(u32::MAX);
@@ -49,8 +49,8 @@ pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = Step
     let mut joined: Vec<(_, Move)> = Vec::new();
     for (block, step) in moves {
         match joined.last_mut() {
-            Some((there, last))
-                if *there == block
+            Some((last_block, last))
+                if *last_block == block
                     && (last.begin_op, last.wait_op, last.destination)
                         == (step.begin_op, step.wait_op, step.destination)
                     && last.begin.checked_add(last.bytes) == Some(step.begin) =>
@@ -67,7 +67,7 @@ pub(crate) fn merged_moves(pieces: &Pieces, steps: impl IntoIterator<Item = Step
 }
 
 /// Indices of the pieces in the range of a move.
-pub(crate) fn within(pieces: &Pieces, step: &Move) -> std::ops::Range<usize> {
+pub(crate) fn pieces_in(pieces: &Pieces, step: &Move) -> std::ops::Range<usize> {
     let first = pieces.all.partition_point(|piece| piece.address < step.begin);
     let end = pieces.all.partition_point(|piece| piece.address < step.begin.saturating_add(step.bytes));
     first..end.max(first)

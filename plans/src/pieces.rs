@@ -31,7 +31,7 @@ pub struct Piece {
     pub is_managed: bool,
     /// Whether the piece may be moved: managed memory that outlives iterations, except partial
     /// blocks smaller than a driver chunk.
-    pub moves: bool,
+    pub is_movable: bool,
     /// Whether the memory is alive before and after the iteration.
     pub outlives: bool,
     /// Launches that use the piece, by index in the iteration, ascending. Not empty.
@@ -43,8 +43,8 @@ impl Piece {
     /// are freed when the piece leaves. A partial block has chunks of a frame that it shares with
     /// other parts, and keeps them.
     #[must_use]
-    pub const fn is_block(&self) -> bool {
-        is_whole(self.address) && is_whole(self.bytes)
+    pub const fn is_block_aligned(&self) -> bool {
+        is_aligned(self.address) && is_aligned(self.bytes)
     }
 }
 
@@ -59,7 +59,7 @@ pub struct Pieces {
 
 /// Properties of an allocation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct AllocationInfo {
     pub(crate) is_managed: bool,
     pub(crate) outlives: bool,
 }
@@ -74,7 +74,7 @@ impl Pieces {
         stream: &OpStream,
         uses: &[Vec<Extent>],
         limits: &ClaimLimits,
-        block: impl Fn(BlockId) -> Block,
+        block: impl Fn(BlockId) -> AllocationInfo,
     ) -> Result<Self, Refusal> {
         Ok(Self { ops: uses.len(), all: cut::pieces(&cut::Claims { stream, limits, block: &block }, uses)? })
     }
@@ -92,13 +92,13 @@ impl Pieces {
     }
 
     /// Pieces of whole blocks, which have frames of their own.
-    pub(crate) fn blocks(&self) -> Self {
-        self.filtered(Piece::is_block)
+    pub(crate) fn whole_blocks(&self) -> Self {
+        self.filtered(Piece::is_block_aligned)
     }
 
     /// Partial blocks, which share frames.
-    pub(crate) fn parts(&self) -> Self {
-        self.filtered(|piece| !piece.is_block())
+    pub(crate) fn partial_blocks(&self) -> Self {
+        self.filtered(|piece| !piece.is_block_aligned())
     }
 
     fn filtered(&self, is_in: impl Fn(&Piece) -> bool) -> Self {
@@ -122,10 +122,10 @@ impl Pieces {
     /// Indices of the pieces that each launch uses.
     pub(crate) fn by_op(&self) -> Vec<Vec<usize>> {
         let mut by_op = vec![Vec::new(); self.ops];
-        for (place, piece) in self.all.iter().enumerate() {
+        for (index, piece) in self.all.iter().enumerate() {
             for op in &piece.uses {
                 if let Some(uses) = by_op.get_mut(*op) {
-                    uses.push(place);
+                    uses.push(index);
                 }
             }
         }
@@ -140,8 +140,8 @@ impl Pieces {
 
     /// Bytes resident on the GPU throughout the iteration.
     #[must_use]
-    pub fn staying_bytes(&self) -> u64 {
-        sum(self.all.iter().filter(|piece| piece.outlives && !piece.moves))
+    pub fn immovable_bytes(&self) -> u64 {
+        sum(self.all.iter().filter(|piece| piece.outlives && !piece.is_movable))
     }
 
     /// Bytes alive at each launch.
@@ -173,7 +173,7 @@ impl Pieces {
     pub fn padding_bytes(&self) -> u64 {
         let rounded = |bytes: u64, unit: u64| bytes.checked_next_multiple_of(unit).unwrap_or(bytes);
         let (mut bytes, mut chunks_bytes, mut pages_bytes) = (0_u64, 0_u64, 0_u64);
-        for piece in self.all.iter().filter(|piece| !piece.is_block()) {
+        for piece in self.all.iter().filter(|piece| !piece.is_block_aligned()) {
             let (begin, end) = (piece.address, piece.address.saturating_add(piece.bytes));
             let in_chunks_bytes = (end / CHUNK_BYTES * CHUNK_BYTES).saturating_sub(rounded(begin, CHUNK_BYTES));
             let in_pages_bytes = rounded(end, PAGE_BYTES) - begin / PAGE_BYTES * PAGE_BYTES - in_chunks_bytes;
@@ -189,12 +189,12 @@ impl Pieces {
     pub(crate) fn iteration(&self, durations_ns: &[u64]) -> Result<(Iteration, Vec<usize>), Refusal> {
         let mut draft = Draft::default();
         let mut kernels = vec![Vec::new(); self.ops];
-        let mut of_tensors = Vec::new();
-        for (place, piece) in self.all.iter().enumerate().filter(|(_, piece)| piece.moves || !piece.outlives) {
+        let mut tensor_pieces = Vec::new();
+        for (index, piece) in self.all.iter().enumerate().filter(|(_, piece)| piece.is_movable || !piece.outlives) {
             let name = format!("{:#x}", piece.address);
             let tensor = Tensor { name, bytes: piece.bytes, role: Role::Other, persistent: piece.outlives };
             let id: TensorId = draft.tensor(tensor);
-            of_tensors.push(place);
+            tensor_pieces.push(index);
             for op in &piece.uses {
                 if let Some(tensors) = kernels.get_mut(*op) {
                     tensors.push(id);
@@ -207,11 +207,11 @@ impl Pieces {
             draft.kernel(DraftKernel { name, duration_ns: *duration_ns, inputs: tensors.clone(), outputs: tensors });
         }
         let iteration = draft.check().map_err(|reason| Refusal::Invalid { reason: reason.to_string() })?;
-        Ok((iteration, of_tensors))
+        Ok((iteration, tensor_pieces))
     }
 }
 
-const fn is_whole(bytes: u64) -> bool {
+const fn is_aligned(bytes: u64) -> bool {
     bytes.is_multiple_of(Part::BLOCK_BYTES)
 }
 
@@ -230,7 +230,7 @@ mod tests {
             address,
             bytes,
             is_managed: true,
-            moves: false,
+            is_movable: false,
             outlives,
             uses: vec![op],
         };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_chunks_where_they_are_aligned_and_pages_elsewhere() {
+    fn partial_blocks_use_chunks_where_aligned_and_pages_elsewhere() {
         const KIB: u64 = 1 << 10;
         let padding = |parts: &[(u64, u64)]| {
             let parts: Vec<_> = parts.iter().map(|(address, bytes)| (*address, *bytes, true, 0)).collect();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_dies_is_there_while_it_lives() {
+    fn freed_memory_counts_from_its_first_to_its_last_use() {
         let pieces = pieces(&[(0, 10, true, 1), (100, 20, false, 0), (200, 40, false, 1)]);
         assert_eq!(pieces.bytes_by_op(), [30, 50]);
     }

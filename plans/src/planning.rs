@@ -28,7 +28,7 @@ const PAIRS_MAX: usize = 1 << 28;
 pub trait Outliner {
     /// Starts to outline a workload, in place of the previous one. Returns an immediate answer, if
     /// any.
-    fn begin(&mut self, workload: Workload) -> Option<Answer>;
+    fn start(&mut self, workload: Workload) -> Option<Answer>;
 
     /// The answer, if ready.
     fn poll(&mut self) -> Option<Answer>;
@@ -39,7 +39,7 @@ pub trait Outliner {
     }
 
     /// Cancels the outline in progress.
-    fn stop(&mut self);
+    fn cancel(&mut self);
 
     /// Leaves the queue for a turn until the next [`poll`](Self::poll), so that others do not wait
     /// for this follower.
@@ -71,23 +71,23 @@ pub struct BestOutline {
 }
 
 impl Outliner for Vec<Box<dyn Method>> {
-    fn begin(&mut self, workload: Workload) -> Option<Answer> {
-        Some(best(self, workload))
+    fn start(&mut self, workload: Workload) -> Option<Answer> {
+        Some(best_outline(self, workload))
     }
 
     fn poll(&mut self) -> Option<Answer> {
         None
     }
 
-    fn stop(&mut self) {}
+    fn cancel(&mut self) {}
 }
 
 /// Outline with the fewest bytes over the link; the first method wins a tie.
 ///
 /// # Errors
 /// If all methods refuse, the first refusal.
-pub fn best(methods: &[Box<dyn Method>], workload: Workload) -> Answer {
-    let mut best = Best::of(workload)?;
+pub fn best_outline(methods: &[Box<dyn Method>], workload: Workload) -> Answer {
+    let mut best = BestSoFar::of(workload)?;
     for method in methods {
         best.try_method(&**method);
     }
@@ -95,16 +95,16 @@ pub fn best(methods: &[Box<dyn Method>], workload: Workload) -> Answer {
 }
 
 /// Best outline of the methods tried so far.
-struct Best {
+struct BestSoFar {
     problem: Problem,
     outline: Option<(&'static str, Outline)>,
     /// The first refusal.
     refusal: Option<Refusal>,
 }
 
-impl Best {
+impl BestSoFar {
     fn of(workload: Workload) -> Result<Self, Refusal> {
-        admit(&workload.pieces)?;
+        check_size(&workload.pieces)?;
         Ok(Self { problem: Problem::from(workload), outline: None, refusal: None })
     }
 
@@ -132,7 +132,7 @@ impl Best {
 ///
 /// # Errors
 /// If it exceeds a limit.
-pub(crate) fn admit(pieces: &Pieces) -> Result<(), Refusal> {
+pub(crate) fn check_size(pieces: &Pieces) -> Result<(), Refusal> {
     let (launches, count) = (pieces.ops, pieces.all.len());
     let uses = pieces.all.iter().map(|piece| piece.uses.len()).sum();
     if count > PLANNED_PIECES_MAX || uses > USES_MAX || count.saturating_mul(launches) > PAIRS_MAX {
@@ -156,7 +156,7 @@ mod tests {
             address: (at as u64) << 21,
             bytes: 2 << 20,
             is_managed: true,
-            moves: true,
+            is_movable: true,
             outlives: true,
             uses: (0..uses).collect(),
         };
@@ -164,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn workload_out_of_proportion_is_refused_before_anything_is_computed() {
-        assert_eq!(admit(&pieces(16_384, 1024, 64)), Ok(()));
+    fn oversized_workload_is_refused_before_planning() {
+        assert_eq!(check_size(&pieces(16_384, 1024, 64)), Ok(()));
         // A training with 6,000 tensors and launches.
-        assert_eq!(admit(&pieces(6000, 6000, 4)), Ok(()));
+        assert_eq!(check_size(&pieces(6000, 6000, 4)), Ok(()));
         for (ops, count, uses) in [(1024, 1024, 1025), (1, PLANNED_PIECES_MAX + 1, 1), (16_384, 16_385, 1)] {
-            let refused = admit(&pieces(ops, count, uses));
+            let refused = check_size(&pieces(ops, count, uses));
             let is_of = |launches, pieces, all| (launches, pieces, all) == (ops, count, count * uses);
             assert!(
                 matches!(refused, Err(Refusal::TooLarge { launches, pieces, uses, .. }) if is_of(launches, pieces, uses))

@@ -24,14 +24,14 @@ use call_ring::{
     plan::{Destination, MOVES_MAX, Move},
 };
 
-use self::target::{FIRST, Target};
+use self::target::{Target, WARM_UP_EXECUTIONS};
 pub use self::{
     evidence::{Evidence, Figures},
     target::{ATTEMPTS_MAX, LAUNCHES_MAX, PROBES_PER_LAUNCH},
 };
 use crate::{
     coverage::COUNT_BYTES,
-    moves::{Step, merged_moves},
+    moves::{PieceMove, merged_moves},
     pieces::Pieces,
     ranges::Ranges,
     sequence::Work,
@@ -40,20 +40,20 @@ use crate::{
 
 /// Maximum number of iterations with probe moves, exceeded only by the window in progress.
 pub const ITERATIONS_MAX: u64 = 256;
-/// Number of deliveries without change, after the withdrawal of a table, until its records count as
+/// Number of samples without change, after the withdrawal of a table, until its records count as
 /// complete: records are read later than the counters.
-const SETTLING: u32 = 3;
+const SETTLING_SAMPLES: u32 = 3;
 /// Number of iterations that must begin after the withdrawal, so that one is complete. In it, the
 /// program waits for the GPU: moves are counted before the GPU executes them.
 const SETTLING_ITERATIONS: u64 = 2;
-/// Number of deliveries without progress, and of iterations during these, after which probing ends.
-const STALLED_DELIVERIES: u32 = 64;
+/// Number of samples without progress, and of iterations during these, after which probing ends.
+const STALLED_SAMPLES: u32 = 64;
 const STALLED_ITERATIONS: u64 = 8;
-/// Number of deliveries without progress after which probing ends in any case.
-const STALLED_DELIVERIES_MAX: u32 = 6000;
-/// Maximum number of deliveries of a probe: an hour by default. A program can make its counts
-/// change with each delivery.
-const DELIVERIES_MAX: u32 = 36_000;
+/// Number of samples without progress after which probing ends in any case.
+const STALLED_SAMPLES_MAX: u32 = 6000;
+/// Maximum number of samples of a probe: an hour by default. A program can make its counts
+/// change with each sample.
+const SAMPLES_MAX: u32 = 36_000;
 
 /// Counts of a process at one time. They never decrease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,13 +86,13 @@ impl Observation {
     }
 }
 
-/// Window: time in which the table of a group of targets may be followed.
+/// Time in which the table of a group of targets may be followed.
 #[derive(Debug)]
-struct Window {
+struct ProbeWindow {
     group: Vec<usize>,
     table: Table,
     before: Observation,
-    /// Last observation, number of deliveries since it changed, and the program's iteration then.
+    /// Last observation, number of samples since it changed, and the program's iteration then.
     last: Observation,
     unchanged: u32,
     changed_at: u64,
@@ -110,24 +110,24 @@ pub struct Probe {
     pieces: Pieces,
     budget_bytes: u64,
     targets: Vec<Target>,
-    window: Option<Window>,
+    window: Option<ProbeWindow>,
     iterations: u64,
-    deliveries: u32,
-    is_over: bool,
+    samples: u32,
+    is_finished: bool,
 }
 
 impl Probe {
     /// Probes of an iteration, which move at most `budget_bytes` per iteration in both directions
     /// together. `None` if there is nothing to probe.
-    pub(crate) fn of(work: &Work, budget_bytes: u64) -> Option<Self> {
-        let Work { first_launch, tokens, pieces, places_memory, queue_starts, .. } = work;
+    pub(crate) fn new(work: &Work, budget_bytes: u64) -> Option<Self> {
+        let Work { first_launch, tokens, pieces, manages_placement, queue_starts, .. } = work;
         // With two launches, the next launch is also the previous one. Without a wait for the GPU
         // in an iteration, the program's lead is unknown.
         let waits = queue_starts.iter().any(Option::is_some);
-        if *places_memory || !waits || pieces.ops < 3 || tokens.len() != pieces.ops {
+        if *manages_placement || !waits || pieces.ops < 3 || tokens.len() != pieces.ops {
             return None;
         }
-        let targets = target::of(work, budget_bytes);
+        let targets = target::select(work, budget_bytes);
         (!targets.is_empty()).then(|| Self {
             first_launch: *first_launch,
             tokens: tokens.clone(),
@@ -136,8 +136,8 @@ impl Probe {
             targets,
             window: None,
             iterations: 0,
-            deliveries: 0,
-            is_over: false,
+            samples: 0,
+            is_finished: false,
         })
     }
 
@@ -159,13 +159,13 @@ impl Probe {
 
     /// Whether probing has ended.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
-        self.is_over
+    pub const fn is_finished(&self) -> bool {
+        self.is_finished
     }
 
     /// Ends probing with the results so far. Returns whether a table was to be followed.
     pub fn end(&mut self) -> bool {
-        self.is_over = true;
+        self.is_finished = true;
         self.window.take().is_some_and(|window| !window.is_withdrawn)
     }
 
@@ -178,9 +178,9 @@ impl Probe {
 
     /// Adds the current counts, in iteration `iteration` of the program. Returns whether the table
     /// to follow was changed or withdrawn.
-    pub fn deliver(&mut self, observed: &Observation, iteration: u64) -> bool {
-        self.deliveries = self.deliveries.saturating_add(1);
-        if self.is_over || self.deliveries >= DELIVERIES_MAX {
+    pub fn add_sample(&mut self, observed: &Observation, iteration: u64) -> bool {
+        self.samples = self.samples.saturating_add(1);
+        if self.is_finished || self.samples >= SAMPLES_MAX {
             return self.end();
         }
         let Some(window) = &mut self.window else {
@@ -193,20 +193,21 @@ impl Probe {
             (window.unchanged, window.changed_at) = (0, iteration);
         }
         window.last = observed.clone();
-        let is_long = window.unchanged >= STALLED_DELIVERIES && iteration >= window.changed_at + STALLED_ITERATIONS;
-        let is_stalled = is_long || window.unchanged >= STALLED_DELIVERIES_MAX;
+        let is_long = window.unchanged >= STALLED_SAMPLES && iteration >= window.changed_at + STALLED_ITERATIONS;
+        let is_stalled = is_long || window.unchanged >= STALLED_SAMPLES_MAX;
         if !window.is_withdrawn {
             window.is_invalid |= observed.has_ended;
             let followed = observed.iterations.saturating_sub(window.before.iterations);
-            window.is_withdrawn = window.is_invalid || is_stalled || followed >= FIRST + PROBES_PER_LAUNCH;
+            window.is_withdrawn = window.is_invalid || is_stalled || followed >= WARM_UP_EXECUTIONS + PROBES_PER_LAUNCH;
             window.is_invalid |= is_stalled;
-            self.is_over |= is_stalled;
+            self.is_finished |= is_stalled;
             if window.is_withdrawn {
                 (window.unchanged, window.withdrawn_at) = (0, iteration);
             }
             return window.is_withdrawn;
         }
-        let has_settled = window.unchanged >= SETTLING && iteration >= window.withdrawn_at + SETTLING_ITERATIONS;
+        let has_settled =
+            window.unchanged >= SETTLING_SAMPLES && iteration >= window.withdrawn_at + SETTLING_ITERATIONS;
         if !has_settled && !is_stalled {
             return false;
         }
@@ -249,12 +250,12 @@ impl Probe {
     fn open(&mut self, before: &Observation, iteration: u64) {
         let group = if self.iterations >= ITERATIONS_MAX { Vec::new() } else { self.group() };
         if group.is_empty() {
-            self.is_over = true;
+            self.is_finished = true;
             return;
         }
         let table = self.table_of(&group);
         let (before, last) = (before.clone(), before.clone());
-        self.window = Some(Window {
+        self.window = Some(ProbeWindow {
             group,
             table,
             before,
@@ -271,9 +272,9 @@ impl Probe {
     fn group(&self) -> Vec<usize> {
         let (mut group, mut blocks, mut bytes, mut moves) = (Vec::new(), Ranges::default(), 0_u64, 0);
         let mut ops: BTreeSet<usize> = BTreeSet::new();
-        for (at, target) in self.targets.iter().enumerate().filter(|(_, target)| !target.is_over()) {
+        for (at, target) in self.targets.iter().enumerate().filter(|(_, target)| !target.is_finished()) {
             let last = self.pieces.ops - 1;
-            let near = [
+            let neighbours = [
                 target.op.checked_sub(1).unwrap_or(last),
                 target.op,
                 if target.op == last { 0 } else { target.op + 1 },
@@ -281,14 +282,14 @@ impl Probe {
             let both = target.bytes(&self.pieces).saturating_mul(2);
             let pieces = 2 * target.pieces.len();
             let fits = bytes.saturating_add(both) <= self.budget_bytes && moves + pieces <= MOVES_MAX;
-            if !fits || near.iter().any(|op| ops.contains(op)) {
+            if !fits || neighbours.iter().any(|op| ops.contains(op)) {
                 continue;
             }
             let of_target = target.blocks(&self.pieces);
             if of_target.is_disjoint(&blocks) {
                 group.push(at);
                 ops.insert(target.op);
-                blocks.add(&of_target);
+                blocks.union_with(&of_target);
                 (bytes, moves) = (bytes.saturating_add(both), moves + pieces);
             }
         }
@@ -303,14 +304,14 @@ impl Probe {
             target.pieces.iter().flat_map(move |piece| {
                 let (host, gpu) = (Destination::Host, Destination::Gpu);
                 [
-                    Step {
+                    PieceMove {
                         piece: *piece,
                         destination: host,
                         begin: op + ops - 1,
                         wait: Some(op),
                         expiry: Some(op + 1),
                     },
-                    Step { piece: *piece, destination: gpu, begin: op, wait: Some(op + 1), expiry: None },
+                    PieceMove { piece: *piece, destination: gpu, begin: op, wait: Some(op + 1), expiry: None },
                 ]
             })
         });
@@ -320,8 +321,8 @@ impl Probe {
     }
 
     /// Evaluates a window, whose records are complete.
-    fn close(&mut self, window: &Window, after: &Observation) {
-        let Window { group, table, before, is_invalid, .. } = window;
+    fn close(&mut self, window: &ProbeWindow, after: &Observation) {
+        let ProbeWindow { group, table, before, is_invalid, .. } = window;
         let since = |count: fn(&Observation) -> u64| count(after).saturating_sub(count(before));
         let (moves, len) = (since(|counts| counts.moves), table.moves.len() as u64);
         self.iterations = self.iterations.saturating_add(moves.div_ceil(len.max(1)).max(1));
@@ -348,11 +349,11 @@ impl Probe {
                 let counted = blocks.iter().flat_map(|range| counts(after).range(range)).filter(since);
                 counted.map(|(block, _)| Ranges::blocks_of(*block, 1)).collect()
             };
-            let proven = if target.executions == 0 { executed.saturating_sub(FIRST) } else { executed };
+            let proven = if target.executions == 0 { executed.saturating_sub(WARM_UP_EXECUTIONS) } else { executed };
             if proven > 0 {
-                target.touched.add(&blocks.without(&counted(|counts| &counts.idle_returns, proven)));
+                target.touched.union_with(&blocks.difference(&counted(|counts| &counts.idle_returns, proven)));
             }
-            target.touched.add(&counted(|counts| &counts.interrupted_absences, 1));
+            target.touched.union_with(&counted(|counts| &counts.interrupted_absences, 1));
             target.executions = target.executions.saturating_add(executed);
         }
     }
@@ -363,7 +364,7 @@ impl Probe {
 fn executions(table: &Table, blocks: &Ranges, moves: u64) -> Option<u64> {
     let len = table.moves.len() as u64;
     let (whole, rest) = (moves.checked_div(len)?, moves.checked_rem(len)?);
-    let is_of = |step: &Move| !blocks.places(&(step.begin..step.begin.saturating_add(step.bytes))).is_empty();
+    let is_of = |step: &Move| !blocks.overlap_indices(&(step.begin..step.begin.saturating_add(step.bytes))).is_empty();
     let of_blocks = |destination: Destination| {
         (0..).zip(&table.moves).filter(move |(_, step)| step.destination == destination && is_of(step))
     };

@@ -31,7 +31,7 @@ impl Ranges {
     }
 
     /// Indices of the ranges that overlap another one.
-    pub(crate) fn places(&self, other: &Range<u64>) -> Range<usize> {
+    pub(crate) fn overlap_indices(&self, other: &Range<u64>) -> Range<usize> {
         let first = self.0.partition_point(|range| range.end <= other.start);
         let end = self.0.partition_point(|range| range.start < other.end);
         first..end.max(first)
@@ -39,38 +39,38 @@ impl Ranges {
 
     /// Ranges that overlap another one.
     pub(crate) fn overlapping(&self, other: &Range<u64>) -> &[Range<u64>] {
-        self.0.get(self.places(other)).unwrap_or_default()
+        self.0.get(self.overlap_indices(other)).unwrap_or_default()
     }
 
     /// Intersection with a range.
-    pub(crate) fn within(&self, other: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub(crate) fn intersection(&self, other: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let (begin, end) = (other.start, other.end);
         self.overlapping(other).iter().map(move |range| range.start.max(begin)..range.end.min(end))
     }
 
     /// Whether the set contains an address.
     pub(crate) fn contains(&self, address: u64) -> bool {
-        !self.places(&(address..address.saturating_add(1))).is_empty()
+        !self.overlap_indices(&(address..address.saturating_add(1))).is_empty()
     }
 
     /// Whether the set contains all of a range.
     pub(crate) fn covers(&self, other: &Range<u64>) -> bool {
-        other.is_empty() || self.within(other).next().as_ref() == Some(other)
+        other.is_empty() || self.intersection(other).next().as_ref() == Some(other)
     }
 
     /// Whether the sets have no address in common.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
-        self.0.iter().all(|range| other.places(range).is_empty())
+        self.0.iter().all(|range| other.overlap_indices(range).is_empty())
     }
 
     /// Set difference: the addresses that are not in the other set.
-    pub(crate) fn without(&self, other: &Self) -> Self {
+    pub(crate) fn difference(&self, other: &Self) -> Self {
         let mut rest = Vec::new();
         for range in &self.0 {
             let mut begin = range.start;
-            for there in other.within(range) {
-                rest.push(begin..there.start);
-                begin = there.end;
+            for common in other.intersection(range) {
+                rest.push(begin..common.start);
+                begin = common.end;
             }
             rest.push(begin..range.end);
         }
@@ -78,7 +78,7 @@ impl Ranges {
     }
 
     /// Adds the addresses of another set.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub(crate) fn union_with(&mut self, other: &Self) {
         *self = self.iter().chain(other.iter()).collect();
     }
 }
@@ -128,18 +128,18 @@ mod tests {
             prop_assert_eq!(set.bytes(), all.len() as u64);
             prop_assert_eq!(set.contains(probe), all.contains(&probe));
             let range = probe..probe + bytes;
-            prop_assert_eq!(addresses(set.within(&range)), &all & &addresses([range.clone()]));
+            prop_assert_eq!(addresses(set.intersection(&range)), &all & &addresses([range.clone()]));
             prop_assert_eq!(set.covers(&range), range.clone().all(|address| all.contains(&address)));
             prop_assert_eq!(set.is_disjoint(&set_of_other), all.is_disjoint(&of_other));
-            prop_assert_eq!(addresses(set.without(&set_of_other).iter()), &all - &of_other);
+            prop_assert_eq!(addresses(set.difference(&set_of_other).iter()), &all - &of_other);
             let mut both = set;
-            both.add(&set_of_other);
+            both.union_with(&set_of_other);
             prop_assert_eq!(addresses(both.iter()), &all | &of_other);
         }
     }
 
     #[test]
-    fn last_block_of_the_address_space_has_an_end() {
+    fn last_block_of_the_address_space_does_not_overflow() {
         assert_eq!(Ranges::blocks_of(1, 2), 0..Part::BLOCK_BYTES);
         assert_eq!(Ranges::blocks_of(u64::MAX - 1, u64::MAX).end, u64::MAX);
     }

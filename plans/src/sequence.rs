@@ -20,7 +20,7 @@ use trace::{
 use crate::{
     budget::{self, WINDOW_BYTES},
     claims::ClaimLimits,
-    pieces::{Block, Pieces},
+    pieces::{AllocationInfo, Pieces},
     refusal::Refusal,
 };
 
@@ -39,7 +39,7 @@ struct Mark {
 
 /// Phase and period of iterations, in numbers of launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rhythm {
+pub(crate) struct Periodicity {
     /// Number of a launch at which an iteration begins.
     pub(crate) first_launch: u64,
     /// Launches of an iteration.
@@ -60,7 +60,7 @@ pub(crate) struct Work {
     /// are its own.
     pub(crate) isolated: Vec<bool>,
     /// Whether the program moves its managed memory itself, or permits remote access by the GPU.
-    pub(crate) places_memory: bool,
+    pub(crate) manages_placement: bool,
     /// Unmapped bytes of managed allocations that launches name.
     pub(crate) unmapped_bytes: u64,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Sequence {
 
 /// Detector window in tokens: two iterations, each of at most as many launches, copies and fills as
 /// a plan has launches.
-const DETECTED_TOKENS: usize = 2 * PERIOD_MAX;
+const DETECTOR_TOKENS: usize = 2 * PERIOD_MAX;
 /// Tokens per graph launch: otherwise iterations of few graphs would be too short for the detector.
 const GRAPH_TOKENS: usize = 8;
 /// Numbers of copies and fills for the detector, which differ from all function handles.
@@ -90,10 +90,10 @@ const FILL: u64 = u64::MAX - 2;
 
 impl Sequence {
     /// Sequence of calls that starts from a state of the program.
-    pub(crate) fn after(program: Program) -> Self {
-        let settings = detect::Settings { has_syncs: true, window: DETECTED_TOKENS, ..detect::Settings::default() };
+    pub(crate) fn with_program(program: Program) -> Self {
+        let settings = detect::Settings { has_syncs: true, window: DETECTOR_TOKENS, ..detect::Settings::default() };
         Self {
-            window: Window::after(program.clone(), WINDOW_BYTES),
+            window: Window::with_program(program.clone(), WINDOW_BYTES),
             marks: VecDeque::new(),
             detector: Detector::new(settings),
             ops: 0,
@@ -109,9 +109,9 @@ impl Sequence {
         window.bytes() + marks.capacity() * size_of::<Mark>() + detector.bytes() + program.bytes()
     }
 
-    /// Drops the calls before the last `iterations` iterations of this rhythm.
-    pub(crate) fn shorten(&mut self, rhythm: Rhythm, iterations: u64) {
-        let Some(since) = self.last.map(|last| last.saturating_sub(iterations * rhythm.period)) else { return };
+    /// Drops the calls before the last `iterations` iterations of this periodicity.
+    pub(crate) fn shorten(&mut self, periodicity: Periodicity, iterations: u64) {
+        let Some(since) = self.last.map(|last| last.saturating_sub(iterations * periodicity.period)) else { return };
         if let Some(first) = self.marks.iter().rposition(|mark| mark.number == Some(since)) {
             self.window.shorten(self.marks.len() - first);
             self.marks.drain(..self.marks.len() - self.window.retained());
@@ -153,7 +153,7 @@ impl Sequence {
                 self.ops += 1;
             }
             Action::Free { address, .. } => {
-                if let Some(block) = self.program.block_from(*address) {
+                if let Some(block) = self.program.block_starting_at(*address) {
                     self.detector.free(block.bytes);
                     self.ops += 1;
                 }
@@ -184,8 +184,8 @@ impl Sequence {
         self.tokens += 1;
     }
 
-    /// Rhythm of a lock; `None` if its launches have no numbers yet.
-    pub(crate) fn rhythm(&self, lock: &Lock) -> Result<Option<Rhythm>, Refusal> {
+    /// Periodicity of a lock; `None` if its launches have no numbers yet.
+    pub(crate) fn periodicity(&self, lock: &Lock) -> Result<Option<Periodicity>, Refusal> {
         let begin = self.marks.partition_point(|mark| mark.ops < lock.start_op);
         if begin == 0 && self.window.added() > self.marks.len() as u64 {
             return Err(Refusal::TooLong);
@@ -202,25 +202,26 @@ impl Sequence {
             return Err(Refusal::Period { launches: numbers.len() });
         }
         let period = numbers.len() as u64;
-        Ok(numbers.first().copied().flatten().map(|first_launch| Rhythm { first_launch, period }))
+        Ok(numbers.first().copied().flatten().map(|first_launch| Periodicity { first_launch, period }))
     }
 
     /// Work of the last complete iteration; `None` if it differs from the previous iteration, or no
     /// iteration is complete yet.
-    pub(crate) fn work(&self, rhythm: Rhythm, limits: &ClaimLimits) -> Result<Option<Work>, Refusal> {
+    pub(crate) fn work(&self, periodicity: Periodicity, limits: &ClaimLimits) -> Result<Option<Work>, Refusal> {
         if self.program.is_full() {
             return Err(Refusal::Incomplete);
         }
-        let Rhythm { first_launch, period } = rhythm;
-        let Some(whole) = self.last.and_then(|last| last.checked_sub(first_launch)).map(|since| since / period) else {
+        let Periodicity { first_launch, period } = periodicity;
+        let Some(completed) = self.last.and_then(|last| last.checked_sub(first_launch)).map(|since| since / period)
+        else {
             return Ok(None);
         };
         // An iteration includes the calls after its last launch, up to the first launch of the next
         // one.
-        let Some(before) = whole.checked_sub(2) else { return Ok(None) };
+        let Some(before) = completed.checked_sub(2) else { return Ok(None) };
         let begins = [before, before + 1, before + 2].map(|at| first_launch + at * period);
-        let places = begins.map(|number| self.marks.iter().position(|mark| mark.number == Some(number)));
-        let [Some(former), Some(begin), Some(end)] = places else {
+        let positions = begins.map(|number| self.marks.iter().position(|mark| mark.number == Some(number)));
+        let [Some(previous), Some(begin), Some(end)] = positions else {
             return if self.window.added() > self.marks.len() as u64 { Err(Refusal::TooLong) } else { Ok(None) };
         };
         let calls = |range: std::ops::Range<usize>| self.window.calls().skip(range.start).take(range.len());
@@ -245,15 +246,15 @@ impl Sequence {
             return Err(Refusal::CoverageUnknown { launches });
         }
         let tokens = |range| calls(range).filter_map(Call::token).collect::<Vec<Token>>();
-        let (formers, mut tokens) = (tokens(former..begin), tokens(begin..end));
-        if tokens.len() as u64 != period || formers.len() != tokens.len() {
+        let (previous_tokens, mut tokens) = (tokens(previous..begin), tokens(begin..end));
+        if tokens.len() as u64 != period || previous_tokens.len() != tokens.len() {
             return Ok(None);
         }
-        for (token, former) in tokens.iter_mut().zip(&formers) {
-            if token.signature != former.signature {
+        for (token, previous) in tokens.iter_mut().zip(&previous_tokens) {
+            if token.signature != previous.signature {
                 return Ok(None);
             }
-            token.pointers = token.pointers.filter(|_| token.pointers == former.pointers);
+            token.pointers = token.pointers.filter(|_| token.pointers == previous.pointers);
         }
         let times: Vec<u64> =
             calls(begin..end + 1).filter(|call| call.token().is_some()).map(|call| call.stamp.time_ns).collect();
@@ -262,8 +263,8 @@ impl Sequence {
         let [.., first_launch] = begins;
         let queue_starts = self.queue_starts(begin..end);
         let (pieces, isolated, unmapped_bytes) = self.pieces(begin..end, limits)?;
-        let is_placing = |call: &Call| matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. });
-        let places_memory = self.program.has_advised_access() || calls(begin..end).any(is_placing);
+        let is_placement = |call: &Call| matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. });
+        let manages_placement = self.program.has_advised_access() || calls(begin..end).any(is_placement);
         if pieces.ops as u64 != period {
             return Err(Refusal::Invalid { reason: "a launch without thread blocks".to_owned() });
         }
@@ -274,7 +275,7 @@ impl Sequence {
             queue_starts,
             pieces,
             isolated,
-            places_memory,
+            manages_placement,
             unmapped_bytes,
         }))
     }
@@ -304,7 +305,8 @@ impl Sequence {
         let (program, calls) = self.window.last(self.marks.len() - range.start);
         let blocks = program.live().count() + calls.len();
         budget::check_stream(blocks, calls.iter().take(range.len()).map(|call| addresses(call)).sum())?;
-        let mut ops = Ops::after(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
+        let mut ops =
+            Ops::with_program(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
         for call in calls.into_iter().take(range.len()) {
             ops.add(call).map_err(invalid)?;
         }
@@ -334,9 +336,9 @@ impl Sequence {
         }
         let block = |id: BlockId| {
             let address = stream.blocks()[id].address;
-            let kind = address.and_then(|address| self.program.block_from(address)).map(|block| block.kind);
+            let kind = address.and_then(|address| self.program.block_starting_at(address)).map(|block| block.kind);
             let outlives = stream.malloc_of(id).is_none_or(|malloc| malloc < first) && stream.free_of(id).is_none();
-            Block { is_managed: kind == Some(MemoryKind::Managed), outlives }
+            AllocationInfo { is_managed: kind == Some(MemoryKind::Managed), outlives }
         };
         let on_gpu = |extent: &Extent| {
             let address = stream.blocks()[extent.block].address;

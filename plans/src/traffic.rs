@@ -12,7 +12,7 @@ use call_ring::plan::{Destination, Move};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    moves::within,
+    moves::pieces_in,
     pieces::{Piece, Pieces},
 };
 
@@ -61,7 +61,7 @@ pub struct Traffic {
 /// the end of the order. A move to the host frees memory at the op that waits for it, or else at
 /// the next op.
 #[must_use]
-pub fn of(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> Traffic {
+pub fn simulate(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> Traffic {
     run(pieces, gpu_bytes, moves).0
 }
 
@@ -74,44 +74,47 @@ pub(crate) fn effective_moves(pieces: &Pieces, gpu_bytes: u64, moves: Vec<Move>)
 /// Traffic, and for each move, whether it copies anything.
 fn run(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> (Traffic, Vec<bool>) {
     let by_op = pieces.by_op();
-    let left_before =
+    let completion_op =
         |step: &Move| step.wait_op.unwrap_or((step.begin_op + 1) % u32::try_from(pieces.ops).unwrap_or(1));
-    let leaving =
-        moves_by_op(pieces.ops, moves, |step| (step.destination == Destination::Host).then(|| left_before(step)));
-    let coming = moves_by_op(pieces.ops, moves, |step| (step.destination == Destination::Gpu).then_some(step.begin_op));
+    let moves_to_host =
+        moves_by_op(pieces.ops, moves, |step| (step.destination == Destination::Host).then(|| completion_op(step)));
+    let moves_to_gpu =
+        moves_by_op(pieces.ops, moves, |step| (step.destination == Destination::Gpu).then_some(step.begin_op));
     let mut gpu = Gpu::new(pieces, gpu_bytes);
     let mut traffic = Traffic::default();
     let mut copies = vec![false; moves.len()];
-    for turn in 0..WARM_UP + MEASURED {
-        if turn == WARM_UP {
+    for iteration in 0..WARM_UP + MEASURED {
+        if iteration == WARM_UP {
             traffic = Traffic { peak_bytes: traffic.peak_bytes, ..Traffic::default() };
             copies.fill(false);
         }
-        for (op, ((uses, leaving), coming)) in by_op.iter().zip(&leaving).zip(&coming).enumerate() {
+        for (op, ((uses, moves_to_host), moves_to_gpu)) in
+            by_op.iter().zip(&moves_to_host).zip(&moves_to_gpu).enumerate()
+        {
             let Traffic { bytes, faulted_pieces, peak_bytes } = &mut traffic;
-            for &(at, step) in leaving {
-                for place in within(pieces, step) {
-                    let left = gpu.remove(place);
-                    add(&mut bytes.to_host, left);
-                    mark(&mut copies, at, left);
+            for &(at, step) in moves_to_host {
+                for index in pieces_in(pieces, step) {
+                    let moved_bytes = gpu.remove(index);
+                    add(&mut bytes.to_host, moved_bytes);
+                    mark(&mut copies, at, moved_bytes);
                 }
             }
-            for &place in uses {
-                if let Some(copied) = gpu.access(place) {
+            for &index in uses {
+                if let Some(copied) = gpu.access(index) {
                     *faulted_pieces += 1;
                     add(&mut bytes.faulted, copied);
                     add(&mut bytes.evicted, gpu.evict(peak_bytes));
                 }
             }
-            for &place in uses {
-                gpu.free_after(place, op);
+            for &index in uses {
+                gpu.free_after(index, op);
             }
-            for &(at, step) in coming {
-                for place in within(pieces, step) {
-                    let come = gpu.prefetch(place);
-                    add(&mut bytes.to_gpu, come);
+            for &(at, step) in moves_to_gpu {
+                for index in pieces_in(pieces, step) {
+                    let copied_bytes = gpu.prefetch(index);
+                    add(&mut bytes.to_gpu, copied_bytes);
                     add(&mut bytes.evicted, gpu.evict(peak_bytes));
-                    mark(&mut copies, at, come);
+                    mark(&mut copies, at, copied_bytes);
                 }
             }
         }
@@ -161,27 +164,27 @@ impl<'a> Gpu<'a> {
         Self { pieces: &pieces.all, limit_bytes, resident_bytes: 0, time: 0, order, states }
     }
 
-    fn of(&mut self, place: usize) -> Option<(&'a Piece, &mut PieceState)> {
-        self.pieces.get(place).zip(self.states.get_mut(place))
+    fn piece_mut(&mut self, index: usize) -> Option<(&'a Piece, &mut PieceState)> {
+        self.pieces.get(index).zip(self.states.get_mut(index))
     }
 
     /// Moves a piece to the end of the eviction order. Returns whether it was absent.
-    fn touch(&mut self, place: usize) -> bool {
+    fn touch(&mut self, index: usize) -> bool {
         self.time += 1;
         let time = self.time;
-        let Some((piece, state)) = self.of(place) else { return false };
+        let Some((piece, state)) = self.piece_mut(index) else { return false };
         let (bytes, before) = (piece.bytes, state.migrated_at.replace(time));
         match before {
             Some(before) => drop(self.order.remove(&before)),
             None => add(&mut self.resident_bytes, bytes),
         }
-        self.order.insert(time, place);
+        self.order.insert(time, index);
         before.is_none()
     }
 
     /// Removes a piece. Returns its bytes, or 0 if it was absent.
-    fn remove(&mut self, place: usize) -> u64 {
-        let Some((piece, state)) = self.of(place) else { return 0 };
+    fn remove(&mut self, index: usize) -> u64 {
+        let Some((piece, state)) = self.piece_mut(index) else { return 0 };
         let (bytes, migrated_at) = (piece.bytes, state.migrated_at.take());
         let Some(migrated_at) = migrated_at else { return 0 };
         self.order.remove(&migrated_at);
@@ -190,17 +193,17 @@ impl<'a> Gpu<'a> {
     }
 
     /// Bytes copied by the fault of an access; `None` without a fault.
-    fn access(&mut self, place: usize) -> Option<u64> {
-        let (piece, state) = self.of(place).filter(|(_, state)| state.migrated_at.is_none())?;
+    fn access(&mut self, index: usize) -> Option<u64> {
+        let (piece, state) = self.piece_mut(index).filter(|(_, state)| state.migrated_at.is_none())?;
         let is_copied = std::mem::replace(&mut state.is_written, true);
-        self.touch(place);
+        self.touch(index);
         Some(if is_copied { piece.bytes } else { 0 })
     }
 
     /// Bytes copied by a move to the GPU; 0 for memory without contents, which does not move.
-    fn prefetch(&mut self, place: usize) -> u64 {
-        let Some((piece, _)) = self.of(place).filter(|(_, state)| state.is_written) else { return 0 };
-        if self.touch(place) { piece.bytes } else { 0 }
+    fn prefetch(&mut self, index: usize) -> u64 {
+        let Some((piece, _)) = self.piece_mut(index).filter(|(_, state)| state.is_written) else { return 0 };
+        if self.touch(index) { piece.bytes } else { 0 }
     }
 
     /// Evicts pieces until the limit is met. Returns their bytes.
@@ -208,19 +211,19 @@ impl<'a> Gpu<'a> {
         *peak_bytes = self.resident_bytes.max(*peak_bytes);
         let mut evicted_bytes = 0;
         while self.resident_bytes > self.limit_bytes
-            && let Some(place) = self.order.first_entry().map(|first| *first.get())
+            && let Some(index) = self.order.first_entry().map(|first| *first.get())
         {
-            add(&mut evicted_bytes, self.remove(place));
+            add(&mut evicted_bytes, self.remove(index));
         }
         evicted_bytes
     }
 
     /// Frees a piece after the op that uses it last, unless it outlives the iteration.
-    fn free_after(&mut self, place: usize, op: usize) {
-        let dies = |piece: &Piece| !piece.outlives && piece.uses.last() == Some(&op);
-        if let Some((_, state)) = self.of(place).filter(|(piece, _)| dies(piece)) {
+    fn free_after(&mut self, index: usize, op: usize) {
+        let is_freed = |piece: &Piece| !piece.outlives && piece.uses.last() == Some(&op);
+        if let Some((_, state)) = self.piece_mut(index).filter(|(piece, _)| is_freed(piece)) {
             state.is_written = false;
-            self.remove(place);
+            self.remove(index);
         }
     }
 }
@@ -251,7 +254,7 @@ mod tests {
             address: unit as u64 * UNIT,
             bytes: UNIT,
             is_managed: true,
-            moves: true,
+            is_movable: true,
             outlives: true,
             uses: (0..launches.len()).filter(|op| launches[*op] == unit).collect(),
         };
@@ -271,25 +274,25 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_came_first_is_evicted_however_often_it_is_used() {
+    fn eviction_order_ignores_accesses_without_faults() {
         // Unit 0 is used before each other unit. It fits together with two of them.
-        let all = of(&pieces(&[0, 1, 0, 2, 0, 3]), 3 * UNIT, &[]);
+        let all = simulate(&pieces(&[0, 1, 0, 2, 0, 3]), 3 * UNIT, &[]);
         assert_eq!((all.faulted_pieces, all.bytes.faulted, all.bytes.evicted), (4, 4 * UNIT, 4 * UNIT));
     }
 
     #[test]
-    fn prefetch_of_what_is_there_copies_nothing_and_renews_it() {
+    fn prefetch_of_resident_memory_copies_nothing_and_defers_its_eviction() {
         let renewals = [1, 3, 5].map(|begin_op| prefetch(0, begin_op));
         let (all, copies) = run(&pieces(&[0, 1, 0, 2, 0, 3]), 3 * UNIT, &renewals);
         assert_eq!((all.faulted_pieces, all.bytes.to_gpu, copies), (3, 0, vec![false; 3]));
     }
 
     #[test]
-    fn move_that_copies_in_every_other_iteration_is_not_idle() {
+    fn move_that_copies_in_every_other_iteration_is_effective() {
         // In every other iteration, unit 0 is resident at the fifth launch.
         let pieces = pieces(&[2, 0, 4, 3, 4, 1, 4]);
         let moves = vec![prefetch(0, 4)];
-        assert_eq!(of(&pieces, 3 * UNIT, &moves).bytes.to_gpu, UNIT / 2);
+        assert_eq!(simulate(&pieces, 3 * UNIT, &moves).bytes.to_gpu, UNIT / 2);
         assert_eq!(effective_moves(&pieces, 3 * UNIT, moves.clone()), moves);
     }
 }

@@ -13,23 +13,23 @@ pub(crate) static TURNS: Turns = Turns::new();
 pub(crate) struct Turns {
     /// Waiting users, each once. The first has the turn.
     users: Mutex<VecDeque<u32>>,
-    has_ended: Condvar,
+    turn_ended: Condvar,
 }
 
 /// Turn of a user, which ends on drop.
-pub(crate) struct Turn<'a>(&'a Turns);
+pub(crate) struct TurnGuard<'a>(&'a Turns);
 
 impl Turns {
     const fn new() -> Self {
-        Self { users: Mutex::new(VecDeque::new()), has_ended: Condvar::new() }
+        Self { users: Mutex::new(VecDeque::new()), turn_ended: Condvar::new() }
     }
 
     /// Waits for the turn of a user.
-    pub(crate) fn wait(&self, user: u32) -> Turn<'_> {
+    pub(crate) fn acquire(&self, user: u32) -> TurnGuard<'_> {
         let mut users = self.wait_while(self.users(), |users| users.contains(&user));
         users.push_back(user);
         drop(self.wait_while(users, |users| users.front() != Some(&user)));
-        Turn(self)
+        TurnGuard(self)
     }
 
     fn wait_while<'a>(
@@ -37,7 +37,7 @@ impl Turns {
         users: MutexGuard<'a, VecDeque<u32>>,
         mut waits: impl FnMut(&VecDeque<u32>) -> bool,
     ) -> MutexGuard<'a, VecDeque<u32>> {
-        self.has_ended.wait_while(users, |users| waits(users)).unwrap_or_else(PoisonError::into_inner)
+        self.turn_ended.wait_while(users, |users| waits(users)).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn users(&self) -> MutexGuard<'_, VecDeque<u32>> {
@@ -45,10 +45,10 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         self.0.users().pop_front();
-        self.0.has_ended.notify_all();
+        self.0.turn_ended.notify_all();
     }
 }
 
@@ -59,12 +59,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_waits_for_one_turn_of_each_other_user_however_many_followers_that_has() {
+    fn user_waits_for_at_most_one_turn_of_each_other_user() {
         let (turns, order) = (Turns::new(), Mutex::new(Vec::new()));
         thread::scope(|scope| {
-            let turn = turns.wait(1);
+            let turn = turns.acquire(1);
             let follow = |user| {
-                let _turn = turns.wait(user);
+                let _turn = turns.acquire(user);
                 order.lock().unwrap().push(user);
             };
             for _ in 0..8 {

@@ -29,7 +29,7 @@ struct Attack {
 
 impl Attack {
     fn new(limits: ClaimLimits, faults: FaultCounts) -> Self {
-        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
+        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, has_fault_counts: true, probes: None };
         // The method with the most moves. Planners have limits of their own.
         let methods: Vec<_> = methods::by_name("harmful-plan").into_iter().collect();
         let mut follower = Follower::new(settings, methods);
@@ -64,7 +64,7 @@ impl Attack {
         for count in self.faults.values_mut() {
             *count += 1;
         }
-        self.follower.deliver(Some(self.faults.clone()));
+        self.follower.add_fault_counts(Some(self.faults.clone()));
     }
 
     /// Runs iterations until there is a plan or a refusal.
@@ -88,7 +88,7 @@ fn mapped(ranges: impl Iterator<Item = Range<u64>>) -> ClaimLimits {
 }
 
 /// Attack by name, with its program's calls until there is a plan or a refusal.
-type Named = (&'static str, fn() -> Attack);
+type NamedAttack = (&'static str, fn() -> Attack);
 
 fn one_claim(bits: u32) -> Attack {
     let mut attack = Attack::new(ClaimLimits::default(), blocks(4));
@@ -176,7 +176,7 @@ fn training() -> Attack {
     attack
 }
 
-const ATTACKS: [Named; 12] = [
+const ATTACKS: [NamedAttack; 12] = [
     ("a training", training),
     ("2^48", || one_claim(48)),
     ("2^60", || one_claim(60)),
@@ -226,7 +226,7 @@ fn any_claims() -> impl Strategy<Value = AnyClaims> {
 }
 
 #[test]
-fn follower_keeps_to_its_limit_whatever_its_program_claims() {
+fn memory_of_a_follower_is_limited_for_any_claims() {
     for (name, attack) in ATTACKS {
         let Measured { peak: bytes, held, counted, state } = measure(attack);
         let end = match &state {

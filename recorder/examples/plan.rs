@@ -67,16 +67,16 @@ impl Launches {
         if !numbers.is_sorted_by(|number, next| number + 1 == *next) {
             bail!("launches were dropped, or failed");
         }
-        let (formers, tokens) = both.split_at(period);
-        let pairs = || formers.iter().zip(tokens);
+        let (previous_tokens, tokens) = both.split_at(period);
+        let pairs = || previous_tokens.iter().zip(tokens);
         self.iteration = pairs()
-            .map(|(former, token)| Token {
-                pointers: token.pointers.filter(|_| token.pointers == former.pointers),
+            .map(|(previous, token)| Token {
+                pointers: token.pointers.filter(|_| token.pointers == previous.pointers),
                 ..*token
             })
             .collect();
         self.first_launch = numbers.get(period).copied().map_or(0, low);
-        let differ = pairs().filter(|(former, token)| token.signature != former.signature).count();
+        let differ = pairs().filter(|(previous, token)| token.signature != previous.signature).count();
         Ok(json!({ "first_launch": self.first_launch, "differ": differ }))
     }
 }
@@ -86,7 +86,7 @@ const fn low(number: u64) -> u32 {
     number as u32
 }
 
-fn one(text: &str) -> anyhow::Result<Move> {
+fn parse_move(text: &str) -> anyhow::Result<Move> {
     let parts = text.split(':').collect::<Vec<_>>();
     let ([begin, bytes, destination, begin_op, wait_op] | [begin, bytes, destination, begin_op, wait_op, _]) =
         parts[..]
@@ -108,7 +108,7 @@ fn now_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-fn shown(Report { generation, state, counters }: Report) -> Value {
+fn report_json(Report { generation, state, counters }: Report) -> Value {
     json!({
         "generation": generation, "state": state.map(|state| format!("{state:?}")),
         "iterations": counters.iterations, "moves": counters.moves, "late": counters.late,
@@ -148,17 +148,17 @@ fn main() -> anyhow::Result<()> {
                 json!({})
             }
             ["learn", period] => launches.learn(period.parse()?)?,
-            [how @ ("publish" | "publish-waiting" | "publish-for-ever"), budget, ref moves @ ..] => {
-                let moves = moves.iter().map(|text| one(text)).collect::<anyhow::Result<Vec<Move>>>()?;
+            [command @ ("publish" | "publish-waiting" | "publish-for-ever"), budget, ref moves @ ..] => {
+                let moves = moves.iter().map(|text| parse_move(text)).collect::<anyhow::Result<Vec<Move>>>()?;
                 let plan = Plan {
                     gpu: GPU,
                     first_launch: launches.first_launch,
                     budget_bytes: budget.parse()?,
-                    handover_wait_ns: if how == "publish-waiting" { HANDOVER_WAIT_MAX_NS } else { 0 },
+                    handover_wait_ns: if command == "publish-waiting" { HANDOVER_WAIT_MAX_NS } else { 0 },
                     tokens: &launches.iteration,
                     moves: &moves,
                 };
-                if how == "publish-for-ever" {
+                if command == "publish-for-ever" {
                     loop {
                         memory.publish(&plan).map_err(|reason| anyhow!("refused: {reason:?}"))?;
                     }
@@ -169,7 +169,7 @@ fn main() -> anyhow::Result<()> {
                 }
             }
             ["withdraw"] => json!({ "generation": memory.withdraw() }),
-            ["report"] => shown(memory.report()),
+            ["report"] => report_json(memory.report()),
             ["beat", switch] => {
                 beats.store(switch == "on", Ordering::Relaxed);
                 json!({})

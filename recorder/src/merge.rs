@@ -15,12 +15,12 @@ use crate::window::bytes_of;
 
 /// Maximum number of calls that wait for missing numbers: more than a ring holds, so that a helper
 /// never reaches it.
-const WAITING_MAX: usize = 1 << 16;
+const WAITING_CALLS_MAX: usize = 1 << 16;
 /// Maximum bytes of these calls, which a helper never reaches either.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Maximum number of calls that a part of a poll returns. A part stops reading at the end of the
 /// lane in which it exceeds this number of records: some milliseconds of work.
-const PART_MAX: usize = 2048;
+const PART_CALLS_MAX: usize = 2048;
 
 /// Bytes of a waiting call. Nodes of the map are half full.
 fn waiting_bytes_of(call: &Call) -> usize {
@@ -49,11 +49,11 @@ pub struct Merge {
     waiting_bytes: usize,
     /// Counts of numbers issued before each of the last polls, latest first. Calls wait for a
     /// missing number during as many polls.
-    given_out: [u64; 3],
+    issued: [u64; 3],
     /// Missing numbers below this one are overdue: calls no longer wait for them.
     overdue: u64,
     /// Poll in progress.
-    pass: Option<Pass>,
+    poll: Option<LanePoll>,
     /// Whether calls may be ready for release.
     is_releasing: bool,
     losses: Losses,
@@ -61,9 +61,9 @@ pub struct Merge {
 
 /// Poll of all lanes, one after the other.
 #[derive(Clone, Copy, Debug)]
-struct Pass {
+struct LanePoll {
     /// Count of numbers issued before the poll.
-    given_out: u64,
+    issued: u64,
     /// Next lane.
     lane: usize,
 }
@@ -98,9 +98,9 @@ impl Merge {
     ) -> Result<Vec<Call>, E> {
         // Calls that are ready are released before others are read, as they take memory.
         if !self.is_releasing {
-            let new = Pass { given_out: memory.sequence(), lane: 0 };
-            let pass = self.pass.take().unwrap_or(new);
-            self.take_some(memory, copy, pass)?;
+            let new = LanePoll { issued: memory.sequence(), lane: 0 };
+            let poll = self.poll.take().unwrap_or(new);
+            self.read_lanes(memory, copy, poll)?;
         }
         Ok(self.release())
     }
@@ -108,34 +108,34 @@ impl Merge {
     /// Whether the poll has further parts.
     #[must_use]
     pub const fn has_more(&self) -> bool {
-        self.pass.is_some() || self.is_releasing
+        self.poll.is_some() || self.is_releasing
     }
 
     /// Reads a part of a poll, from its current lane on.
-    fn take_some<E>(
+    fn read_lanes<E>(
         &mut self,
         memory: &Memory<'_>,
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
-        mut pass: Pass,
+        mut poll: LanePoll,
     ) -> Result<(), E> {
-        let (mut reader, mut taken) = (Reader::default(), 0);
-        for lane in memory.lanes().skip(pass.lane) {
-            if taken >= PART_MAX {
-                self.pass = Some(pass);
+        let (mut reader, mut read_records) = (Reader::default(), 0);
+        for lane in memory.lanes().skip(poll.lane) {
+            if read_records >= PART_CALLS_MAX {
+                self.poll = Some(poll);
                 return Ok(());
             }
             reader.read(&lane, &mut copy, |read| {
-                taken += 1;
+                read_records += 1;
                 match read {
-                    Read::Call(call) => self.take(call),
+                    Read::Call(call) => self.enqueue(call),
                     Read::Unknown => self.losses.unknown += 1,
                     Read::Invalid => self.losses.invalid += 1,
                 }
             })?;
-            pass.lane += 1;
+            poll.lane += 1;
         }
-        let [first, second, overdue] = self.given_out;
-        self.given_out = [pass.given_out, first, second];
+        let [first, second, overdue] = self.issued;
+        self.issued = [poll.issued, first, second];
         self.overdue = overdue;
         self.losses.dropped =
             self.losses.dropped.max(memory.lanes().map(|lane| lane.dropped()).fold(0, u64::saturating_add));
@@ -153,7 +153,7 @@ impl Merge {
             if sequence != self.next {
                 break;
             }
-            if calls.len() >= PART_MAX {
+            if calls.len() >= PART_CALLS_MAX {
                 self.is_releasing = true;
                 return calls;
             }
@@ -166,11 +166,11 @@ impl Merge {
         calls
     }
 
-    fn take(&mut self, call: Call) {
+    fn enqueue(&mut self, call: Call) {
         let sequence = call.stamp.sequence;
         // Rejects numbers that are overdue or repeated, and any beyond the limits.
         let bytes = self.waiting_bytes + waiting_bytes_of(&call);
-        let has_room = self.waiting.len() < WAITING_MAX && bytes <= WAITING_BYTES_MAX;
+        let has_room = self.waiting.len() < WAITING_CALLS_MAX && bytes <= WAITING_BYTES_MAX;
         if sequence < self.next || !has_room || self.waiting.contains_key(&sequence) {
             self.losses.invalid += 1;
             return;
@@ -218,7 +218,7 @@ mod tests {
 
         fn copy(&self) -> impl FnMut(usize, &mut [u8]) -> Result<(), Infallible> {
             let memory = self.memory();
-            move |place, bytes| memory.copy_to(place, bytes)
+            move |offset, bytes| memory.copy_to(offset, bytes)
         }
 
         fn poll(&self, merge: &mut Merge) -> Vec<Call> {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_wait_for_one_that_is_being_written() {
+    fn calls_wait_for_an_unpublished_one() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let late = ring.begin(0);
         ring.begin(1).publish();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn number_that_never_comes_is_passed_over_after_three_polls() {
+    fn missing_number_is_skipped_after_three_polls() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let late = ring.begin(0);
         ring.begin(1).publish();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn number_that_is_not_overdue_is_waited_for_beside_one_that_is() {
+    fn late_number_is_awaited_after_an_overdue_one_is_skipped() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let _lost = ring.begin(0);
         let polled: Vec<usize> = (0..3).map(|_| ring.poll(&mut merge).len()).collect();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_an_exited_program_wait_for_none() {
+    fn calls_of_an_exited_program_do_not_wait() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let _lost = ring.begin(0);
         ring.begin(1).publish();
@@ -317,11 +317,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_poll_are_bounded_and_together_what_the_poll_is() {
+    fn parts_of_a_poll_are_bounded_and_complete() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let _lost = ring.begin(1);
         // Fills the first lane with several parts; at first, its calls have alternate numbers.
-        for at in 0..PART_MAX * 3 {
+        for at in 0..PART_CALLS_MAX * 3 {
             ring.begin(0).publish();
             if at < 512 {
                 ring.begin(2).publish();
@@ -334,18 +334,18 @@ mod tests {
                 parts.push(ring.poll_part(&mut merge));
             }
         }
-        assert!(parts.iter().all(|calls| calls.len() <= PART_MAX));
+        assert!(parts.iter().all(|calls| calls.len() <= PART_CALLS_MAX));
         let calls: Vec<Call> = parts.into_iter().flatten().collect();
-        assert_eq!(sequences(&calls), (1..=PART_MAX as u64 * 3 + 512).collect::<Vec<_>>());
+        assert_eq!(sequences(&calls), (1..=PART_CALLS_MAX as u64 * 3 + 512).collect::<Vec<_>>());
         assert_eq!(merge.losses(), Losses::default());
     }
 
     #[test]
-    fn program_that_writes_all_the_time_ends_no_poll_and_no_part() {
+    fn poll_ends_while_the_program_keeps_writing() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let mut parts = 0;
         loop {
-            assert!((0..PART_MAX * 2).all(|_| ring.begin(0).publish()));
+            assert!((0..PART_CALLS_MAX * 2).all(|_| ring.begin(0).publish()));
             ring.poll_part(&mut merge);
             parts += 1;
             if !merge.has_more() {

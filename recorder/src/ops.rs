@@ -9,7 +9,7 @@ use trace::{
     ops::{Argument, Block, Invalid, Launch, OpStream, Signature},
 };
 
-use crate::program::{Program, Step, Work};
+use crate::program::{Effect, Program, Work};
 
 /// Maximum number of operations of a stream, plus arguments of its launches. A program can multiply
 /// both by graphs.
@@ -21,10 +21,10 @@ const NAMES_BYTES_MAX: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OpsError {
     /// A count exceeds its limit.
-    #[error("more {what} than the {max} that a trace of recorded calls may have")]
+    #[error("a trace of recorded calls has at most {max} {items}, and this one would have more")]
     TooLarge {
         /// Items that are counted.
-        what: &'static str,
+        items: &'static str,
         /// Maximum number of them in a stream.
         max: usize,
     },
@@ -58,7 +58,7 @@ impl Ops {
     ///
     /// # Errors
     /// If the program has too much memory, or too many blocks.
-    pub fn after(program: Program, time_ns: u64) -> Result<Self, OpsError> {
+    pub fn with_program(program: Program, time_ns: u64) -> Result<Self, OpsError> {
         let mut ops = Self { time_ns, ..Self::default() };
         for block in program.live() {
             ops.malloc(block.address, block.bytes)?;
@@ -74,21 +74,21 @@ impl Ops {
         // Times may decrease, as threads take the time before the number.
         self.time_ns = self.time_ns.max(call.stamp.time_ns);
         let sync = self.program.sync(call);
-        let steps = self.program.make(&call.action);
-        let arguments = steps.iter().map(|step| match step {
-            Step::Launch { work, .. } => 1 + work.addresses.len(),
-            Step::Malloc { .. } | Step::Free { .. } => 1,
+        let effects = self.program.apply(&call.action);
+        let arguments = effects.iter().map(|effect| match effect {
+            Effect::Launch { work, .. } => 1 + work.addresses.len(),
+            Effect::Malloc { .. } | Effect::Free { .. } => 1,
         });
         let added = arguments.sum::<usize>() + usize::from(sync.is_some());
         self.count = self.count.saturating_add(added);
         if self.count > OPS_MAX {
-            return Err(OpsError::TooLarge { what: "operations and arguments", max: OPS_MAX });
+            return Err(OpsError::TooLarge { items: "operations and arguments", max: OPS_MAX });
         }
-        for step in steps {
-            match step {
-                Step::Malloc { address, bytes } => self.malloc(address, bytes)?,
-                Step::Free { address } => drop(self.recorder.free(self.time_ns, address)?),
-                Step::Launch { stream, work } => self.launch(stream, work)?,
+        for effect in effects {
+            match effect {
+                Effect::Malloc { address, bytes } => self.malloc(address, bytes)?,
+                Effect::Free { address } => drop(self.recorder.free(self.time_ns, address)?),
+                Effect::Launch { stream, work } => self.launch(stream, work)?,
             }
         }
         if let Some(kind) = sync {
@@ -129,7 +129,7 @@ impl Ops {
             self.names_bytes += name_bytes;
         }
         if self.names_bytes > NAMES_BYTES_MAX {
-            return Err(OpsError::TooLarge { what: "bytes of function names", max: NAMES_BYTES_MAX });
+            return Err(OpsError::TooLarge { items: "bytes of function names", max: NAMES_BYTES_MAX });
         }
         let launch = Launch { signature, stream, start_ns: None, duration_ns: None, arguments };
         self.recorder.launch(self.time_ns, launch)?;
@@ -201,15 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn operations_beyond_the_most_of_a_stream_are_refused() {
+    fn operations_beyond_the_maximum_are_refused() {
         let mut ops = Ops { count: OPS_MAX - 1, ..Ops::default() };
         ops.add(&call(0, malloc(0x10000))).unwrap();
         let refused = ops.add(&call(1, malloc(0x20000)));
-        assert_eq!(refused, Err(OpsError::TooLarge { what: "operations and arguments", max: OPS_MAX }));
+        assert_eq!(refused, Err(OpsError::TooLarge { items: "operations and arguments", max: OPS_MAX }));
     }
 
     #[test]
-    fn sync_is_a_wait_or_a_copy_to_the_host_that_is_waited_for() {
+    fn synchronous_copy_to_the_host_is_a_sync() {
         let target = Target::Stream(0);
         let copy = |to, from| Action::Copy { target, to, from, bytes: 4, rows: 1 };
         let pinned = Action::Malloc { stream: 0, address: 0x20000, bytes: 4096, kind: MemoryKind::Host, device: 0 };
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn launch_of_a_graph_is_the_launches_of_its_nodes() {
+    fn graph_launch_expands_to_the_launches_of_its_nodes() {
         let node = |node| Target::Graph { graph: 7, node };
         let stream = stream(vec![
             malloc(0x10000),
@@ -254,10 +254,10 @@ mod tests {
     fn stream_begins_with_the_memory_that_the_program_had_before() {
         let mut program = Program::default();
         for action in [malloc(0x10000), malloc(0x20000), Action::Free { stream: 0, address: 0x10000 }] {
-            program.make(&action);
+            program.apply(&action);
         }
-        program.make(&Action::Function { function: 5, name: "add".to_owned() });
-        let mut ops = Ops::after(program, 7).unwrap();
+        program.apply(&Action::Function { function: 5, name: "add".to_owned() });
+        let mut ops = Ops::with_program(program, 7).unwrap();
         ops.add(&call(9, launch(Target::Stream(9), &[0x10000, 0x20000]))).unwrap();
         let stream = ops.finish();
         let kinds: Vec<(u64, OpKind)> = stream.ops().values().iter().map(|op| (op.time_ns, op.kind)).collect();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_of_one_name_in_many_configurations_is_bounded() {
+    fn name_bytes_of_a_stream_are_bounded() {
         let mut ops = Ops::default();
         ops.add(&call(0, Action::Function { function: 5, name: "x".repeat(1024) })).unwrap();
         let launch = |x| Action::Launch {

@@ -21,7 +21,7 @@ pub enum ProcessError {
     #[error("its shared memory cannot be read: {}", sys::reason(.0))]
     Read(#[from] io::Error),
     /// The memory is not a ring of this version.
-    #[error("its shared memory is no ring of the helper: {0}")]
+    #[error("its shared memory is not a ring of the helper: {0}")]
     Ring(#[from] call_ring::LayoutError),
 }
 
@@ -124,7 +124,7 @@ impl Process {
     }
 
     /// Returns the calls that wait for missing calls, for a process that has exited.
-    pub fn finish_waiting(&mut self) -> Vec<Call> {
+    pub fn drain_waiting(&mut self) -> Vec<Call> {
         self.merge.finish()
     }
 
@@ -151,5 +151,5 @@ fn header(ring: &SharedMemory) -> Result<Memory<'_>, ProcessError> {
 }
 
 fn copy(memory: &SharedMemory) -> impl FnMut(usize, &mut [u8]) -> io::Result<()> {
-    |place, bytes| memory.read_at(place as u64, bytes)
+    |offset, bytes| memory.read_at(offset as u64, bytes)
 }

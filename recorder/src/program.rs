@@ -39,7 +39,7 @@ pub(crate) struct Work {
 
 /// Effect of a call.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum Effect {
     /// Memory is allocated, at an address that is not live.
     Malloc { address: u64, bytes: u64 },
     /// Live memory is freed.
@@ -109,7 +109,7 @@ pub struct Program {
 }
 
 /// Bytes that a copy or fill accesses from each address; `None` for several rows.
-fn known(bytes: u64, rows: u64) -> Option<u64> {
+fn access_bytes(bytes: u64, rows: u64) -> Option<u64> {
     (rows <= 1).then_some(bytes)
 }
 
@@ -130,7 +130,7 @@ impl Program {
 
     /// Live block that begins at an address, including one without bytes.
     #[must_use]
-    pub fn block_from(&self, address: u64) -> Option<LiveBlock> {
+    pub fn block_starting_at(&self, address: u64) -> Option<LiveBlock> {
         self.live.get(address).map(|memory| LiveBlock::new(address, *memory))
     }
 
@@ -206,12 +206,12 @@ impl Program {
             | Action::Launch { target: Target::Stream(_), .. }
             | Action::Copy { target: Target::Stream(_), .. }
             | Action::Fill { target: Target::Stream(_), .. } => {}
-            action => drop(self.make(action)),
+            action => drop(self.apply(action)),
         }
     }
 
     /// Applies a call, and returns its effects in order.
-    pub(crate) fn make(&mut self, action: &Action) -> Vec<Step> {
+    pub(crate) fn apply(&mut self, action: &Action) -> Vec<Effect> {
         match action {
             Action::Malloc { address, bytes, kind, .. } => self.malloc(*address, Memory { bytes: *bytes, kind: *kind }),
             Action::Free { address, .. } => self.free(*address).into_iter().collect(),
@@ -229,29 +229,29 @@ impl Program {
                 let pointers = pointers.as_deref().unwrap_or_default();
                 let addresses = pointers.iter().map(|Pointer { address, .. }| *address).collect();
                 let function = Function::Kernel(*function);
-                self.work(*target, Work { function, grid: *grid, block: *block, addresses, bytes: None })
+                self.submit(*target, Work { function, grid: *grid, block: *block, addresses, bytes: None })
             }
             Action::Copy { target, to, from, bytes, rows } => {
-                self.copy_or_fill(*target, Function::Copy, &[*to, *from], known(*bytes, *rows))
+                self.submit_copy_or_fill(*target, Function::Copy, &[*to, *from], access_bytes(*bytes, *rows))
             }
             Action::Fill { target, address, bytes, rows } => {
-                self.copy_or_fill(*target, Function::Fill, &[*address], known(*bytes, *rows))
+                self.submit_copy_or_fill(*target, Function::Fill, &[*address], access_bytes(*bytes, *rows))
             }
             Action::GraphLaunch { stream, executable } => {
-                let works = self.executables.get(*executable).map(Graph::works).unwrap_or_default();
-                works.into_iter().map(|work| Step::Launch { stream: *stream, work: work.clone() }).collect()
+                let work_in_order = self.executables.get(*executable).map(Graph::work_in_order).unwrap_or_default();
+                work_in_order.into_iter().map(|work| Effect::Launch { stream: *stream, work: work.clone() }).collect()
             }
             Action::GraphCaptured { .. }
             | Action::GraphCloned { .. }
             | Action::GraphInstantiated { .. }
             | Action::GraphDestroyed { .. }
             | Action::ExecutableDestroyed { .. } => {
-                self.make_graph(action);
+                self.apply_to_graphs(action);
                 Vec::new()
             }
             // The free failed: the block counts as a new allocation.
             Action::NotFreed { address } => {
-                let freed = self.freed.iter().rposition(|(there, _)| there == address);
+                let freed = self.freed.iter().rposition(|(freed, _)| freed == address);
                 let freed = freed.and_then(|at| self.freed.remove(at));
                 freed.map_or_else(Vec::new, |(address, memory)| self.malloc(address, memory))
             }
@@ -264,19 +264,19 @@ impl Program {
     }
 
     /// Applies a call that creates or destroys a graph.
-    fn make_graph(&mut self, action: &Action) {
+    fn apply_to_graphs(&mut self, action: &Action) {
         match action {
             // The nodes of these graphs have handles that are not recorded.
             Action::GraphCaptured { capture, graph } => {
                 let nodes = self.captures.remove(*capture).unwrap_or_default();
                 if self.has_room(nodes.bytes()) {
-                    self.set_graph(*graph, nodes.with_new_handles());
+                    self.set_graph(*graph, nodes.with_unknown_handles());
                 }
             }
             Action::GraphCloned { graph, clone } => {
                 let nodes = self.graphs.get(*graph).cloned().unwrap_or_default();
                 if self.has_room(nodes.bytes()) {
-                    self.set_graph(*clone, nodes.with_new_handles());
+                    self.set_graph(*clone, nodes.with_unknown_handles());
                 }
             }
             Action::GraphInstantiated { graph, executable } => {
@@ -313,38 +313,44 @@ impl Program {
         }
     }
 
-    fn malloc(&mut self, address: u64, memory: Memory) -> Vec<Step> {
+    fn malloc(&mut self, address: u64, memory: Memory) -> Vec<Effect> {
         if memory.bytes == 0 {
             return Vec::new();
         }
         // If the address is live, the record of its free was dropped.
-        let mut steps: Vec<Step> = self.free(address).into_iter().collect();
+        let mut effects: Vec<Effect> = self.free(address).into_iter().collect();
         if !self.has_room(BLOCK_BYTES) {
-            return steps;
+            return effects;
         }
         self.live.insert(address, memory);
-        steps.push(Step::Malloc { address, bytes: memory.bytes });
-        steps
+        effects.push(Effect::Malloc { address, bytes: memory.bytes });
+        effects
     }
 
-    fn free(&mut self, address: u64) -> Option<Step> {
+    fn free(&mut self, address: u64) -> Option<Effect> {
         let memory = self.live.remove(address)?;
         if self.freed.len() >= FREED_MAX {
             self.freed.pop_front();
         }
         self.freed.push_back((address, memory));
-        Some(Step::Free { address })
+        Some(Effect::Free { address })
     }
 
-    fn copy_or_fill(&mut self, target: Target, function: Function, addresses: &[u64], bytes: Option<u64>) -> Vec<Step> {
-        self.work(target, Work { function, grid: NO_SIZE, block: NO_SIZE, addresses: addresses.into(), bytes })
+    fn submit_copy_or_fill(
+        &mut self,
+        target: Target,
+        function: Function,
+        addresses: &[u64],
+        bytes: Option<u64>,
+    ) -> Vec<Effect> {
+        self.submit(target, Work { function, grid: NO_SIZE, block: NO_SIZE, addresses: addresses.into(), bytes })
     }
 
-    fn work(&mut self, target: Target, work: Work) -> Vec<Step> {
+    fn submit(&mut self, target: Target, work: Work) -> Vec<Effect> {
         match target {
-            Target::Stream(stream) => return vec![Step::Launch { stream, work }],
+            Target::Stream(stream) => return vec![Effect::Launch { stream, work }],
             // The largest addition: a new node of a new graph.
-            _ if !self.has_room(graphs::bytes_of_first(&work)) => {}
+            _ if !self.has_room(graphs::first_node_bytes(&work)) => {}
             Target::Captured(capture) => self.captures.push(capture, work),
             // A node changed without its graph: the handle belongs to this node alone.
             Target::Graph { graph: 0, node } => {
@@ -374,22 +380,22 @@ mod tests {
     fn program_that_multiplies_its_graphs_takes_bounded_memory() {
         let mut program = Program::default();
         for node in 0..1000 {
-            program.make(&fill(Target::Graph { graph: 1, node }));
+            program.apply(&fill(Target::Graph { graph: 1, node }));
         }
         for executable in 0..1000 {
-            program.make(&Action::GraphInstantiated { graph: 1, executable });
-            program.make(&fill(Target::Executable { executable, node: 7 }));
+            program.apply(&Action::GraphInstantiated { graph: 1, executable });
+            program.apply(&fill(Target::Executable { executable, node: 7 }));
         }
         assert!(program.is_full() && program.bytes() <= BYTES_MAX);
         for executable in 0..1000 {
-            program.make(&Action::ExecutableDestroyed { executable });
+            program.apply(&Action::ExecutableDestroyed { executable });
         }
-        program.make(&Action::GraphDestroyed { graph: 1 });
+        program.apply(&Action::GraphDestroyed { graph: 1 });
         assert_eq!(program.bytes(), 0);
     }
 
     #[test]
-    fn handles_that_are_always_new_take_bounded_memory() {
+    fn ever_new_handles_take_bounded_memory() {
         let actions: [fn(u64) -> Action; 9] = [
             |handle| Action::Malloc {
                 stream: 0,
@@ -418,39 +424,39 @@ mod tests {
     }
 
     #[test]
-    fn free_that_failed_is_taken_back() {
+    fn failed_free_is_reverted() {
         let mut program = Program::default();
         let kind = MemoryKind::Managed;
-        program.make(&Action::Malloc { stream: 0, address: 0x1000, bytes: 64, kind, device: 0 });
-        program.make(&Action::Free { stream: 0, address: 0x1000 });
+        program.apply(&Action::Malloc { stream: 0, address: 0x1000, bytes: 64, kind, device: 0 });
+        program.apply(&Action::Free { stream: 0, address: 0x1000 });
         assert_eq!(program.block(0x1000), None);
-        let steps = program.make(&Action::NotFreed { address: 0x1000 });
-        assert!(matches!(steps[..], [Step::Malloc { address: 0x1000, bytes: 64 }]), "{steps:?}");
+        let effects = program.apply(&Action::NotFreed { address: 0x1000 });
+        assert!(matches!(effects[..], [Effect::Malloc { address: 0x1000, bytes: 64 }]), "{effects:?}");
         assert_eq!(program.block(0x103f).map(|block| block.address), Some(0x1000));
     }
 
     #[test]
-    fn advice_on_access_is_known_for_ever() {
+    fn advice_on_access_is_permanent() {
         let mut program = Program::default();
         let has_advised_access = [1, 2, 3, 4, 6, 5, 6].map(|advice| {
-            program.make(&Action::Advise { address: 0x1000, bytes: 64, advice, to: 0 });
+            program.apply(&Action::Advise { address: 0x1000, bytes: 64, advice, to: 0 });
             program.has_advised_access()
         });
         assert_eq!(has_advised_access, [false, false, false, false, false, true, true]);
     }
 
     #[test]
-    fn capture_is_a_graph_with_its_works_in_order() {
+    fn capture_becomes_a_graph_with_its_work_in_order() {
         let mut program = Program::default();
-        program.make(&fill(Target::Captured(3)));
-        program.make(&Action::Copy { target: Target::Captured(3), to: 1, from: 2, bytes: 1, rows: 1 });
-        program.make(&Action::GraphCaptured { capture: 3, graph: 4 });
-        program.make(&Action::GraphInstantiated { graph: 4, executable: 5 });
-        let steps = program.make(&Action::GraphLaunch { stream: 9, executable: 5 });
-        let functions: Vec<Function> = steps
+        program.apply(&fill(Target::Captured(3)));
+        program.apply(&Action::Copy { target: Target::Captured(3), to: 1, from: 2, bytes: 1, rows: 1 });
+        program.apply(&Action::GraphCaptured { capture: 3, graph: 4 });
+        program.apply(&Action::GraphInstantiated { graph: 4, executable: 5 });
+        let effects = program.apply(&Action::GraphLaunch { stream: 9, executable: 5 });
+        let functions: Vec<Function> = effects
             .iter()
-            .map(|step| match step {
-                Step::Launch { stream: 9, work } => work.function,
+            .map(|effect| match effect {
+                Effect::Launch { stream: 9, work } => work.function,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -464,12 +470,12 @@ mod tests {
 
     fn visits_of(program: &mut Program, action: &Action) -> u64 {
         let before = visits::count();
-        program.make(action);
+        program.apply(action);
         visits::count() - before
     }
 
     #[test]
-    fn call_visits_few_entries_however_large_the_graphs_are() {
+    fn call_visits_few_entries_of_large_graphs() {
         let mut program = Program::default();
         for node in 1..12_000 {
             assert!(visits_of(&mut program, &fill(Target::Graph { graph: 1, node })) < VISITS_MAX);
@@ -530,18 +536,18 @@ mod tests {
             let (mut program, before) = (Program::default(), visits::count());
             let mut snapshots = Vec::new();
             for (call, action) in (1..).zip(&actions) {
-                program.make(action);
+                program.apply(action);
                 if call % 100 == 0 {
                     snapshots.push(program.clone());
                 }
                 prop_assert!(visits::count() - before <= VISITS_MAX * call);
             }
             for graph in 0..3000 {
-                program.make(&Action::GraphDestroyed { graph });
-                program.make(&Action::ExecutableDestroyed { executable: graph });
-                program.make(&Action::GraphCaptured { capture: graph, graph: 0 });
+                program.apply(&Action::GraphDestroyed { graph });
+                program.apply(&Action::ExecutableDestroyed { executable: graph });
+                program.apply(&Action::GraphCaptured { capture: graph, graph: 0 });
             }
-            program.make(&Action::GraphDestroyed { graph: 0 });
+            program.apply(&Action::GraphDestroyed { graph: 0 });
             let others = program.live.len() * BLOCK_BYTES + program.function_bytes;
             prop_assert_eq!(program.bytes(), others, "nothing is charged for graphs that are gone");
         }

@@ -5,9 +5,9 @@
 //! started, without that lock. Rings of the users are read in turn.
 
 mod clock;
-mod places;
 mod reader_time;
 pub mod recording;
+mod slots;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -18,22 +18,22 @@ use std::{
 
 use clock::{Clock, SystemClock};
 use model::ProcessId;
-pub use places::Quotas;
-use places::{Place, Places};
 use reader_time::Budgets;
 pub use reader_time::CREDIT_PART;
 use recording::{Holder, Reader, Reading, Recording, Ring, State, lock};
+pub use slots::Quotas;
+use slots::{Slot, Slots};
 use sys::{Roots, processes::Image};
 
 use crate::{
     process::{Memories, ProcessError},
-    searches::{Checked, Delay, PendingSlice, Searched, Searches, image_of},
+    searches::{CheckResults, Delay, PendingSlice, SearchResult, Searches, image_of},
 };
 
 /// Time limit of a reading of all rings. The next reading continues with the rest.
 const READING_MAX: Duration = Duration::from_millis(50);
 /// Time without calls after which uvmd checks whether the process has executed another program.
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET_TIME: Duration = Duration::from_secs(1);
 
 /// Entry of a recording.
 #[derive(Debug)]
@@ -41,20 +41,20 @@ struct Recorded {
     reader: Arc<Reader>,
     uid: u32,
     /// Sequence number of the process's exit among all exits; 0 before it.
-    end: u64,
-    /// Processor time that the process had used at the last look.
-    used: Option<Duration>,
+    exit_number: u64,
+    /// Processor time used by the process up to the last scan.
+    cpu_time: Option<Duration>,
     /// Program of the process when its ring was found.
     image: Option<Image>,
-    since: Duration,
+    admitted_at: Duration,
 }
 
 #[derive(Debug)]
 enum Entry {
     /// A search for the ring is in progress or due.
-    Sought,
+    Searching,
     /// The process has no ring.
-    Absent,
+    NoRing,
     Recorded(Recorded),
 }
 
@@ -76,17 +76,17 @@ struct Registry {
     searches: Searches,
     budgets: Budgets,
     /// Number of recorded processes that have exited so far.
-    ends: u64,
+    exits: u64,
     /// Evicted recordings, whose memory is freed without the lock.
-    leaving: Vec<Arc<Reader>>,
+    evicted: Vec<Arc<Reader>>,
 }
 
-/// Observation of a recorded process in a look.
+/// Observation of a recorded process in a scan.
 #[derive(Debug)]
 struct Observation {
     process: ProcessId,
     /// Processor time used by the process.
-    used: Option<Duration>,
+    cpu_time: Option<Duration>,
     /// Program of the process, if it was read.
     image: Option<Image>,
     /// Processor time that uvmd has spent on the observation.
@@ -95,7 +95,7 @@ struct Observation {
 
 /// Result of reading a part of a ring.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PartResult {
     /// Whether more can be read now.
     has_more: bool,
     /// Whether the reader time of the user is used up.
@@ -135,15 +135,15 @@ impl Recordings {
             held: BTreeSet::new(),
             searches,
             budgets: Budgets::default(),
-            ends: 0,
-            leaving: Vec::new(),
+            exits: 0,
+            evicted: Vec::new(),
         };
         Self { roots, clock, registry: Mutex::new(registry) }
     }
 
     /// Snapshot of the recording of a process; `None` without a helper.
     #[must_use]
-    pub fn of(&self, process: ProcessId) -> Option<Recording> {
+    pub fn snapshot(&self, process: ProcessId) -> Option<Recording> {
         let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
         let recording = reader.recording().clone();
         Some(recording)
@@ -171,7 +171,7 @@ impl Recordings {
     }
 
     /// Updates the running processes and their users, and searches for the rings of new processes.
-    pub fn look(&self, running: &BTreeMap<ProcessId, u32>) {
+    pub fn scan(&self, running: &BTreeMap<ProcessId, u32>) {
         let now = self.clock.now();
         let (recorded, checks) = {
             let mut registry = lock(&self.registry);
@@ -185,21 +185,21 @@ impl Recordings {
         let mut registry = lock(&self.registry);
         registry.credit(&observations, now);
         registry.recover(now);
-        registry.follow(running);
-        registry.follow_programs(&observations);
+        registry.update_running(running);
+        registry.restart_after_exec(&observations);
         registry.readmit(now);
-        registry.repeat(running, checked, now);
-        let slices = registry.search(now);
-        release(registry);
+        registry.retry_searches(running, checked, now);
+        let slices = registry.next_slices(now);
+        unlock_and_free(registry);
         self.start(slices);
     }
 
     /// Reads the processor time of a process, and its program if the process is quiet.
     fn observe(&self, process: ProcessId, is_quiet: bool) -> Observation {
-        let begun = self.clock.spent();
-        let used = self.clock.used_by(process);
+        let begun = self.clock.thread_cpu_time();
+        let cpu_time = self.clock.cpu_time_of(process);
         let image = if is_quiet { image_of(&self.roots, process) } else { None };
-        Observation { process, used, image, spent: self.clock.spent().saturating_sub(begun) }
+        Observation { process, cpu_time, image, spent: self.clock.thread_cpu_time().saturating_sub(begun) }
     }
 
     fn start(&self, slices: Vec<PendingSlice>) {
@@ -216,7 +216,7 @@ impl Recordings {
         let mut registry = lock(&self.registry);
         let slices = registry.admit_found(begun);
         let mut turns = registry.turns();
-        release(registry);
+        unlock_and_free(registry);
         self.start(slices);
         // Each user has at least one turn, however long the turns of others take.
         let mut first_turns = turns.len();
@@ -226,7 +226,7 @@ impl Recordings {
             }
             first_turns = first_turns.saturating_sub(1);
             let Some((reader, reading)) = rings.pop_front() else { continue };
-            let Part { has_more, is_throttled } = self.read(uid, &reader, reading);
+            let PartResult { has_more, is_throttled } = self.read(uid, &reader, reading);
             if is_throttled {
                 continue;
             }
@@ -240,13 +240,13 @@ impl Recordings {
     }
 
     /// Reads a part of a ring, and charges its user.
-    fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> Part {
-        let (now, begun) = (self.clock.now(), self.clock.spent());
+    fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> PartResult {
+        let (now, begun) = (self.clock.now(), self.clock.thread_cpu_time());
         let has_more = reader.read(reading, now);
-        let spent = self.clock.spent().saturating_sub(begun);
+        let spent = self.clock.thread_cpu_time().saturating_sub(begun);
         let mut registry = lock(&self.registry);
         registry.charge(uid, spent, now);
-        Part { has_more, is_throttled: registry.budgets.is_throttled(uid) }
+        PartResult { has_more, is_throttled: registry.budgets.is_throttled(uid) }
     }
 }
 
@@ -254,14 +254,14 @@ impl Registry {
     fn recorded_of(&self, process: ProcessId) -> Option<&Recorded> {
         match self.entries.get(&process)? {
             Entry::Recorded(recorded) => Some(recorded),
-            Entry::Sought | Entry::Absent => None,
+            Entry::Searching | Entry::NoRing => None,
         }
     }
 
     fn recorded(&self) -> impl Iterator<Item = (ProcessId, &Recorded)> {
         self.entries.iter().filter_map(|(process, entry)| match entry {
             Entry::Recorded(recorded) => Some((*process, recorded)),
-            Entry::Sought | Entry::Absent => None,
+            Entry::Searching | Entry::NoRing => None,
         })
     }
 
@@ -274,9 +274,9 @@ impl Registry {
     /// Recorded running processes, each with whether it is quiet, and so may have executed another
     /// program.
     fn running(&self, now: Duration) -> Vec<(ProcessId, bool)> {
-        let running = self.held().filter(|(_, recorded)| recorded.end == 0);
+        let running = self.held().filter(|(_, recorded)| recorded.exit_number == 0);
         let is_quiet = |recorded: &Recorded| {
-            let has_no_calls = now.saturating_sub(recorded.reader.recording().active_at()) >= QUIET;
+            let has_no_calls = now.saturating_sub(recorded.reader.recording().active_at()) >= QUIET_TIME;
             has_no_calls && !self.budgets.is_throttled(recorded.uid)
         };
         running.map(|(process, recorded)| (process, is_quiet(recorded))).collect()
@@ -285,12 +285,12 @@ impl Registry {
     // === Reader time ===
 
     fn credit(&mut self, observations: &[Observation], now: Duration) {
-        for Observation { process, used, spent, .. } in observations {
+        for Observation { process, cpu_time, spent, .. } in observations {
             let Some(Entry::Recorded(recorded)) = self.entries.get_mut(process) else { continue };
-            if let (Some(used), Some(before)) = (*used, recorded.used) {
+            if let (Some(used), Some(before)) = (*cpu_time, recorded.cpu_time) {
                 self.budgets.credit(recorded.uid, used.saturating_sub(before));
             }
-            recorded.used = *used;
+            recorded.cpu_time = *cpu_time;
             let uid = recorded.uid;
             self.charge(uid, *spent, now);
         }
@@ -326,8 +326,9 @@ impl Registry {
         for (uid, mut rings) in by_user {
             rings.sort_by_key(|(read_at, _)| *read_at);
             let first = rings.first().map_or(Duration::ZERO, |(read_at, _)| *read_at);
-            let reading = |end| if end == 0 { Reading::Regular } else { Reading::Last };
-            let rings = rings.into_iter().map(|(_, ring)| (Arc::clone(&ring.reader), reading(ring.end))).collect();
+            let reading = |exit_number| if exit_number == 0 { Reading::Regular } else { Reading::Last };
+            let rings =
+                rings.into_iter().map(|(_, ring)| (Arc::clone(&ring.reader), reading(ring.exit_number))).collect();
             turns.push((first, Turn { uid, rings }));
         }
         turns.sort_by_key(|(first, _)| *first);
@@ -337,119 +338,119 @@ impl Registry {
     // === Which processes are recorded ===
 
     /// Updates the running processes.
-    fn follow(&mut self, running: &BTreeMap<ProcessId, u32>) {
+    fn update_running(&mut self, running: &BTreeMap<ProcessId, u32>) {
         for (process, uid) in running {
-            let is_sought = match self.entries.get(process) {
+            let needs_search = match self.entries.get(process) {
                 None => true,
                 // The process has closed the driver and opened it again, perhaps in another
                 // program.
-                Some(Entry::Recorded(recorded)) => recorded.end != 0,
-                Some(Entry::Sought | Entry::Absent) => false,
+                Some(Entry::Recorded(recorded)) => recorded.exit_number != 0,
+                Some(Entry::Searching | Entry::NoRing) => false,
             };
-            if is_sought {
-                self.seek(*process, *uid);
+            if needs_search {
+                self.start_search(*process, *uid);
             }
         }
-        let Self { entries, ends, leaving, .. } = self;
+        let Self { entries, exits, evicted, .. } = self;
         entries.retain(|process, entry| match entry {
             _ if running.contains_key(process) => true,
             Entry::Recorded(recorded) => {
-                if recorded.end == 0 {
-                    *ends += 1;
-                    recorded.end = *ends;
+                if recorded.exit_number == 0 {
+                    *exits += 1;
+                    recorded.exit_number = *exits;
                 }
                 let is_held = recorded.is_held();
                 if !is_held {
-                    leaving.push(Arc::clone(&recorded.reader));
+                    evicted.push(Arc::clone(&recorded.reader));
                 }
                 is_held
             }
-            Entry::Sought | Entry::Absent => false,
+            Entry::Searching | Entry::NoRing => false,
         });
     }
 
     /// Searches again for the rings of recorded processes that have executed another program: they
-    /// may have closed the driver and opened it again between two looks.
-    fn follow_programs(&mut self, observations: &[Observation]) {
+    /// may have closed the driver and opened it again between two scans.
+    fn restart_after_exec(&mut self, observations: &[Observation]) {
         for Observation { process, image, .. } in observations {
             let Some(Entry::Recorded(recorded)) = self.entries.get(process) else { continue };
-            let is_another = image.is_some() && recorded.image.is_some() && *image != recorded.image;
-            if recorded.end == 0 && is_another {
+            let has_executed = image.is_some() && recorded.image.is_some() && *image != recorded.image;
+            if recorded.exit_number == 0 && has_executed {
                 let uid = recorded.uid;
-                self.seek(*process, uid);
+                self.start_search(*process, uid);
             }
         }
     }
 
-    /// Repeats due searches.
-    fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>, checked: Checked, now: Duration) {
-        for process in self.searches.look(running, checked, now) {
+    /// Starts due retries of searches.
+    fn retry_searches(&mut self, running: &BTreeMap<ProcessId, u32>, checked: CheckResults, now: Duration) {
+        for process in self.searches.scan(running, checked, now) {
             let has_no_ring = match self.entries.get(&process) {
-                Some(Entry::Absent) => true,
+                Some(Entry::NoRing) => true,
                 Some(Entry::Recorded(recorded)) => {
                     matches!(recorded.reader.recording().state(), State::Unreadable(_))
                 }
-                Some(Entry::Sought) | None => false,
+                Some(Entry::Searching) | None => false,
             };
             if let (true, Some(uid)) = (has_no_ring, running.get(&process)) {
-                self.seek(process, *uid);
+                self.start_search(process, *uid);
             }
         }
     }
 
-    fn seek(&mut self, process: ProcessId, uid: u32) {
-        self.replace(process, Entry::Sought);
-        self.searches.seek(process, uid);
+    fn start_search(&mut self, process: ProcessId, uid: u32) {
+        self.replace(process, Entry::Searching);
+        self.searches.request(process, uid);
     }
 
     fn replace(&mut self, process: ProcessId, entry: Entry) {
         if let Some(Entry::Recorded(recorded)) = self.entries.insert(process, entry) {
-            self.leaving.push(recorded.reader);
+            self.evicted.push(recorded.reader);
         }
     }
 
-    fn search(&mut self, now: Duration) -> Vec<PendingSlice> {
+    fn next_slices(&mut self, now: Duration) -> Vec<PendingSlice> {
         let Self { entries, searches, .. } = self;
-        searches.retain(|process| matches!(entries.get(process), Some(Entry::Sought)));
+        searches.retain(|process| matches!(entries.get(process), Some(Entry::Searching)));
         searches.next_slices(now)
     }
 
-    /// Searches again for rings excluded by a quota, as many as there are free places now, users
+    /// Searches again for rings excluded by a quota, as many as there are free slots now, users
     /// with the fewest recordings first.
     fn readmit(&mut self, now: Duration) {
         let mut waiting: BTreeMap<u32, VecDeque<ProcessId>> = BTreeMap::new();
         for (process, recorded) in self.recorded().filter(|(_, recorded)| recorded.is_waiting()) {
             waiting.entry(recorded.uid).or_default().push_back(process);
         }
-        let places = self.places();
+        let slots = self.slots();
         // Includes recordings whose rings are searched for.
-        let mut expected = places.clone();
-        // Frees at most one place at a time.
+        let mut expected = slots.clone();
+        // Frees at most one slot at a time.
         let mut may_make_room = true;
-        let mut users: BTreeSet<(usize, u32)> = waiting.keys().map(|uid| (places.of_user(*uid), *uid)).collect();
+        let mut users: BTreeSet<(usize, u32)> = waiting.keys().map(|uid| (slots.of_user(*uid), *uid)).collect();
         while let Some((_, uid)) = users.pop_first() {
             let has_room = expected.has_room(uid);
-            let may_have_one = has_room || (may_make_room && places.first_to_go(uid, now).is_some());
-            if !may_have_one {
+            let is_admissible = has_room || (may_make_room && slots.eviction_candidate(uid, now).is_some());
+            if !is_admissible {
                 continue;
             }
             let Some(process) = waiting.get_mut(&uid).and_then(VecDeque::pop_front) else { continue };
             may_make_room &= has_room;
             expected.reserve(uid);
-            self.seek(process, uid);
+            self.start_search(process, uid);
             users.insert((expected.of_user(uid), uid));
         }
         for (uid, processes) in waiting {
-            let holder = places.holder(uid);
+            let holder = slots.holder(uid);
             let of_user = processes.iter().filter_map(|process| self.recorded_of(*process));
-            of_user.for_each(|recorded| recorded.reader.give_way(holder));
+            of_user.for_each(|recorded| recorded.reader.evict(holder));
         }
     }
 
     fn admit_found(&mut self, now: Duration) -> Vec<PendingSlice> {
-        while let Some(Searched { process, uid, image, found }) = self.searches.take(now) {
+        while let Some(SearchResult { process, uid, image, found }) = self.searches.take(now) {
             match found {
-                Ok(None) => self.replace(process, Entry::Absent),
+                Ok(None) => self.replace(process, Entry::NoRing),
                 Ok(Some(ring)) => self.admit(process, uid, image, Ok(Box::new(ring)), now),
                 Err(error) => self.admit(process, uid, image, Err(error), now),
             }
@@ -478,37 +479,43 @@ impl Registry {
             self.held = held;
         }
         let reader = Arc::new(Reader::new(state, ring, self.quotas.window_bytes, now));
-        let recorded = Recorded { reader, uid, end: 0, used: None, image, since: now };
+        let recorded = Recorded { reader, uid, exit_number: 0, cpu_time: None, image, admitted_at: now };
         self.replace(process, Entry::Recorded(recorded));
     }
 
     // === Quotas ===
 
-    fn places(&self) -> Places {
-        let place = |(process, recorded): (ProcessId, &Recorded)| {
+    fn slots(&self) -> Slots {
+        let slot = |(process, recorded): (ProcessId, &Recorded)| {
             let active_at = recorded.reader.recording().active_at();
-            Place { process, uid: recorded.uid, end: recorded.end, since: recorded.since, active_at }
+            Slot {
+                process,
+                uid: recorded.uid,
+                exit_number: recorded.exit_number,
+                admitted_at: recorded.admitted_at,
+                active_at,
+            }
         };
-        Places::new(self.quotas, self.held().map(place).collect())
+        Slots::new(self.quotas, self.held().map(slot).collect())
     }
 
-    /// Makes room for a recording of a user by evictions, or returns the holder of the places.
+    /// Makes room for a recording of a user by evictions, or returns the holder of the slots.
     fn make_room(&mut self, uid: u32, now: Duration) -> Result<(), Holder> {
-        let mut places = self.places();
-        while !places.has_room(uid) {
-            let holder = places.holder(uid);
-            let process = places.first_to_go(uid, now).ok_or(holder)?;
-            places.remove(process);
+        let mut slots = self.slots();
+        while !slots.has_room(uid) {
+            let holder = slots.holder(uid);
+            let process = slots.eviction_candidate(uid, now).ok_or(holder)?;
+            slots.remove(process);
             self.held.remove(&process);
             match self.entries.get(&process) {
-                // The process waits for a place again.
-                Some(Entry::Recorded(Recorded { reader, end: 0, .. })) => {
-                    reader.give_way(holder);
-                    self.leaving.push(Arc::clone(reader));
+                // The process waits for a slot again.
+                Some(Entry::Recorded(Recorded { reader, exit_number: 0, .. })) => {
+                    reader.evict(holder);
+                    self.evicted.push(Arc::clone(reader));
                 }
                 _ => {
                     if let Some(Entry::Recorded(recorded)) = self.entries.remove(&process) {
-                        self.leaving.push(recorded.reader);
+                        self.evicted.push(recorded.reader);
                     }
                 }
             }
@@ -518,11 +525,11 @@ impl Registry {
 }
 
 /// Unlocks the registry, and frees the memory of evicted recordings.
-fn release(mut registry: MutexGuard<'_, Registry>) {
-    let leaving = mem::take(&mut registry.leaving);
+fn unlock_and_free(mut registry: MutexGuard<'_, Registry>) {
+    let evicted = mem::take(&mut registry.evicted);
     drop(registry);
-    for reader in leaving {
-        reader.release();
+    for reader in evicted {
+        reader.free();
     }
 }
 

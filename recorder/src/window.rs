@@ -44,25 +44,27 @@ struct Segment {
 /// Bytes of a call in a window.
 pub(crate) fn bytes_of(call: &Call) -> usize {
     /// Overhead of the allocator per allocation.
-    const PART: usize = 16;
-    let more = match &call.action {
-        Action::Launch { pointers: Some(pointers), .. } => pointers.capacity() * size_of::<Pointer>() + PART,
-        Action::Function { name, .. } => name.capacity() + PART + entry_bytes::<(u64, u64), ()>(),
+    const ALLOCATION_OVERHEAD: usize = 16;
+    let heap_bytes = match &call.action {
+        Action::Launch { pointers: Some(pointers), .. } => {
+            pointers.capacity() * size_of::<Pointer>() + ALLOCATION_OVERHEAD
+        }
+        Action::Function { name, .. } => name.capacity() + ALLOCATION_OVERHEAD + entry_bytes::<(u64, u64), ()>(),
         _ => 0,
     };
-    size_of::<Call>() + more
+    size_of::<Call>() + heap_bytes
 }
 
 impl Window {
     /// Window of `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self::after(Program::default(), bytes_max)
+        Self::with_program(Program::default(), bytes_max)
     }
 
     /// Window of `bytes_max` bytes that starts from a state of the program.
     #[must_use]
-    pub fn after(program: Program, bytes_max: usize) -> Self {
+    pub fn with_program(program: Program, bytes_max: usize) -> Self {
         Self {
             before: program,
             before_ns: 0,
@@ -98,18 +100,18 @@ impl Window {
         while self.bytes > self.bytes_max
             && let Some(first) = self.segments.pop_front()
         {
-            self.leave(&first);
+            self.drop_segment(&first);
         }
     }
 
     /// Drops the oldest calls in whole segments, and retains at least `retained_min` of them.
     pub fn shorten(&mut self, retained_min: usize) {
         while let Some(first) = self.segments.pop_front_if(|first| self.retained - first.calls.len() >= retained_min) {
-            self.leave(&first);
+            self.drop_segment(&first);
         }
     }
 
-    fn leave(&mut self, segment: &Segment) {
+    fn drop_segment(&mut self, segment: &Segment) {
         let Segment { first, calls, bytes } = segment;
         self.bytes -= bytes;
         self.retained -= calls.len();
@@ -214,7 +216,7 @@ impl Window {
     pub fn trace(&self, count: usize) -> Result<OpStream, OpsError> {
         let (program, calls) = self.last(count);
         let begin_ns = calls.first().map_or(self.before_ns, |call| call.stamp.time_ns);
-        let mut ops = Ops::after(program, begin_ns)?;
+        let mut ops = Ops::with_program(program, begin_ns)?;
         for call in calls {
             ops.add(call)?;
         }
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_since_a_count_are_all_of_them_or_none() {
+    fn calls_since_a_number_are_complete_or_none() {
         let window = window();
         let sequences = |added| {
             let calls = window.since(added)?;
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn last_calls_are_found_without_those_before_them_and_have_the_names_of_their_time() {
+    fn last_calls_are_found_directly_with_the_function_names_of_their_time() {
         let name = |name: &str| Action::Function { function: 5, name: name.to_owned() };
         let mut window = Window::new(1 << 20);
         window.add(call(0, name("first")));
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_has_the_calls_of_its_time() {
+    fn snapshot_is_unaffected_by_later_calls() {
         let mut window = window();
         let snapshot = window.clone();
         let sequences = |window: &Window| window.calls().map(|call| call.stamp.sequence).collect::<Vec<u64>>();

@@ -96,7 +96,7 @@ fn programs() -> Vec<(&'static str, Calls)> {
 }
 
 #[test]
-fn recording_takes_no_more_than_is_documented_whatever_the_program_writes() {
+fn memory_of_a_recording_is_within_the_documented_limit() {
     let ring = Ring::new();
     for (what, records) in programs() {
         let region = Region::new(ALLOCATOR);
@@ -111,8 +111,8 @@ fn recording_takes_no_more_than_is_documented_whatever_the_program_writes() {
             // If no number is issued, waiting calls wait for ever.
             ring.0[8].store(if what.ends_with("wait") { 0 } else { at }, Ordering::Relaxed);
             loop {
-                let copy = |place, bytes: &mut [u8]| -> Result<(), Infallible> {
-                    memory.copy_to(place, bytes);
+                let copy = |offset, bytes: &mut [u8]| -> Result<(), Infallible> {
+                    memory.copy_to(offset, bytes);
                     Ok(())
                 };
                 for call in merge.poll_part(&memory, copy).unwrap() {

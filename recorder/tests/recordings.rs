@@ -121,19 +121,19 @@ fn repeat(what: &str, mut step: impl FnMut(), is_over: impl Fn() -> bool) {
     }
 }
 
-/// Repeats looks at these processes until a condition holds.
-fn look_until(what: &str, recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, is_over: impl Fn() -> bool) {
-    let look = || {
-        recordings.look(running);
+/// Repeats scans of these processes until a condition holds.
+fn scan_until(what: &str, recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, is_over: impl Fn() -> bool) {
+    let scan = || {
+        recordings.scan(running);
         recordings.poll();
     };
-    repeat(what, look, is_over);
+    repeat(what, scan, is_over);
 }
 
-/// Repeats looks until each process has a recording.
-fn look(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>) {
-    let is_recorded = |process: &ProcessId| recordings.of(*process).is_some();
-    look_until("a recording", recordings, running, || running.keys().all(is_recorded));
+/// Repeats scans until each process has a recording.
+fn scan(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>) {
+    let is_recorded = |process: &ProcessId| recordings.snapshot(*process).is_some();
+    scan_until("a recording", recordings, running, || running.keys().all(is_recorded));
 }
 
 fn calls(recording: &Recording) -> (u64, usize) {
@@ -141,28 +141,28 @@ fn calls(recording: &Recording) -> (u64, usize) {
 }
 
 #[test]
-fn calls_of_a_process_are_read_while_it_runs_and_stay_after_its_end() {
+fn calls_are_read_while_the_process_runs_and_retained_after_its_exit() {
     if !is_permitted() {
         return;
     }
     let (mut program, recordings) = (Program::with_ring(), recordings());
     let id = program.id();
     program.call();
-    look(&recordings, &BTreeMap::from([(id, 1000)]));
+    scan(&recordings, &BTreeMap::from([(id, 1000)]));
     recordings.poll();
-    assert_eq!(calls(&recordings.of(id).unwrap()), (1, 1));
+    assert_eq!(calls(&recordings.snapshot(id).unwrap()), (1, 1));
     program.call();
     program.call();
     drop(program);
-    recordings.look(&BTreeMap::new());
+    recordings.scan(&BTreeMap::new());
     recordings.poll();
-    let recording = recordings.of(id).unwrap();
+    let recording = recordings.snapshot(id).unwrap();
     assert_eq!((recording.state(), calls(&recording)), (&State::Ended, (3, 3)));
     assert_eq!(recording.view(2).ops.len(), 2);
 }
 
 #[test]
-fn program_that_another_one_replaces_between_two_looks_is_recorded_no_more() {
+fn recording_ends_after_an_exec_between_two_scans() {
     if !is_permitted() {
         return;
     }
@@ -172,11 +172,11 @@ fn program_that_another_one_replaces_between_two_looks_is_recorded_no_more() {
         format!("{begin}sys.stdin.readline()\nos.execv(sys.executable, ['python3', '-c', \"\"\"{next}\"\"\"])\n");
     let mut program = Program::of(&program, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
     let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
-    look(&recordings, &running);
-    assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
+    scan(&recordings, &running);
+    assert_eq!(recordings.snapshot(program.id()).unwrap().state(), &State::Recording);
     assert_eq!(program.answer(), "executed");
-    // The process has the driver open in both looks.
-    look_until("no recording", &recordings, &running, || recordings.of(program.id()).is_none());
+    // The process has the driver open in both scans.
+    scan_until("no recording", &recordings, &running, || recordings.snapshot(program.id()).is_none());
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn process_without_a_ring_has_no_recording() {
     let pid = std::process::id();
     let start_ticks = processes::start_ticks(&Roots::default(), pid).unwrap().unwrap();
     let id = ProcessId { pid, start_ticks };
-    recordings.look(&BTreeMap::from([(id, 0)]));
+    recordings.scan(&BTreeMap::from([(id, 0)]));
     assert!(recordings.delay_of(id).is_some(), "it is searched");
     repeat("the end of the search", || recordings.poll(), || recordings.delay_of(id).is_none());
-    assert!(recordings.of(id).is_none());
+    assert!(recordings.snapshot(id).is_none());
 }
 
 #[test]
@@ -201,14 +201,14 @@ fn ring_of_another_version_or_size_is_unreadable_with_the_reason() {
     }
     let recordings = recordings();
     let (later, larger) = (Program::start(TOTAL_BYTES, 2), Program::start(TOTAL_BYTES * 2, 1));
-    look(&recordings, &BTreeMap::from([(later.id(), 1000), (larger.id(), 1001)]));
-    let reason = |program: &Program| recordings.of(program.id()).unwrap().view(0).unreadable_reason.unwrap();
-    assert_eq!(reason(&later), "its shared memory is no ring of the helper: unsupported version 2");
+    scan(&recordings, &BTreeMap::from([(later.id(), 1000), (larger.id(), 1001)]));
+    let reason = |program: &Program| recordings.snapshot(program.id()).unwrap().view(0).unreadable_reason.unwrap();
+    assert_eq!(reason(&later), "its shared memory is not a ring of the helper: unsupported version 2");
     assert!(reason(&larger).starts_with("its shared memory has "), "{}", reason(&larger));
 }
 
 #[test]
-fn user_at_its_quota_takes_no_place_of_others() {
+fn user_at_its_quota_evicts_no_recording_of_others() {
     if !is_permitted() {
         return;
     }
@@ -216,20 +216,23 @@ fn user_at_its_quota_takes_no_place_of_others() {
     let mut programs: Vec<Program> = (0..4).map(|_| Program::with_ring()).collect();
     let mut running = BTreeMap::new();
     let states = |recordings: &Recordings, programs: &[Program]| -> Vec<Option<State>> {
-        programs.iter().map(|program| recordings.of(program.id()).map(|recording| recording.state().clone())).collect()
+        programs
+            .iter()
+            .map(|program| recordings.snapshot(program.id()).map(|recording| recording.state().clone()))
+            .collect()
     };
     let holder = Holder { uid: 1000, recordings: 2, max: 2 };
     let [recording, full] = [State::Recording, State::QuotaReached(holder)].map(Some);
     for (program, uid) in programs.iter().zip([1000, 1000, 1000, 1001]) {
         running.insert(program.id(), uid);
-        look(&recordings, &running);
+        scan(&recordings, &running);
     }
     let expected = [&recording, &recording, &full, &recording].map(Clone::clone);
     assert_eq!(states(&recordings, &programs), expected, "two of a user at most");
-    // The place of an ended recording goes to the next recording of its user.
+    // The slot of an ended recording goes to the next recording of its user.
     running.remove(&programs.remove(0).id());
     let all = [&recording, &recording, &recording].map(Clone::clone);
-    look_until("a place", &recordings, &running, || states(&recordings, &programs) == all);
+    scan_until("a slot", &recordings, &running, || states(&recordings, &programs) == all);
 }
 
 /// Shares a ring whose lanes claim to be full of records. For each line of its input, punches holes
@@ -256,7 +259,7 @@ for _ in sys.stdin:
 "#;
 
 fn state(recordings: &Recordings, program: &Program) -> State {
-    recordings.of(program.id()).unwrap().state().clone()
+    recordings.snapshot(program.id()).unwrap().state().clone()
 }
 
 fn bytes(answer: &str) -> usize {
@@ -264,7 +267,7 @@ fn bytes(answer: &str) -> usize {
 }
 
 #[test]
-fn ring_with_holes_is_refused_and_takes_no_memory() {
+fn ring_with_holes_is_rejected_and_takes_no_memory() {
     if !is_permitted() {
         return;
     }
@@ -273,23 +276,23 @@ fn ring_with_holes_is_refused_and_takes_no_memory() {
         let before = bytes(&program.answer());
         assert_eq!(before, TOTAL_BYTES - (holes[1] - holes[0]));
         let recordings = recordings();
-        look(&recordings, &BTreeMap::from([(program.id(), 1000)]));
+        scan(&recordings, &BTreeMap::from([(program.id(), 1000)]));
         assert_eq!(state(&recordings, &program), State::Unreadable("its shared memory has holes".to_owned()));
         assert_eq!(bytes(&program.answer()), before);
     }
 }
 
 #[test]
-fn ring_is_read_no_more_once_it_has_holes() {
+fn reading_ends_once_the_ring_has_holes() {
     if !is_permitted() {
         return;
     }
     let mut program = Program::of(SPARSE, &[TOTAL_BYTES, LANES, 0, TOTAL_BYTES]);
     let recordings = recordings();
-    look(&recordings, &BTreeMap::from([(program.id(), 1000)]));
+    scan(&recordings, &BTreeMap::from([(program.id(), 1000)]));
     recordings.poll();
     assert_eq!(state(&recordings, &program), State::Recording);
-    let losses = recordings.of(program.id()).unwrap().losses();
+    let losses = recordings.snapshot(program.id()).unwrap().losses();
     assert_eq!(losses.invalid + losses.unknown, 16384 + 15 * 1024);
     program.answer();
     recordings.poll();
@@ -308,7 +311,7 @@ fn has_open(inode: u64) -> bool {
 }
 
 #[test]
-fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
+fn ring_under_construction_is_read_once_it_has_a_header() {
     if !is_permitted() {
         return;
     }
@@ -321,11 +324,11 @@ fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
     let mut program = Program::of(&late, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
     let inode = program.answer().parse().unwrap();
     let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
-    recordings.look(&running);
+    recordings.scan(&running);
     repeat("an open ring", || recordings.poll(), || has_open(inode));
     recordings.poll();
-    assert!(recordings.of(program.id()).is_none());
+    assert!(recordings.snapshot(program.id()).is_none());
     assert_eq!(program.answer(), "made");
-    look(&recordings, &running);
-    assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
+    scan(&recordings, &running);
+    assert_eq!(recordings.snapshot(program.id()).unwrap().state(), &State::Recording);
 }

@@ -184,7 +184,7 @@ impl Readers {
         let (number, answers) = self.start(target, &thread, read)?;
         let answer = match wait(&answers, begun, &thread) {
             Ok(answer) => Some(answer),
-            Err(NoAnswer::Ended) => return Err(io::Error::other("its reader has ended")),
+            Err(NoAnswer::Ended) => return Err(panicked(target)),
             Err(NoAnswer::GivenUp { is_asleep }) => {
                 let waited = begun.elapsed();
                 if self.state().mark_hung(number) {
@@ -198,7 +198,7 @@ impl Readers {
                 answers.recv().ok()
             }
         };
-        let Some(answer) = answer else { return Err(io::Error::other("its reader has ended")) };
+        let Some(answer) = answer else { return Err(panicked(target)) };
         let (slept, computed) = (answer.slept(begun.elapsed()), answer.computed(self.charges.cpu_free));
         let of_user = if self.charges.sleeps == Sleeps::OfUser { slept.max(computed) } else { computed };
         self.charge(target.uid, of_user, slept.max(computed));
@@ -312,6 +312,14 @@ fn wait<T>(answers: &Receiver<Answer<T>>, begun: Instant, thread: &AtomicU32) ->
             }
         }
     }
+}
+
+/// Error of a read whose thread has ended without an answer.
+fn panicked(Target { path, .. }: &Target) -> io::Error {
+    io::Error::other(format!(
+        "the thread that reads files in {} has panicked, and this read has failed",
+        path.display()
+    ))
 }
 
 /// Whether a thread of this process sleeps, as opposed to one that runs or waits for a processor.
@@ -614,8 +622,10 @@ mod tests {
     #[test]
     fn panic_of_a_read_is_an_error() {
         let readers = readers();
-        let error = readers.read(&target(7, 0), || -> io::Result<()> { panic!("by the test") }).unwrap_err();
-        assert_eq!(error.to_string(), "its reader has ended");
+        let target = Target { path: PathBuf::from("/proc/7"), ..target(7, 0) };
+        let error = readers.read(&target, || -> io::Result<()> { panic!("by the test") }).unwrap_err();
+        let message = "the thread that reads files in /proc/7 has panicked, and this read has failed";
+        assert_eq!(error.to_string(), message);
         wait_until_returned(readers);
     }
 }

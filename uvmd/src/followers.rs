@@ -48,11 +48,11 @@ const INTERVAL_MAX: Duration = Duration::from_millis(500);
 /// Maximum starts of probing while a process is followed: a program may change its iterations without end.
 const PROBE_STARTS_MAX: u32 = 4;
 /// Age up to which the last iteration counts as the current one: five intervals of reading calls.
-const FRESHNESS: Duration = Duration::from_millis(250);
+const ITERATION_AGE_MAX: Duration = Duration::from_millis(250);
 /// Age of the last pass of a follower beyond which its state is reported as unavailable.
-const AGE_MAX: Duration = Duration::from_secs(10);
+const HEARTBEAT_AGE_MAX: Duration = Duration::from_secs(10);
 /// Time for which a follower may be throttled before its state is reported as unavailable.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const THROTTLED_MAX: Duration = Duration::from_secs(2);
 /// Processor time of followers for a user, planners excluded.
 const FOLLOWING_ALLOWANCE: Allowance =
     Allowance { part: 50, burst: Duration::from_millis(500), credit_part: Some(FOLLOWING_CREDIT_PART) };
@@ -93,7 +93,7 @@ struct Sources {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Probes {
     /// Whether probes are permitted.
-    pub(crate) are_enabled: bool,
+    pub(crate) is_enabled: bool,
     /// Maximum bytes that they move in an iteration; a quarter of the GPU's memory by default.
     pub(crate) bytes: Option<u64>,
 }
@@ -101,7 +101,7 @@ pub(crate) struct Probes {
 impl Probes {
     fn quota_of(self, gpu_bytes: u64) -> Option<ProbeQuota> {
         let iteration_bytes = self.bytes.unwrap_or(gpu_bytes / 4).min(gpu_bytes);
-        self.are_enabled.then_some(ProbeQuota { iteration_bytes, starts: PROBE_STARTS_MAX })
+        self.is_enabled.then_some(ProbeQuota { iteration_bytes, starts: PROBE_STARTS_MAX })
     }
 }
 
@@ -118,12 +118,12 @@ struct Target {
 struct Followed {
     target: Target,
     shared: Arc<Shared>,
-    /// `None` once it has died.
+    /// `None` once it has failed.
     thread: Option<JoinHandle<()>>,
-    /// Reason why the thread has died.
-    death: Option<String>,
-    /// Whether the thread before this one has died.
-    is_replacement: bool,
+    /// Reason why the thread has failed.
+    failure: Option<String>,
+    /// Whether the previous thread has failed.
+    is_restarted: bool,
     /// Bytes of the process that the GPU holds.
     capacity: Capacity,
     /// Error of the last command.
@@ -133,17 +133,17 @@ struct Followed {
 /// State shared by the thread and the loop.
 #[derive(Debug)]
 struct Shared {
-    ends: AtomicBool,
+    stop: AtomicBool,
     latest: Mutex<Latest>,
     /// Counts that the thread has not taken yet.
-    delivery: Mutex<Option<Delivery>>,
+    sample: Mutex<Option<Sample>>,
     /// Plan of the helper in the process, once it is found.
     helper_plan: Mutex<Option<HelperPlan>>,
 }
 
 /// Counts of uvmd's probes, as input of a plan.
 #[derive(Debug)]
-struct Delivery {
+struct Sample {
     /// GPU faults of the process by VA block; `None` if they are not counted.
     faults: Option<FaultCounts>,
     /// Limits of the memory that its calls may claim.
@@ -151,7 +151,7 @@ struct Delivery {
     /// Managed bytes of the process that the GPU holds, if known.
     capacity_bytes: Option<u64>,
     /// Observation by which probes of launches are judged; `None` if probes are not permitted.
-    observed: Option<Observation>,
+    observation: Option<Observation>,
 }
 
 #[derive(Debug)]
@@ -162,8 +162,8 @@ struct Latest {
     read_at: Option<Instant>,
     /// Time of the thread's last turn.
     beat_at: Instant,
-    /// Begin of the thread's current pause.
-    paused_at: Option<Instant>,
+    /// Begin of the current throttling, if any.
+    throttled_since: Option<Instant>,
     /// Plan or table of a probe, with its version.
     table: Option<(u64, Table)>,
 }
@@ -175,17 +175,17 @@ impl Default for Shared {
             iteration: None,
             read_at: None,
             beat_at: Instant::now(),
-            paused_at: None,
+            throttled_since: None,
             table: None,
         };
-        let (latest, delivery, helper_plan) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
-        Self { ends: AtomicBool::new(false), latest, delivery, helper_plan }
+        let (latest, sample, helper_plan) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
+        Self { stop: AtomicBool::new(false), latest, sample, helper_plan }
     }
 }
 
 impl Drop for Followed {
     fn drop(&mut self) {
-        self.shared.ends.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(helper_plan) = &mut *lock(&self.shared.helper_plan) {
             helper_plan.withdraw();
         }
@@ -202,10 +202,10 @@ impl Followers {
     ) -> Self {
         let disabled = if interval > INTERVAL_MAX {
             Some(
-                "policy.interval is more than 500 ms: at each interval a plan is measured, and its helper sees that uvmd is there",
+                "policy.interval is more than 500 ms, the limit for plans: each interval measures a plan and sends a heartbeat to its helper",
             )
         } else if actuator == ActuatorChoice::Only(ActuatorKind::Ioctl) {
-            Some("policy.actuator is \"ioctl\", and plans are carried out by the helper alone")
+            Some("policy.actuator is \"ioctl\", and only the helper carries out plans")
         } else if !recorder.is_enabled() {
             Some("recordings are not enabled (recordings.enabled)")
         } else {
@@ -245,7 +245,7 @@ impl Followers {
         self.followed.retain(|id, followed| targets.get(id).is_some_and(|(target, _)| *target == followed.target));
         for (id, (target, process)) in targets {
             let followed = match self.followed.entry(id) {
-                Entry::Occupied(there) => there.into_mut(),
+                Entry::Occupied(occupied) => occupied.into_mut(),
                 Entry::Vacant(vacant) => match self.sources.recorder.is_recorded(id) {
                     Err(reason) => {
                         all.insert(id, unavailable(target.gpu, target.policy, reason));
@@ -257,14 +257,14 @@ impl Followers {
                     },
                 },
             };
-            followed.replace_dead(id, || start(&self.sources, process, target));
-            followed.observe(process);
+            followed.restart_failed(id, || start(&self.sources, process, target));
+            followed.measure_capacity(process);
             let may_act = directives.get(&id).is_some_and(|directive| directive.mode == Mode::Act);
             let memory = memory.get(&id).filter(|_| !snapshot.source.block_records.is_off);
             if !deferred.contains(&id) {
-                followed.deliver(process, memory, allocation_bytes_max, may_act && self.sources.probes.are_enabled);
+                followed.send_sample(process, memory, allocation_bytes_max, may_act && self.sources.probes.is_enabled);
             }
-            all.insert(id, followed.read());
+            all.insert(id, followed.following());
         }
         all
     }
@@ -285,7 +285,7 @@ impl Followers {
             return Err(reason);
         }
         if gpus(process).nth(1).is_some() {
-            return Err("the process uses several GPUs, and plans are for one");
+            return Err("the process uses several GPUs, and a plan is for one GPU");
         }
         let gpu_bytes = snapshot.gpus.get(&GpuKey::Known(gpu)).and_then(|gpu| gpu.memory_bytes);
         Ok(Target { policy, gpu, gpu_bytes: gpu_bytes.ok_or("the GPU's memory size is unknown")? })
@@ -304,51 +304,53 @@ impl Followers {
 impl Followed {
     fn new(target: Target, shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
         let (thread, capacity) = (Some(thread), Capacity::default());
-        Self { target, shared, thread, death: None, is_replacement: false, capacity, error: None }
+        Self { target, shared, thread, failure: None, is_restarted: false, capacity, error: None }
     }
 
     /// Measures the bytes of the process that the GPU holds.
-    fn observe(&mut self, process: &Process) {
+    fn measure_capacity(&mut self, process: &Process) {
         let key = GpuKey::Known(self.target.gpu);
         if let Some(counters) = process.gpus.get(&key) {
             self.capacity.observe(counters, process.residency.get(&key).copied());
         }
     }
 
-    /// Joins the thread if it has died, and replaces it once: what killed two followers would kill a third.
-    fn replace_dead(&mut self, process: ProcessId, start: impl FnOnce() -> Option<Self>) {
+    /// Joins the thread if it has failed, and restarts it once: a third follower would fail as the first two did.
+    fn restart_failed(&mut self, process: ProcessId, start: impl FnOnce() -> Option<Self>) {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
-            let reason = thread.join().map_or_else(|panic| message(panic.as_ref()), |()| "it has ended".to_owned());
-            tracing::error!("the follower of {} has died: {reason}", process.pid);
-            self.death = Some(reason);
+            let reason = thread
+                .join()
+                .map_or_else(|panic| panic_message(panic.as_ref()), |()| "its thread has ended".to_owned());
+            tracing::error!("the follower of process {} failed: {reason}", process.pid);
+            self.failure = Some(reason);
         }
-        if self.death.is_some()
-            && !self.is_replacement
+        if self.failure.is_some()
+            && !self.is_restarted
             && let Some(next) = start()
         {
             *self = next;
-            self.is_replacement = true;
+            self.is_restarted = true;
         }
     }
 
     /// Passes counts of the process to the thread, which needs them until there is a plan, except while it
     /// pauses.
-    fn deliver(&self, process: &Process, memory: Option<&Memory>, allocation_bytes_max: u64, may_probe: bool) {
-        let needs_no_counts = |state: &FollowingState| {
+    fn send_sample(&self, process: &Process, memory: Option<&Memory>, allocation_bytes_max: u64, may_probe: bool) {
+        let needs_no_sample = |state: &FollowingState| {
             matches!(state, FollowingState::Planning(_) | FollowingState::Refused(_) | FollowingState::Planned(_))
         };
-        let is_read = {
+        let needs_sample = {
             let latest = lock(&self.shared.latest);
-            self.death.is_none() && latest.paused_at.is_none() && !needs_no_counts(&latest.state)
+            self.failure.is_none() && latest.throttled_since.is_none() && !needs_no_sample(&latest.state)
         };
-        if !is_read {
+        if !needs_sample {
             return;
         }
         let counts = |memory: &Memory| {
             let faulted = memory.blocks.iter().filter(|block| block.fault_entries > 0);
             faulted.map(|block| (block.address, block.fault_entries)).collect()
         };
-        let observed = memory.filter(|_| may_probe).and_then(|memory| self.observed(process, memory));
+        let observation = memory.filter(|_| may_probe).and_then(|memory| self.observation(process, memory));
         // Mappings by /proc, and blocks since. If /proc was not read, no claim is rejected.
         let known = memory.filter(|_| process.managed_bytes.is_some());
         let mapped = known.map(|memory| {
@@ -357,11 +359,11 @@ impl Followed {
         });
         let claim_limits = ClaimLimits { allocation_bytes_max, mapped };
         let (faults, capacity_bytes) = (memory.map(counts), self.capacity.bytes());
-        *lock(&self.shared.delivery) = Some(Delivery { faults, claim_limits, capacity_bytes, observed });
+        *lock(&self.shared.sample) = Some(Sample { faults, claim_limits, capacity_bytes, observation });
     }
 
     /// Observation by which probes are judged; `None` until the plan of the helper is found.
-    fn observed(&self, process: &Process, memory: &Memory) -> Option<Observation> {
+    fn observation(&self, process: &Process, memory: &Memory) -> Option<Observation> {
         let helper_plan = lock(&self.shared.helper_plan);
         let helper_plan = helper_plan.as_ref()?;
         let PlanReport { ended, counters } = helper_plan.report();
@@ -383,18 +385,18 @@ impl Followed {
 
     /// Reason why the state of the thread is stale, if it is.
     fn stale_reason(&self, latest: &Latest) -> Option<String> {
-        if let Some(reason) = &self.death {
-            return Some(format!("its follower has died: {reason}"));
+        if let Some(reason) = &self.failure {
+            return Some(format!("its follower failed: {reason}"));
         }
-        let (age, paused) = (latest.beat_at.elapsed(), latest.paused_at.map(|at| at.elapsed()));
-        if age > AGE_MAX {
+        let (age, throttled) = (latest.beat_at.elapsed(), latest.throttled_since.map(|at| at.elapsed()));
+        if age > HEARTBEAT_AGE_MAX {
             return Some(format!("its follower has not reported for {} s", age.as_secs()));
         }
-        let is_long = paused.is_some_and(|pause| pause > PAUSE_MAX);
-        is_long.then(|| "its user's processor time for following calls is used up for now".to_owned())
+        let is_long = throttled.is_some_and(|time| time > THROTTLED_MAX);
+        is_long.then(|| "its user has used up its processor time for following calls".to_owned())
     }
 
-    fn read(&self) -> Following {
+    fn following(&self) -> Following {
         let Target { policy, gpu, .. } = self.target;
         let mut report = PlanReport::default();
         if let Some(helper_plan) = &*lock(&self.shared.helper_plan) {
@@ -406,7 +408,7 @@ impl Followed {
         report.ended = self.error.clone().or(report.ended);
         let latest = lock(&self.shared.latest);
         // The current bytes do not belong to an iteration of some time ago.
-        let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= FRESHNESS);
+        let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= ITERATION_AGE_MAX);
         let iteration = latest.iteration.filter(|_| is_fresh);
         let state = self.stale_reason(&latest).map_or_else(|| latest.state.clone(), FollowingState::Unavailable);
         Following { gpu, policy, state, iteration, report }
@@ -418,7 +420,7 @@ impl Followed {
         let Some(helper_plan) = &mut *helper_plan else { return };
         let Some(Publication { version, launches_wait }) = publish else { return helper_plan.withdraw() };
         let latest = lock(&self.shared.latest);
-        let table = latest.table.as_ref().filter(|(there, _)| *there == version);
+        let table = latest.table.as_ref().filter(|(latest, _)| *latest == version);
         // The plan has been replaced: the loop sees that at the next interval.
         let Some((_, table)) = table else { return };
         let published = helper_plan.publish(&table.plan(self.target.gpu.0, launches_wait));
@@ -434,14 +436,14 @@ fn start(sources: &Sources, process: &Process, target: Target) -> Option<Followe
     match thread::Builder::new().name("follower".to_owned()).spawn(follow) {
         Ok(thread) => Some(Followed::new(target, shared, thread)),
         Err(error) => {
-            tracing::warn!("cannot start a thread that follows {}: {error}", id.pid);
+            tracing::warn!("cannot start a follower of process {}: {error}", id.pid);
             None
         }
     }
 }
 
 /// Message of a panic.
-fn message(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()
 }

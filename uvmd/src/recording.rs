@@ -25,7 +25,7 @@ use crate::notify::Turns;
 /// Interval of readings: a ring holds 16,384 calls of a program's first thread.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of checks for new processes, which the collector reads.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of the calls of a process.
 const WINDOW_BYTES: usize = 4 << 20;
 
@@ -157,7 +157,7 @@ impl Recorder {
                     return Some(Err(Unrecorded("recordings.enabled is false".to_owned()).into()));
                 }
                 let make = move || {
-                    let recording = recordings.of(process);
+                    let recording = recordings.snapshot(process);
                     let absent = || not_found(recordings.delay_of(process));
                     recording.map(|recording| answer(&recording, count)).ok_or_else(absent)
                 };
@@ -200,15 +200,15 @@ impl Places {
 }
 
 fn run(recordings: &Weak<Recordings>, snapshots: &Snapshots, turns: &Turns) {
-    let mut looked: Option<Instant> = None;
+    let mut scanned_at: Option<Instant> = None;
     while let Some(recordings) = recordings.upgrade() {
         turns.turn();
         let now = Instant::now();
         // Before the check for processes: a process that has exited since has written its last calls.
         recordings.poll();
-        if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_INTERVAL) {
-            looked = Some(now);
-            recordings.look(&running(&snapshots.latest()));
+        if scanned_at.is_none_or(|scanned_at| now.duration_since(scanned_at) >= SCAN_INTERVAL) {
+            scanned_at = Some(now);
+            recordings.scan(&running(&snapshots.latest()));
         }
         drop(recordings);
         thread::sleep(POLL_INTERVAL.saturating_sub(now.elapsed()));
@@ -223,7 +223,7 @@ fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
 
 /// Recording of a process as it is now, or the reason why there is none.
 fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, Unread> {
-    let recording = recordings.of(process).ok_or_else(|| absent(recordings, process))?;
+    let recording = recordings.snapshot(process).ok_or_else(|| absent(recordings, process))?;
     check(recording.state())?;
     Ok(recording)
 }

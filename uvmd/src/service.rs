@@ -294,7 +294,7 @@ fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
 /// Probes of launches that may be made.
 fn probes(policy: &config::Policy) -> Probes {
     let config::Policy { touch_probe, touch_probe_bytes, .. } = policy;
-    Probes { are_enabled: *touch_probe, bytes: touch_probe_bytes.map(|most| most.bytes) }
+    Probes { is_enabled: *touch_probe, bytes: touch_probe_bytes.map(|most| most.bytes) }
 }
 
 /// Inputs of the loop that acts.

@@ -23,7 +23,7 @@ static WORKLOAD: LazyLock<Workload> = LazyLock::new(|| {
         let (layer, first) = (unit / 3, unit % 3);
         let uses: Vec<usize> = [layer, 2 * LAYERS - 1 - layer, 2 * LAYERS + layer].into_iter().skip(first).collect();
         json!({ "block": unit, "address": BASE + unit as u64 * 2 * UNIT, "bytes": UNIT, "is_managed": true,
-            "moves": true, "outlives": true, "uses": uses })
+            "is_movable": true, "outlives": true, "uses": uses })
     };
     let workload = json!({
         "pieces": { "ops": OPS, "all": (0..OPS).map(piece).collect::<Vec<_>>() },

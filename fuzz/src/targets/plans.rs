@@ -27,7 +27,7 @@ pub(super) fn run(input: &[u8]) {
     let (allocations, records) = rest.split_at(allocations_bytes);
     let allocations: Vec<Allocation> = allocations.chunks_exact(ALLOCATION_BYTES).map(Allocation::of).collect();
     let method = methods::by_name(METHODS[usize::from(method) % METHODS.len()]).expect("it is a method");
-    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 32 << 20, are_faults_counted: true, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 32 << 20, has_fault_counts: true, probes: None };
     let mut follower = Follower::new(settings, vec![method]);
     let mapped = allocations.iter().filter(|allocation| allocation.is_mapped);
     let mapped = mapped.map(|allocation| allocation.address..allocation.address.saturating_add(allocation.bytes));
@@ -71,12 +71,12 @@ pub(super) fn run(input: &[u8]) {
                 ahead[number] = 0;
             }
         }
-        let copy = |place, bytes: &mut [u8]| memory.copy_to(place, bytes);
+        let copy = |offset, bytes: &mut [u8]| memory.copy_to(offset, bytes);
         for call in merge.poll(&memory, copy).expect("all of it is mapped") {
             follower.add(call);
         }
         let faults = allocations.iter().map(|allocation| (allocation.address >> 21 << 21, iteration));
-        follower.deliver(Some(faults.collect::<FaultCounts>()));
+        follower.add_fault_counts(Some(faults.collect::<FaultCounts>()));
         check(follower.state());
     }
     for call in merge.finish() {

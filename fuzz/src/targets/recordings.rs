@@ -41,7 +41,7 @@ pub(super) fn run(input: &[u8]) {
                 words[at].store(values[1], Ordering::Relaxed);
             }
             3 => {
-                let copy = |place, bytes: &mut [u8]| memory.copy_to(place, bytes);
+                let copy = |offset, bytes: &mut [u8]| memory.copy_to(offset, bytes);
                 let calls = merge.poll(&memory, copy).expect("all of it is mapped");
                 for call in calls {
                     window.add(call);
@@ -50,7 +50,7 @@ pub(super) fn run(input: &[u8]) {
             4 => check(&window),
             // A part of a poll: the next one goes on, with what the program has written since.
             5 | 6 => {
-                let copy = |place, bytes: &mut [u8]| memory.copy_to(place, bytes);
+                let copy = |offset, bytes: &mut [u8]| memory.copy_to(offset, bytes);
                 let calls = merge.poll_part(&memory, copy).expect("all of it is mapped");
                 for call in calls {
                     window.add(call);

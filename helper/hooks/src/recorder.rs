@@ -41,23 +41,23 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 struct Inherited {
     first_stage: FirstStage,
-    /// Thread-local slot for the [`LaneAssignment`].
+    /// Thread-local slot for the [`LaneLease`].
     thread: ThreadKey,
     threads: Option<Threads>,
 }
 
 /// Lane of a thread in the ring of a recorder; [`DEDICATED_LANES`] if it has no lane of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LaneAssignment {
-    /// Generation of the recorder: a child's thread may still have an assignment of its parent's
+struct LaneLease {
+    /// Generation of the recorder: a child's thread may still have a lease of its parent's
     /// recorder.
     generation: u8,
     thread: u32,
     lane: u8,
 }
 
-impl LaneAssignment {
-    /// Packs the assignment into a word; 0 is no assignment.
+impl LaneLease {
+    /// Packs the lease into a word; 0 is no lease.
     fn pack(self) -> usize {
         let [a, b, c, d] = self.thread.to_le_bytes();
         usize::from_le_bytes([self.lane + 1, a, b, c, d, self.generation, 0, 0])
@@ -176,13 +176,13 @@ const FORK_ZEROED_WORDS: usize = 32;
 /// Releases the lane of a thread that ends. Later calls of this thread, made while its thread-local
 /// data are destroyed, go to the shared lanes: nothing would release another lane.
 extern "C" fn on_thread_exit(value: *mut c_void) {
-    let (Some(recorder), Some(assignment)) = (current(), LaneAssignment::unpack(value as usize)) else { return };
+    let (Some(recorder), Some(lease)) = (current(), LaneLease::unpack(value as usize)) else { return };
     // In a child's ring, the lane of this number may be another thread's.
-    if assignment.generation != recorder.generation {
+    if lease.generation != recorder.generation {
         return;
     }
-    recorder.release_lane(assignment);
-    recorder.inherited.thread.set(LaneAssignment { lane: SHARED_LANE, ..assignment }.pack());
+    recorder.release_lane(lease);
+    recorder.inherited.thread.set(LaneLease { lane: SHARED_LANE, ..lease }.pack());
 }
 
 impl Recorder {
@@ -240,27 +240,26 @@ impl Recorder {
 
     /// Lane and id of the calling thread; [`DEDICATED_LANES`] if it has no lane of its own.
     fn lane_and_thread(&self) -> Option<(usize, u32)> {
-        let assignment = LaneAssignment::unpack(self.inherited.thread.get())
-            .filter(|assignment| assignment.generation == self.generation);
-        let LaneAssignment { lane, thread, .. } = assignment.or_else(|| self.assign_lane())?;
+        let lease = LaneLease::unpack(self.inherited.thread.get()).filter(|lease| lease.generation == self.generation);
+        let LaneLease { lane, thread, .. } = lease.or_else(|| self.acquire_lane())?;
         Some((lane.into(), thread))
     }
 
-    fn assign_lane(&self) -> Option<LaneAssignment> {
+    fn acquire_lane(&self) -> Option<LaneLease> {
         let thread = thread::current_id()?;
         let own = (0..SHARED_LANE).find(|lane| self.memory.lane((*lane).into()).acquire(thread));
-        let assignment = LaneAssignment { generation: self.generation, thread, lane: own.unwrap_or(SHARED_LANE) };
-        if !self.inherited.thread.set(assignment.pack()) {
+        let lease = LaneLease { generation: self.generation, thread, lane: own.unwrap_or(SHARED_LANE) };
+        if !self.inherited.thread.set(lease.pack()) {
             // Nothing would release the lane at the thread's end.
-            self.release_lane(assignment);
+            self.release_lane(lease);
             return None;
         }
-        Some(assignment)
+        Some(lease)
     }
 
-    fn release_lane(&self, assignment: LaneAssignment) {
-        if assignment.lane < SHARED_LANE {
-            self.memory.lane(assignment.lane.into()).release();
+    fn release_lane(&self, lease: LaneLease) {
+        if lease.lane < SHARED_LANE {
+            self.memory.lane(lease.lane.into()).release();
         }
     }
 
@@ -446,7 +445,7 @@ mod tests {
         let parent = current().unwrap();
         let (lane, _) = parent.lane_and_thread().unwrap();
         assert!(lane < DEDICATED_LANES);
-        let assignment = parent.inherited.thread.get();
+        let lease = parent.inherited.thread.get();
         // As the kernel does in a forked child.
         parent.is_own.store(0, Ordering::Relaxed);
         assert!(current().is_none());
@@ -461,7 +460,7 @@ mod tests {
         let other = 7;
         assert!(child.memory.lane(lane).acquire(other));
         assert_ne!(child.lane_and_thread().unwrap().0, lane);
-        on_thread_exit(assignment as *mut c_void);
+        on_thread_exit(lease as *mut c_void);
         assert!(!child.memory.lane(lane).acquire(other), "the other thread still has it");
         let (own, _) = child.lane_and_thread().unwrap();
         on_thread_exit(child.inherited.thread.get() as *mut c_void);

@@ -70,11 +70,11 @@ type Reading = (PlanReport, Option<Counts>);
 struct Session<'a> {
     options: &'a Options,
     link: Option<Link>,
-    place: HelperPlan,
-    beaten: Instant,
+    helper_plan: HelperPlan,
+    last_beat: Instant,
     arms: Vec<Arm>,
     /// Index of the current arm.
-    turn: usize,
+    arm_index: usize,
     phase: Phase,
     /// Current iteration, and the readings at its start.
     iteration: Option<u64>,
@@ -123,7 +123,7 @@ impl Session<'_> {
     }
 
     fn withdraw(&mut self, phase: Phase) {
-        self.place.withdraw();
+        self.helper_plan.withdraw();
         self.phase = phase;
     }
 
@@ -134,9 +134,9 @@ impl Session<'_> {
 
     /// Sends a heartbeat each second.
     fn beat(&mut self) {
-        if self.beaten.elapsed() >= BEAT {
-            self.place.beat();
-            self.beaten = Instant::now();
+        if self.last_beat.elapsed() >= BEAT {
+            self.helper_plan.beat();
+            self.last_beat = Instant::now();
         }
     }
 
@@ -154,7 +154,7 @@ impl Session<'_> {
             Phase::Watching => self.publish(iteration, self.options.plan_after)?,
             Phase::Paused { since } if iteration - since > self.options.pause => self.publish(iteration, 0)?,
             Phase::Planned { since } if iteration - since > self.options.off_after => {
-                self.turn += 1;
+                self.arm_index += 1;
                 self.withdraw(Phase::Paused { since: iteration });
             }
             Phase::Planned { .. } | Phase::Paused { .. } | Phase::Off => {}
@@ -165,31 +165,31 @@ impl Session<'_> {
     /// Publishes the plan of the next policy that has one.
     fn publish(&mut self, iteration: u64, plan_after: u64) -> anyhow::Result<()> {
         let is_refused = |arm: &Arm| matches!(arm.follower.state(), State::Refused(_));
-        while self.arms.get(self.turn).is_some_and(is_refused) {
-            self.turn += 1;
+        while self.arms.get(self.arm_index).is_some_and(is_refused) {
+            self.arm_index += 1;
         }
-        let Some(arm) = self.arms.get(self.turn) else {
+        let Some(arm) = self.arms.get(self.arm_index) else {
             self.phase = Phase::Off;
             return Ok(());
         };
         let is_due = arm.planned_at.is_some_and(|at| iteration >= at + plan_after);
         if let Some(planned) = arm.follower.planned().filter(|_| is_due) {
             let launches_wait = arm.policy.ends_with(WAIT);
-            self.place.filter_check().run();
-            self.place.publish(&planned.table().plan(self.options.gpu, launches_wait))?;
+            self.helper_plan.filter_check().run();
+            self.helper_plan.publish(&planned.table().plan(self.options.gpu, launches_wait))?;
             self.phase = Phase::Planned { since: iteration };
         }
         Ok(())
     }
 
     fn reading(&self) -> anyhow::Result<Reading> {
-        Ok((self.place.report(), self.link.as_ref().map(Link::read).transpose()?))
+        Ok((self.helper_plan.report(), self.link.as_ref().map(Link::read).transpose()?))
     }
 
     fn line(&mut self, iteration: u64, before: &Reading, now: &Reading) {
         let helper = now.0.counters.since(before.0.counters);
         let is_planned = matches!(self.phase, Phase::Planned { .. });
-        let arm = self.arms.get(self.turn).filter(|_| is_planned);
+        let arm = self.arms.get(self.arm_index).filter(|_| is_planned);
         let planned = arm.and_then(|arm| arm.follower.planned());
         let counted = before.1.zip(now.1).map(|(before, now)| now.since(before));
         let since = match self.phase {
@@ -242,13 +242,8 @@ fn planned_line(policy: &str, planned: &Planned) -> Value {
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::of_arguments()?;
-    let settings = Settings {
-        user: 0,
-        gpu: options.gpu,
-        gpu_bytes: options.gpu_mib << 20,
-        are_faults_counted: false,
-        probes: None,
-    };
+    let settings =
+        Settings { user: 0, gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, has_fault_counts: false, probes: None };
     let arm = |policy: &String| {
         let methods = match policy.trim_end_matches(WAIT) {
             PLAN_CHOOSER => methods::auto_plan_candidates(),
@@ -271,11 +266,11 @@ fn main() -> anyhow::Result<ExitCode> {
         .spawn()
         .context("the program does not start")?;
     // Relayed in whole lines, as this program prints lines between them.
-    let said = child.stdout.take().context("no output of the program")?;
+    let stdout = child.stdout.take().context("no output of the program")?;
     let relay =
-        thread::spawn(move || BufReader::new(said).lines().map_while(Result::ok).for_each(|line| println!("{line}")));
+        thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).for_each(|line| println!("{line}")));
     let started = Instant::now();
-    let (mut process, place) = loop {
+    let (mut process, helper_plan) = loop {
         if let Some(status) = child.try_wait()? {
             bail!("the program has ended: {status}");
         }
@@ -285,8 +280,8 @@ fn main() -> anyhow::Result<ExitCode> {
             let plan = plan
                 .map_err(anyhow::Error::msg)
                 .map(|plan| plan.map(|plan| HelperPlan::new(roots.clone(), child.id(), ring, plan)));
-            match plan.and_then(|place| Ok(place.transpose()?)) {
-                Ok(Some(place)) => break (process, place),
+            match plan.and_then(|helper_plan| Ok(helper_plan.transpose()?)) {
+                Ok(Some(helper_plan)) => break (process, helper_plan),
                 Ok(None) => {}
                 Err(error) => {
                     child.kill()?;
@@ -308,14 +303,14 @@ fn main() -> anyhow::Result<ExitCode> {
             Ok(link) => break link,
         }
     };
-    let before = (place.report(), None);
+    let before = (helper_plan.report(), None);
     let mut session = Session {
         options: &options,
         link,
-        place,
-        beaten: Instant::now(),
+        helper_plan,
+        last_beat: Instant::now(),
         arms,
-        turn: 0,
+        arm_index: 0,
         phase: Phase::Watching,
         iteration: None,
         before,
@@ -333,7 +328,7 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     session.add(process.finish()?)?;
     if relay.join().is_err() {
-        bail!("the output of the program is not whole");
+        bail!("the output of the program could not be relayed");
     }
     let losses = process.losses();
     println!("{}", json!({ "event": "exit", "dropped": losses.dropped, "iterations": session.lines }));

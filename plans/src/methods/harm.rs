@@ -2,9 +2,9 @@
 
 use call_ring::plan::{Destination, MOVES_MAX, Move};
 
-use super::{Method, Outline, Problem, Workload, ahead_bytes};
+use super::{Method, Outline, Problem, Workload, in_flight_bytes};
 use crate::{
-    moves::{Step, merged_moves},
+    moves::{PieceMove, merged_moves},
     refusal::Refusal,
     traffic,
 };
@@ -27,9 +27,11 @@ impl Method for Harm {
             if moves.len() >= MOVES_MAX {
                 break;
             }
-            let is_moved = |piece: &usize| pieces.all.get(*piece).is_some_and(|piece| piece.moves && piece.is_block());
+            let is_moved = |piece: &usize| {
+                pieces.all.get(*piece).is_some_and(|piece| piece.is_movable && piece.is_block_aligned())
+            };
             let movable = uses.into_iter().filter(is_moved);
-            let leave = |piece| Step { piece, destination: Destination::Host, begin, wait: None, expiry: None };
+            let leave = |piece| PieceMove { piece, destination: Destination::Host, begin, wait: None, expiry: None };
             let steps = movable.map(leave);
             moves.extend(merged_moves(pieces, steps));
         }
@@ -40,10 +42,10 @@ impl Method for Harm {
     fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal> {
         let Workload { pieces, memory, .. } = &problem.workload;
         if moves.is_empty() {
-            return Err(Refusal::NothingMoves);
+            return Err(Refusal::NoMovableMemory);
         }
-        let traffic = traffic::of(pieces, memory.bytes, &moves);
-        let peak_bytes = ahead_bytes(pieces, &moves);
+        let traffic = traffic::simulate(pieces, memory.bytes, &moves);
+        let peak_bytes = in_flight_bytes(pieces, &moves);
         Ok(Outline { moves, traffic, peak_bytes })
     }
 }

@@ -18,9 +18,9 @@ use call_ring::plan::{Destination, MOVES_MAX, Move};
 use planner::{Act, Planner, Schedule, Tier, pump::Pump};
 use trace::id::Id;
 
-use super::{Method, Outline, Problem, Workload, ahead_bytes, machine};
+use super::{Method, Outline, Problem, Workload, in_flight_bytes, machine};
 use crate::{
-    moves::{Step, merged_moves, moved_piece},
+    moves::{PieceMove, merged_moves, moved_piece},
     refusal::Refusal,
     traffic,
 };
@@ -68,7 +68,7 @@ impl Method for Prefetches {
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
         }
-        let traffic = traffic::of(pieces, memory.bytes, &moves);
+        let traffic = traffic::simulate(pieces, memory.bytes, &moves);
         let (planned, of_driver) = (traffic.faulted_pieces, driver.faulted_pieces);
         if planned >= of_driver {
             return Err(Refusal::NoFewerFaults { planned, driver: of_driver });
@@ -77,7 +77,7 @@ impl Method for Prefetches {
         if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * EXTRA_BYTES_MAX_PERCENT) {
             return Err(Refusal::NoGain { planned_bytes, driver_bytes });
         }
-        let peak_bytes = ahead_bytes(pieces, &moves);
+        let peak_bytes = in_flight_bytes(pieces, &moves);
         Ok(Outline { moves, traffic, peak_bytes })
     }
 }
@@ -85,12 +85,13 @@ impl Method for Prefetches {
 /// GPU bytes for movable memory: all partial blocks keep their frames.
 fn schedule_bytes(problem: &Problem) -> Result<u64, Refusal> {
     problem.check_need()?;
-    let Problem { workload, blocks, parts_bytes, .. } = problem;
+    let Problem { workload, blocks, partial_frames_bytes, .. } = problem;
     let (pieces, room_bytes) = (&workload.pieces, workload.room_bytes());
-    let (staying_bytes, frames_bytes) = (pieces.staying_bytes(), *parts_bytes);
-    let parts_bytes = (pieces.bytes() - blocks.bytes()).min(frames_bytes);
-    let bytes = room_bytes.checked_sub(frames_bytes).and_then(|bytes| (bytes + parts_bytes).checked_sub(staying_bytes));
-    bytes.filter(|bytes| *bytes > 0).ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
+    let (immovable_bytes, frames_bytes) = (pieces.immovable_bytes(), *partial_frames_bytes);
+    let partial_bytes = (pieces.bytes() - blocks.bytes()).min(frames_bytes);
+    let bytes =
+        room_bytes.checked_sub(frames_bytes).and_then(|bytes| (bytes + partial_bytes).checked_sub(immovable_bytes));
+    bytes.filter(|bytes| *bytes > 0).ok_or(Refusal::ImmovableTooLarge { immovable_bytes, room_bytes })
 }
 
 /// Moves of a schedule.
@@ -106,7 +107,7 @@ fn steps(
     workload: &Workload,
     tensors: &[usize],
     schedule: &Schedule,
-) -> Result<impl Iterator<Item = Step> + use<>, Refusal> {
+) -> Result<impl Iterator<Item = PieceMove> + use<>, Refusal> {
     let Workload { pieces, queue_starts, .. } = workload;
     let mut waits: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for action in schedule.actions().iter().filter(|action| action.act == Act::Move(Tier::Gpu)) {
@@ -125,7 +126,12 @@ fn steps(
             }
         }
     }
-    let step =
-        |((piece, begin), wait)| Step { piece, destination: Destination::Gpu, begin, wait: Some(wait), expiry: None };
+    let step = |((piece, begin), wait)| PieceMove {
+        piece,
+        destination: Destination::Gpu,
+        begin,
+        wait: Some(wait),
+        expiry: None,
+    };
     Ok(waits.into_iter().map(step))
 }

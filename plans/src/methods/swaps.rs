@@ -14,7 +14,7 @@ use super::{Method, Outline, Problem, Workload, machine};
 use crate::{pieces::Pieces, refusal::Refusal, traffic};
 
 /// Maximum number of schedules computed for an iteration, each for less memory than the last.
-const TRIES: u64 = 32;
+const SCHEDULES_MAX: u64 = 32;
 
 /// Swaps by the schedules of a planner.
 pub(super) struct Swaps {
@@ -39,48 +39,48 @@ impl Method for Swaps {
         let blocks_bytes = blocks_bytes(problem)?;
         let mut absences = self.absences(blocks, durations_ns, blocks_bytes);
         if self.exchanges {
-            let least = absences::least(blocks, blocks_bytes, absences.as_ref().ok().cloned());
-            absences = least.map_or(absences, Ok);
+            let minimal = absences::minimize(blocks, blocks_bytes, absences.as_ref().ok().cloned());
+            absences = minimal.map_or(absences, Ok);
         }
         self.assess(problem, absences::moves(blocks, absences?, blocks_bytes))
     }
 
     fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal> {
-        let Problem { workload, driver, blocks, parts_bytes } = problem;
+        let Problem { workload, driver, blocks, partial_frames_bytes } = problem;
         let blocks_bytes = blocks_bytes(problem)?;
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
         }
-        let peak_bytes = traffic::of(blocks, blocks_bytes, &moves).peak_bytes;
+        let peak_bytes = traffic::simulate(blocks, blocks_bytes, &moves).peak_bytes;
         if peak_bytes > blocks_bytes {
             return Err(Refusal::NoRoom);
         }
-        let traffic = traffic::of(&workload.pieces, workload.memory.bytes, &moves);
+        let traffic = traffic::simulate(&workload.pieces, workload.memory.bytes, &moves);
         let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
         if planned_bytes >= driver_bytes {
             return Err(Refusal::NoGain { planned_bytes, driver_bytes });
         }
-        Ok(Outline { moves, traffic, peak_bytes: peak_bytes.saturating_add(*parts_bytes) })
+        Ok(Outline { moves, traffic, peak_bytes: peak_bytes.saturating_add(*partial_frames_bytes) })
     }
 }
 
 /// GPU bytes for whole blocks: partial blocks stay.
 fn blocks_bytes(problem: &Problem) -> Result<u64, Refusal> {
-    let (staying_bytes, room_bytes) = (problem.parts_bytes, problem.workload.room_bytes());
-    let bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
-    bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
+    let (immovable_bytes, room_bytes) = (problem.partial_frames_bytes, problem.workload.room_bytes());
+    let bytes = room_bytes.checked_sub(immovable_bytes).filter(|bytes| *bytes > 0);
+    bytes.ok_or(Refusal::ImmovableTooLarge { immovable_bytes, room_bytes })
 }
 
 impl Swaps {
     /// Absences that keep blocks within `room_bytes`, from the first schedule that suffices.
     fn absences(&self, blocks: &Pieces, durations_ns: &[u64], room_bytes: u64) -> Result<Vec<Absence>, Refusal> {
-        let staying_bytes = blocks.staying_bytes();
-        let bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
-        let bytes = bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })?;
+        let immovable_bytes = blocks.immovable_bytes();
+        let bytes = room_bytes.checked_sub(immovable_bytes).filter(|bytes| *bytes > 0);
+        let bytes = bytes.ok_or(Refusal::ImmovableTooLarge { immovable_bytes, room_bytes })?;
         let (iteration, tensors) = blocks.iteration(durations_ns)?;
         // A move that planners take for instantaneous overlaps a launch here, which needs some
         // room: retries with less memory.
-        let step_bytes = (bytes / TRIES).next_multiple_of(Part::BLOCK_BYTES);
+        let step_bytes = (bytes / SCHEDULES_MAX).next_multiple_of(Part::BLOCK_BYTES);
         let mut planner_bytes = bytes;
         loop {
             let schedule = self.planner.plan(&iteration, &machine(planner_bytes))?;

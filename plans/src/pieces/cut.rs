@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, ops::Range};
 use planner::Part;
 use trace::{BlockId, OpStream, footprints::Extent};
 
-use super::{Block, CHUNK_BYTES, PIECES_MAX, Piece, is_whole};
+use super::{AllocationInfo, CHUNK_BYTES, PIECES_MAX, Piece, is_aligned};
 use crate::{claims::ClaimLimits, refusal::Refusal};
 
 /// Maximum bytes of the pieces of an iteration.
@@ -24,7 +24,7 @@ const MIN_USES_BYTES: u64 = 4 * size_of::<usize>() as u64;
 
 /// Unit size from which more than [`PIECES_MAX`] pieces are accepted, as then the number of
 /// allocations alone exceeds it.
-const WANTED_UNIT_BYTES_MAX: u64 = 1 << 40;
+const PIECES_LIMIT_UNIT_BYTES_MAX: u64 = 1 << 40;
 /// Maximum unit size.
 const UNIT_BYTES_MAX: u64 = 1 << 62;
 
@@ -45,7 +45,7 @@ struct Area {
 
 /// Range of an area that launches name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Named {
+struct NamedRange {
     area: Area,
     begin: u64,
     end: u64,
@@ -71,7 +71,7 @@ impl Count {
 }
 
 /// Pieces of the extents that each launch uses, in the smallest units that the limits permit.
-pub(super) fn pieces<F: Fn(BlockId) -> Block>(
+pub(super) fn pieces<F: Fn(BlockId) -> AllocationInfo>(
     claims: &Claims<'_, F>,
     uses: &[Vec<Extent>],
 ) -> Result<Vec<Piece>, Refusal> {
@@ -79,8 +79,8 @@ pub(super) fn pieces<F: Fn(BlockId) -> Block>(
     let (limit_bytes, mut unit_bytes) = (PIECES_BYTES_MAX as u64, Part::BLOCK_BYTES);
     loop {
         let count = count(&named, unit_bytes);
-        let are_few = count.of_units <= PIECES_MAX as u64 || unit_bytes >= WANTED_UNIT_BYTES_MAX;
-        if are_few && count.bytes() <= limit_bytes {
+        let is_small = count.of_units <= PIECES_MAX as u64 || unit_bytes >= PIECES_LIMIT_UNIT_BYTES_MAX;
+        if is_small && count.bytes() <= limit_bytes {
             return Ok(claims.pieces(uses, unit_bytes));
         }
         if unit_bytes >= UNIT_BYTES_MAX {
@@ -90,10 +90,10 @@ pub(super) fn pieces<F: Fn(BlockId) -> Block>(
     }
 }
 
-impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
+impl<F: Fn(BlockId) -> AllocationInfo> Claims<'_, F> {
     /// Address ranges of an extent's allocation and of the extent, and the properties of the
     /// allocation.
-    fn claim(&self, extent: &Extent) -> Option<(Range<u64>, Range<u64>, Block)> {
+    fn claim(&self, extent: &Extent) -> Option<(Range<u64>, Range<u64>, AllocationInfo)> {
         let of = &self.stream.blocks()[extent.block];
         let at = |offset: u64| of.address.map(|base| base.saturating_add(offset));
         let (allocation, range) = (at(0)?..at(of.bytes)?, at(extent.begin)?..at(extent.end)?);
@@ -101,30 +101,30 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
     }
 
     /// Areas that overlap an extent, with the named range of each.
-    fn areas(&self, extent: &Extent) -> impl Iterator<Item = (Named, Block)> {
+    fn areas(&self, extent: &Extent) -> impl Iterator<Item = (NamedRange, AllocationInfo)> {
         self.claim(extent).into_iter().flat_map(move |(allocation, range, block)| {
             let areas = self.limits.areas(block.is_managed, &allocation, &range);
             areas.map(move |area| {
                 let (begin, end) = (range.start.max(area.start), range.end.min(area.end));
                 let area = Area { block: extent.block, begin: area.start, end: area.end };
-                (Named { area, begin, end, outlives: block.outlives }, block)
+                (NamedRange { area, begin, end, outlives: block.outlives }, block)
             })
         })
     }
 
     /// Named ranges by address, with their number of uses.
-    fn named(&self, uses: &[Vec<Extent>]) -> Result<Vec<(Named, u64)>, Refusal> {
+    fn named(&self, uses: &[Vec<Extent>]) -> Result<Vec<(NamedRange, u64)>, Refusal> {
         let areas = |extent: &Extent| {
             let claim = self.claim(extent);
-            claim.map_or(0, |(_, range, block)| self.limits.count(block.is_managed, &range)) as u64
+            claim.map_or(0, |(_, range, block)| self.limits.area_count(block.is_managed, &range)) as u64
         };
         let count = uses.iter().flatten().map(areas).fold(0, u64::saturating_add);
-        let needed_bytes = count.saturating_mul(size_of::<(Named, u64)>() as u64);
+        let needed_bytes = count.saturating_mul(size_of::<(NamedRange, u64)>() as u64);
         let limit_bytes = NAMED_BYTES_MAX as u64;
         if needed_bytes > limit_bytes {
             return Err(Refusal::MemoryBudget { needed_bytes, limit_bytes });
         }
-        let mut named: Vec<(Named, u64)> = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        let mut named: Vec<(NamedRange, u64)> = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         named.extend(uses.iter().flatten().flat_map(|extent| self.areas(extent)).map(|(named, _)| (named, 1)));
         named.sort_unstable();
         named.dedup_by(|(next, uses), (last, all)| {
@@ -139,15 +139,16 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
     fn pieces(&self, uses: &[Vec<Extent>], unit_bytes: u64) -> Vec<Piece> {
         let mut pieces: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
         for (op, extents) in uses.iter().enumerate() {
-            for (named, Block { is_managed, outlives }) in extents.iter().flat_map(|extent| self.areas(extent)) {
+            for (named, AllocationInfo { is_managed, outlives }) in extents.iter().flat_map(|extent| self.areas(extent))
+            {
                 let block = named.area.block;
                 let units = units(&named, unit_bytes);
                 for (address, end) in units.flat_map(|unit| cut(&named.area, unit, unit_bytes)) {
                     let bytes = end - address;
-                    let moves = is_managed && outlives && bytes >= CHUNK_BYTES;
+                    let is_movable = is_managed && outlives && bytes >= CHUNK_BYTES;
                     let piece = pieces.entry((address, block)).or_insert_with(|| {
                         let uses = Vec::new();
-                        Piece { block, address, bytes, is_managed, moves, outlives, uses }
+                        Piece { block, address, bytes, is_managed, is_movable, outlives, uses }
                     });
                     if piece.uses.last() != Some(&op) {
                         piece.uses.push(op);
@@ -160,18 +161,18 @@ impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
 }
 
 /// Counts the pieces of named ranges, and their uses, for a unit size.
-fn count(named: &[(Named, u64)], unit_bytes: u64) -> Count {
+fn count(named: &[(NamedRange, u64)], unit_bytes: u64) -> Count {
     let mut all = Count::default();
-    let mut add = |named: &Named, units: Range<u64>| {
-        let Count { pieces, of_units, .. } = counted(named, &units, unit_bytes);
+    let mut add = |named: &NamedRange, units: Range<u64>| {
+        let Count { pieces, of_units, .. } = count_units(named, &units, unit_bytes);
         all.pieces = all.pieces.saturating_add(pieces);
         all.of_units = all.of_units.saturating_add(of_units);
     };
     let mut uses = 0_u64;
-    let mut last: Option<(&Named, Range<u64>)> = None;
+    let mut last: Option<(&NamedRange, Range<u64>)> = None;
     for (next, times) in named {
         let next_units = units(next, unit_bytes);
-        uses = uses.saturating_add(counted(next, &next_units, unit_bytes).pieces.saturating_mul(*times));
+        uses = uses.saturating_add(count_units(next, &next_units, unit_bytes).pieces.saturating_mul(*times));
         match &mut last {
             Some((named, units)) if named.area == next.area && next_units.start <= units.end => {
                 units.end = units.end.max(next_units.end);
@@ -191,13 +192,13 @@ fn count(named: &[(Named, u64)], unit_bytes: u64) -> Count {
 
 /// Counts the pieces in a range of units. Between the first unit and the last one, each is one
 /// piece of whole blocks.
-fn counted(named: &Named, units: &Range<u64>, unit_bytes: u64) -> Count {
+fn count_units(named: &NamedRange, units: &Range<u64>, unit_bytes: u64) -> Count {
     let (first, last) = (units.start, units.end.saturating_sub(1));
     let between = last.saturating_sub(first).saturating_sub(1);
     let mut count = Count { pieces: between, of_units: between, uses: 0 };
     for unit in [Some(first), (last > first).then_some(last)].into_iter().flatten() {
         for (begin, end) in cut(&named.area, unit, unit_bytes) {
-            let is_part = named.outlives && !(is_whole(begin) && is_whole(end - begin));
+            let is_part = named.outlives && !(is_aligned(begin) && is_aligned(end - begin));
             count.pieces += 1;
             count.of_units += u64::from(!is_part);
         }
@@ -206,7 +207,7 @@ fn counted(named: &Named, units: &Range<u64>, unit_bytes: u64) -> Count {
 }
 
 /// Units that overlap a named range.
-const fn units(named: &Named, unit_bytes: u64) -> Range<u64> {
+const fn units(named: &NamedRange, unit_bytes: u64) -> Range<u64> {
     named.begin / unit_bytes..named.end.div_ceil(unit_bytes)
 }
 

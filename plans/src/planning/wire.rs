@@ -15,10 +15,10 @@ use call_ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Best, BestOutline};
+use super::{Answer, BestOutline, BestSoFar};
 use crate::{
     methods::{self, Problem, Workload},
-    moves::within,
+    moves::pieces_in,
     pieces::{Piece, Pieces},
     refusal::{InvalidAnswer, Refusal},
 };
@@ -32,7 +32,7 @@ pub const fn answer_bytes_max(methods: usize) -> usize {
 /// Maximum bytes of a refusal in an answer.
 const REASON_BYTES_MAX: usize = 512;
 /// Maximum number of pieces in the ranges of all moves: an answer has at most two per use.
-const PLACES_MAX: usize = 2 * super::USES_MAX;
+const MOVED_PIECES_MAX: usize = 2 * super::USES_MAX;
 
 #[derive(Serialize)]
 struct Question<'a> {
@@ -41,20 +41,20 @@ struct Question<'a> {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct OwnedQuestion {
     methods: Vec<String>,
     workload: Workload,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Found {
+struct PlanAnswer {
     method: String,
-    moves: Vec<Step>,
+    moves: Vec<WireMove>,
 }
 
 /// Wire format of a [`Move`].
 #[derive(Serialize, Deserialize)]
-struct Step {
+struct WireMove {
     begin: u64,
     bytes: u64,
     to_gpu: bool,
@@ -63,14 +63,14 @@ struct Step {
     expiry_op: Option<u32>,
 }
 
-impl From<&Move> for Step {
+impl From<&Move> for WireMove {
     fn from(&Move { begin, bytes, destination, begin_op, wait_op, expiry_op }: &Move) -> Self {
         Self { begin, bytes, to_gpu: destination == Destination::Gpu, begin_op, wait_op, expiry_op }
     }
 }
 
-impl From<Step> for Move {
-    fn from(Step { begin, bytes, to_gpu, begin_op, wait_op, expiry_op }: Step) -> Self {
+impl From<WireMove> for Move {
+    fn from(WireMove { begin, bytes, to_gpu, begin_op, wait_op, expiry_op }: WireMove) -> Self {
         let destination = if to_gpu { Destination::Gpu } else { Destination::Host };
         Self { begin, bytes, destination, begin_op, wait_op, expiry_op }
     }
@@ -91,7 +91,7 @@ pub fn question(methods: &[&str], workload: &Workload) -> Result<Vec<u8>, Refusa
 /// Those of the writer.
 pub fn answer(question: &[u8], output: &mut dyn Write) -> io::Result<()> {
     let (methods, mut best) = match serde_json::from_slice(question) {
-        Ok(Asked { methods, workload }) => match Best::of(workload) {
+        Ok(OwnedQuestion { methods, workload }) => match BestSoFar::of(workload) {
             Ok(best) => (methods, best),
             Err(refusal) => return write_line(output, &Err(refusal)),
         },
@@ -107,12 +107,12 @@ pub fn answer(question: &[u8], output: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_line(output: &mut dyn Write, answer: &Answer) -> io::Result<()> {
-    let found = answer.as_ref().map(|BestOutline { method, outline, .. }| {
-        let moves = outline.moves.iter().map(Step::from).collect();
-        Found { method: (*method).to_owned(), moves }
+    let answer_line = answer.as_ref().map(|BestOutline { method, outline, .. }| {
+        let moves = outline.moves.iter().map(WireMove::from).collect();
+        PlanAnswer { method: (*method).to_owned(), moves }
     });
     // One write: the reader sees the complete line, or a prefix of it.
-    let mut line = serde_json::to_vec(&found)?;
+    let mut line = serde_json::to_vec(&answer_line)?;
     line.push(b'\n');
     output.write_all(&line)?;
     output.flush()
@@ -136,14 +136,16 @@ pub fn best_so_far(answers: &[u8], methods: &[&'static str], workload: &Workload
 }
 
 fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> Answer {
-    let answer: Result<Found, Refusal> = serde_json::from_slice(answer).map_err(|_| InvalidAnswer::Malformed)?;
-    let Found { method, moves } = answer.map_err(bounded)?;
+    let answer: Result<PlanAnswer, Refusal> = serde_json::from_slice(answer).map_err(|_| InvalidAnswer::Malformed)?;
+    let PlanAnswer { method, moves } = answer.map_err(checked_refusal)?;
     let name = methods.iter().find(|name| **name == method).ok_or(InvalidAnswer::Method)?;
     let method = methods::by_name(name).ok_or(InvalidAnswer::Method)?;
     let moves: Vec<Move> = moves.into_iter().map(Move::from).collect();
-    is_plan(&moves, &workload.pieces)?;
-    if moves.iter().map(|step| within(&workload.pieces, step).len()).fold(0, usize::saturating_add) > PLACES_MAX {
-        return Err(InvalidAnswer::Places.into());
+    check_plan(&moves, &workload.pieces)?;
+    if moves.iter().map(|step| pieces_in(&workload.pieces, step).len()).fold(0, usize::saturating_add)
+        > MOVED_PIECES_MAX
+    {
+        return Err(InvalidAnswer::TooManyPieces.into());
     }
     if !moves.iter().all(|step| is_movable(&workload.pieces, step)) {
         return Err(InvalidAnswer::Memory.into());
@@ -154,7 +156,7 @@ fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> A
 }
 
 /// Refusal, if it is short and has one line; otherwise the answer is malformed.
-fn bounded(refusal: Refusal) -> Refusal {
+fn checked_refusal(refusal: Refusal) -> Refusal {
     let text = refusal.to_string();
     if text.len() > REASON_BYTES_MAX || text.contains(char::is_control) {
         return InvalidAnswer::Malformed.into();
@@ -163,7 +165,7 @@ fn bounded(refusal: Refusal) -> Refusal {
 }
 
 /// Applies the checks of the helper and the actuator to moves.
-fn is_plan(moves: &[Move], pieces: &Pieces) -> Result<(), InvalidAnswer> {
+fn check_plan(moves: &[Move], pieces: &Pieces) -> Result<(), InvalidAnswer> {
     let tokens = vec![Token::from_word(0); pieces.ops];
     let budget_bytes = moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
     let plan = Plan { gpu: [0; 16], first_launch: 0, budget_bytes, handover_wait_ns: 0, tokens: &tokens, moves };
@@ -180,7 +182,7 @@ fn is_movable(pieces: &Pieces, step: &Move) -> bool {
         if next >= end || piece.address > next {
             break;
         }
-        if piece.moves {
+        if piece.is_movable {
             next = next.max(end_of(piece));
         }
     }

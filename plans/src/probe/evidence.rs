@@ -44,8 +44,8 @@ impl Evidence {
 
     /// Adds the result of launch `op`: probed blocks, and those of them that count as accessed.
     pub(super) fn add(&mut self, op: usize, probed: &Ranges, touched: &Ranges) {
-        self.untouched.entry(op).or_default().add(&probed.without(touched));
-        self.touched.entry(op).or_default().add(touched);
+        self.untouched.entry(op).or_default().union_with(&probed.difference(touched));
+        self.touched.entry(op).or_default().union_with(touched);
     }
 
     /// Heap bytes held, estimated from counts.

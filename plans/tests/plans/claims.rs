@@ -7,7 +7,7 @@ use plans::{ClaimLimits, FaultCounts, Follower, Ranges, Refusal, Settings, State
 
 use super::{
     Program,
-    made_up::{ITERATIONS, address, layers, run},
+    generated::{ITERATIONS, address, layers, run},
     replay::UNIT,
 };
 
@@ -21,12 +21,12 @@ fn followed(calls: &[Call]) -> Follower {
 /// Like [`followed`], with limits on claims.
 fn followed_within(limits: &ClaimLimits, calls: &[Call]) -> Follower {
     let settings =
-        Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: true, probes: None };
+        Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, has_fault_counts: true, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     follower.set_claim_limits(limits.clone());
     for (number, call) in (1..).zip(calls) {
         if number % 5 == 0 {
-            follower.deliver(Some((0..4).map(|block| (address(block), number)).collect::<FaultCounts>()));
+            follower.add_fault_counts(Some((0..4).map(|block| (address(block), number)).collect::<FaultCounts>()));
         }
         follower.add(call.clone());
     }
@@ -117,7 +117,7 @@ fn allocation_that_is_larger_than_the_node_and_its_gpus_is_refused() {
 }
 
 #[test]
-fn plan_is_the_same_where_all_that_is_claimed_is_mapped() {
+fn plan_is_unchanged_if_all_claims_are_mapped() {
     let program = run(24, &layers(8));
     let unknown = followed(&program.calls);
     let known = followed_within(&mapped((0..24).map(block)), &program.calls);
@@ -129,7 +129,7 @@ fn plan_is_the_same_where_all_that_is_claimed_is_mapped() {
 }
 
 #[test]
-fn claims_that_are_not_mapped_do_not_count() {
+fn unmapped_claims_are_ignored() {
     // The last three blocks of 24 are not mapped.
     let limits = mapped((0..21).map(block));
     let follower = followed_within(&limits, &run(24, &layers(8)).calls);
@@ -139,27 +139,27 @@ fn claims_that_are_not_mapped_do_not_count() {
 }
 
 #[test]
-fn claim_is_cut_to_the_part_that_is_mapped() {
+fn claim_is_cut_to_its_mapped_part() {
     // One allocation of 2^46 bytes, of which 24 blocks are mapped in two places.
     let claim = address(0)..address(0) + (1 << 46);
-    let there =
+    let ranges =
         [0..8, 100..116].map(|units: Range<u64>| claim.start + units.start * UNIT..claim.start + units.end * UNIT);
     let mut program = Program::default();
     program.malloc(claim.start, claim.end - claim.start);
     for _ in 0..ITERATIONS {
-        for (function, range) in (1..).zip(there.iter().cycle().take(12)) {
+        for (function, range) in (1..).zip(ranges.iter().cycle().take(12)) {
             program.launch(function, &[claim.start, range.start]);
         }
         program.sync();
     }
-    let follower = followed_within(&mapped(there), &program.calls);
+    let follower = followed_within(&mapped(ranges), &program.calls);
     let unmapped_bytes = (1 << 46) - 24 * UNIT;
     let needed = Refusal::OpTooLarge { needed_bytes: 24 * UNIT, limit_bytes: GPU_UNITS * UNIT / 2 };
     assert_eq!(*refusal(&follower), Refusal::Unmapped { unmapped_bytes, reason: Box::new(needed) });
 }
 
 #[test]
-fn program_that_has_nothing_mapped_has_nothing_to_plan() {
+fn program_without_mappings_has_no_plan() {
     let follower = followed_within(&mapped([]), &claims_of(&[(1 << 40, 1 << 46)]).calls);
     let refusal = refusal(&follower);
     assert!(matches!(refusal, Refusal::Unmapped { unmapped_bytes, .. } if *unmapped_bytes == 1 << 46), "{refusal:?}");
@@ -167,7 +167,7 @@ fn program_that_has_nothing_mapped_has_nothing_to_plan() {
 }
 
 #[test]
-fn device_memory_is_not_sought_among_the_mappings_of_managed_memory() {
+fn device_memory_is_not_compared_with_managed_mappings() {
     let mut program = Program::default();
     (0..24).for_each(|block| program.malloc(address(block), UNIT));
     program.malloc_of(MemoryKind::Device, 1 << 50, UNIT);

@@ -3,7 +3,7 @@
 use plans::{FaultCounts, Follower, Refusal, Settings, State, methods};
 
 use super::{
-    made_up::{address, layers, run},
+    generated::{address, layers, run},
     replay::UNIT,
 };
 
@@ -12,11 +12,11 @@ const BLOCKS: usize = 24;
 /// State after a training of 24 blocks on a GPU of 17. Faults are delivered five times per
 /// iteration: cumulative counts, by the number of calls so far.
 fn state(faults: impl Fn(u64) -> Option<FaultCounts>) -> State {
-    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, has_fault_counts: true, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     for (number, call) in (1..).zip(run(BLOCKS, &layers(8)).calls) {
         if number % 5 == 0 {
-            follower.deliver(faults(number));
+            follower.add_fault_counts(faults(number));
         }
         follower.add(call);
     }
@@ -54,9 +54,9 @@ fn faults_before_iterations_are_known_do_not_count() {
 }
 
 #[test]
-fn plan_waits_for_faults_of_iterations_unless_nobody_counts_them() {
+fn plan_waits_for_fault_counts_unless_faults_are_not_counted() {
     assert_eq!(percent(&state(|_| None)), None);
-    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, has_fault_counts: true, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     for call in run(BLOCKS, &layers(8)).calls {
         assert_eq!(follower.add(call), None);

@@ -3,12 +3,12 @@
 use call_ring::plan::{Destination, MOVES_MAX};
 
 use super::{
-    made_up::{followed, layers, run},
+    generated::{followed, layers, run},
     replay::{UNIT, replay, uses},
 };
 
 #[test]
-fn all_that_a_launch_uses_leaves_after_it_and_the_link_carries_more_than_by_the_driver() {
+fn harmful_plan_evicts_after_each_launch_and_copies_more_than_the_driver() {
     // The iteration does not fit on 17 units, and fits on 27.
     for units in [17, 27] {
         let program = run(24, &layers(8));
@@ -25,7 +25,7 @@ fn all_that_a_launch_uses_leaves_after_it_and_the_link_carries_more_than_by_the_
 }
 
 #[test]
-fn plan_ends_where_its_table_does() {
+fn harmful_plan_is_limited_to_the_size_of_a_table() {
     let launches: Vec<Vec<usize>> = (0..3000).map(|at| vec![at % 4, 4 + at % 8]).collect();
     let program = run(12, &launches);
     let (follower, _) = followed("harmful-plan", 9, &program.calls);

@@ -4,8 +4,8 @@
 
 mod claims;
 mod coverage;
+mod generated;
 mod harm;
-mod made_up;
 mod planning;
 mod prefetches;
 mod probe;

@@ -12,13 +12,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
-    made_up::{ITERATIONS, address, iterate, layers, run},
+    generated::{ITERATIONS, address, iterate, layers, run},
     replay::UNIT,
 };
 
 /// Planners that answer on the command of a test.
 #[derive(Clone, Default)]
-struct Later(Rc<RefCell<Work>>);
+struct Deferred(Rc<RefCell<Work>>);
 
 #[derive(Default)]
 struct Work {
@@ -30,8 +30,8 @@ struct Work {
     is_retry_due: bool,
 }
 
-impl Outliner for Later {
-    fn begin(&mut self, workload: Workload) -> Option<Answer> {
+impl Outliner for Deferred {
+    fn start(&mut self, workload: Workload) -> Option<Answer> {
         let mut work = self.0.borrow_mut();
         (work.workload, work.begins) = (Some(workload), work.begins + 1);
         None
@@ -41,7 +41,7 @@ impl Outliner for Later {
         self.0.borrow_mut().answer.take()
     }
 
-    fn stop(&mut self) {
+    fn cancel(&mut self) {
         let mut work = self.0.borrow_mut();
         work.workload = None;
         work.stops += 1;
@@ -57,41 +57,41 @@ impl Outliner for Later {
 }
 
 const fn settings(units: u64) -> Settings {
-    Settings { user: 0, gpu: [1; 16], gpu_bytes: units * UNIT, are_faults_counted: false, probes: None }
+    Settings { user: 0, gpu: [1; 16], gpu_bytes: units * UNIT, has_fault_counts: false, probes: None }
 }
 
 fn best(method: &str, workload: Workload) -> Answer {
-    planning::best(&[methods::by_name(method).unwrap()], workload)
+    planning::best_outline(&[methods::by_name(method).unwrap()], workload)
 }
 
 /// Follower of a training whose planners have not answered yet.
-fn planning() -> (Follower, Later) {
-    let later = Later::default();
-    let mut follower = Follower::new(settings(17), later.clone());
+fn planning() -> (Follower, Deferred) {
+    let deferred = Deferred::default();
+    let mut follower = Follower::new(settings(17), deferred.clone());
     let changes: Vec<Change> = run(24, &layers(8)).calls.iter().filter_map(|call| follower.add(call.clone())).collect();
     assert_eq!((changes, follower.state()), (vec![Change::Planning], &State::Planning));
-    (follower, later)
+    (follower, deferred)
 }
 
 /// Workload that planners get for iterations that use blocks in this way, if any.
 fn workload(units: u64, blocks: usize, launches: &[Vec<usize>]) -> Option<Workload> {
-    let later = Later::default();
-    let mut follower = Follower::new(settings(units), later.clone());
+    let deferred = Deferred::default();
+    let mut follower = Follower::new(settings(units), deferred.clone());
     run(blocks, launches).calls.iter().for_each(|call| _ = follower.add(call.clone()));
-    later.0.take().workload
+    deferred.0.take().workload
 }
 
 #[test]
-fn calls_are_followed_while_planners_compute_and_the_plan_is_that_of_the_iteration() {
-    let (mut follower, later) = planning();
+fn calls_are_followed_while_planners_compute() {
+    let (mut follower, deferred) = planning();
     assert_eq!(follower.poll(), None);
     let (mut program, before) = (run(24, &layers(8)), follower.iteration().unwrap().number);
     let known = program.calls.len();
     (0..3).for_each(|_| iterate(&mut program, &layers(8)));
     assert!(program.calls[known..].iter().all(|call| follower.add(call.clone()).is_none()));
     assert_eq!(follower.iteration().unwrap().number, before + 3);
-    let workload = later.0.borrow().workload.clone().unwrap();
-    later.0.borrow_mut().answer = Some(best("foresight", workload));
+    let workload = deferred.0.borrow().workload.clone().unwrap();
+    deferred.0.borrow_mut().answer = Some(best("foresight", workload));
     assert_eq!(follower.poll(), Some(Change::Planned));
     // The same plan as with an immediate answer.
     let mut other = Follower::new(settings(17), vec![methods::by_name("foresight").unwrap()]);
@@ -101,18 +101,18 @@ fn calls_are_followed_while_planners_compute_and_the_plan_is_that_of_the_iterati
 }
 
 #[test]
-fn answer_for_an_iteration_that_the_program_has_left_is_not_wanted() {
-    let (mut follower, later) = planning();
+fn answer_is_dropped_after_drift() {
+    let (mut follower, deferred) = planning();
     let mut program = run(24, &layers(8));
     let known = program.calls.len();
     program.launch(99, &[address(5)]);
-    let workload = later.0.borrow().workload.clone().unwrap();
+    let workload = deferred.0.borrow().workload.clone().unwrap();
     assert_eq!(follower.add(program.calls[known].clone()), Some(Change::Drifted));
-    assert_eq!(later.0.borrow().stops, 1);
-    later.0.borrow_mut().answer = Some(best("foresight", workload));
+    assert_eq!(deferred.0.borrow().stops, 1);
+    deferred.0.borrow_mut().answer = Some(best("foresight", workload));
     assert_eq!((follower.poll(), follower.state()), (None, &State::Watching));
     // The next iteration is planned anew.
-    later.0.borrow_mut().answer = None;
+    deferred.0.borrow_mut().answer = None;
     let known = program.calls.len();
     (0..ITERATIONS).for_each(|_| iterate(&mut program, &layers(8)));
     program.calls[known..].iter().for_each(|call| _ = follower.add(call.clone()));
@@ -120,20 +120,20 @@ fn answer_for_an_iteration_that_the_program_has_left_is_not_wanted() {
 }
 
 #[test]
-fn refusal_of_planners_is_that_of_the_follower() {
-    let (mut follower, later) = planning();
+fn refusal_of_planners_becomes_the_state_of_the_follower() {
+    let (mut follower, deferred) = planning();
     let refusal = Refusal::PlanningTime { limit_ms: 2000 };
-    later.0.borrow_mut().answer = Some(Err(refusal.clone()));
+    deferred.0.borrow_mut().answer = Some(Err(refusal.clone()));
     assert_eq!((follower.poll(), follower.state()), (Some(Change::Refused), &State::Refused(refusal)));
 }
 
 #[test]
-fn iteration_is_planned_again_at_a_begin_once_planners_may_answer_otherwise() {
-    let (mut follower, later) = planning();
+fn planning_is_retried_at_the_start_of_an_iteration_once_due() {
+    let (mut follower, deferred) = planning();
     let mut program = run(24, &layers(8));
-    let workload = later.0.borrow().workload.clone().unwrap();
-    later.0.borrow_mut().answer = Some(Err(Refusal::PlanningTime { limit_ms: 2000 }));
-    later.0.borrow_mut().retry_delay = Some(Duration::from_secs(10));
+    let workload = deferred.0.borrow().workload.clone().unwrap();
+    deferred.0.borrow_mut().answer = Some(Err(Refusal::PlanningTime { limit_ms: 2000 }));
+    deferred.0.borrow_mut().retry_delay = Some(Duration::from_secs(10));
     assert_eq!(follower.poll(), Some(Change::Refused));
     assert_eq!(follower.retry_delay(), Some(Duration::from_secs(10)));
     let mut iteration = |follower: &mut Follower| -> Vec<Change> {
@@ -142,16 +142,16 @@ fn iteration_is_planned_again_at_a_begin_once_planners_may_answer_otherwise() {
         program.calls[known..].iter().filter_map(|call| follower.add(call.clone())).collect()
     };
     assert_eq!(iteration(&mut follower), []);
-    later.0.borrow_mut().is_retry_due = true;
-    assert_eq!((iteration(&mut follower), later.0.borrow().begins), (vec![Change::Planning], 2));
+    deferred.0.borrow_mut().is_retry_due = true;
+    assert_eq!((iteration(&mut follower), deferred.0.borrow().begins), (vec![Change::Planning], 2));
     assert_eq!(follower.retry_delay(), None);
-    later.0.borrow_mut().answer = Some(best("foresight", workload));
+    deferred.0.borrow_mut().answer = Some(best("foresight", workload));
     assert_eq!(follower.poll(), Some(Change::Planned));
     assert_eq!(iteration(&mut follower), []);
 }
 
 #[test]
-fn best_answer_so_far_is_that_of_a_process_that_is_killed() {
+fn last_complete_answer_of_a_killed_process_is_used() {
     let workload = workload(17, 24, &layers(8)).unwrap();
     let methods = ["foresight", "autoswap"];
     let mut answers = answered(&wire::question(&["foresight"], &workload).unwrap());
@@ -171,11 +171,11 @@ fn best_answer_so_far_is_that_of_a_process_that_is_killed() {
 }
 
 #[test]
-fn memory_that_is_no_multiple_of_a_page_is_prefetched() {
+fn memory_with_a_partial_page_is_prefetched() {
     // Each allocation is a piece of whole blocks and a partial block.
     let piece = |at: u64, offset: u64, bytes: u64| {
         json!({ "block": at, "address": (1_u64 << 40) + at * (16 << 20) + offset, "bytes": bytes,
-            "is_managed": true, "moves": true, "outlives": true, "uses": [at] })
+            "is_managed": true, "is_movable": true, "outlives": true, "uses": [at] })
     };
     let pieces: Vec<Value> = (0..16).flat_map(|at| [piece(at, 0, 8 << 20), piece(at, 8 << 20, 100_001)]).collect();
     let gpu_bytes = 48_u64 << 20;
@@ -210,7 +210,7 @@ fn checked(change: impl Fn(&mut Value)) -> Answer {
 }
 
 #[test]
-fn answer_of_a_planner_process_is_that_of_its_methods() {
+fn planner_process_answers_as_its_methods_do_directly() {
     let workload = workload(17, 24, &layers(8)).unwrap();
     assert_eq!(checked(|_| {}), best("foresight", workload.clone()));
     let refused = answered(&wire::question(&["pump"], &workload).unwrap());
@@ -221,7 +221,7 @@ fn answer_of_a_planner_process_is_that_of_its_methods() {
 }
 
 #[test]
-fn answers_that_are_not_of_the_question_are_refused_by_name() {
+fn answers_that_do_not_match_the_question_are_rejected_with_the_reason() {
     let refused = |change: &dyn Fn(&mut Value), reason: InvalidAnswer| {
         assert_eq!(checked(|answer| change(&mut answer["Ok"])), Err(reason.into()));
     };
@@ -239,7 +239,7 @@ fn answers_that_are_not_of_the_question_are_refused_by_name() {
 
 /// Moves of too many pieces in all are rejected before gaps between pieces are searched.
 #[test]
-fn pieces_of_all_moves_are_counted_before_they_are_looked_at() {
+fn moved_pieces_are_counted_before_they_are_checked() {
     let workload = workload(800, 3 * 180, &layers(180)).unwrap();
     let everything = json!({ "begin": address(0), "bytes": 3 * 180 * 2 * UNIT, "to_gpu": true, "begin_op": 0,
         "wait_op": null, "expiry_op": null });
@@ -248,11 +248,11 @@ fn pieces_of_all_moves_are_counted_before_they_are_looked_at() {
         wire::check(format!("{answer}\n").as_bytes(), &["harmful-plan"], &workload)
     };
     assert_eq!(check(1), Err(InvalidAnswer::Memory.into()));
-    assert_eq!(check(4096), Err(InvalidAnswer::Places.into()));
+    assert_eq!(check(4096), Err(InvalidAnswer::TooManyPieces.into()));
 }
 
 #[test]
-fn refusal_of_a_planner_process_is_no_more_than_a_line() {
+fn refusal_of_a_planner_process_is_one_short_line() {
     let refusal = |refusal: Value| checked(|answer| *answer = json!({ "Err": refusal }));
     let failed = |reason: &str| json!({ "PlannerFailed": { "reason": reason } });
     let nested = |reason: Value| json!({ "Unmapped": { "unmapped_bytes": 1, "reason": reason } });
@@ -265,7 +265,7 @@ fn refusal_of_a_planner_process_is_no_more_than_a_line() {
 
 /// Figures of a plan are computed from its moves: those in an answer are ignored.
 #[test]
-fn figures_of_an_answer_are_those_of_its_moves() {
+fn figures_of_an_answer_are_computed_from_its_moves() {
     let nothing = json!({ "bytes": { "to_gpu": 0, "to_host": 0, "faulted": 0, "evicted": 0 },
         "faulted_pieces": 0, "peak_bytes": 0 });
     let claimed = checked(|answer| {
@@ -283,7 +283,7 @@ proptest! {
 
     /// Any workload reaches planners unchanged, and so does their answer in return.
     #[test]
-    fn messages_lose_nothing(
+    fn messages_round_trip(
         launches in prop::collection::vec(prop::collection::vec(0_usize..12, 1..4), 4..24),
         units in 4_u64..12,
     ) {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{
     Program,
-    made_up::{ITERATIONS, address, followed, layers, run},
+    generated::{ITERATIONS, address, followed, layers, run},
     replay::{UNIT, replay, units, uses},
 };
 
@@ -36,36 +36,37 @@ fn refusal(gpu_units: u64, program: &Program) -> Refusal {
 }
 
 /// Launches from the one after which a move begins up to, but without, the one that waits for it.
-fn places(one: &Move, period: usize) -> impl Iterator<Item = usize> + use<> {
+fn launches_in_flight(one: &Move, period: usize) -> impl Iterator<Item = usize> + use<> {
     let (begin, wait) = (one.begin_op as usize, one.wait_op.unwrap() as usize);
     let end = if wait > begin { wait } else { wait + period };
-    (begin..end).map(move |place| place % period)
+    (begin..end).map(move |index| index % period)
 }
 
 /// Index in the program's iteration at which the plan's iteration begins.
-fn first_place(planned: &Planned) -> usize {
+fn first_index(planned: &Planned) -> usize {
     usize::try_from(planned.first_launch - 1).unwrap() % planned.tokens.len()
 }
 
 /// Whether the program waits for the GPU between the start of a move and the launch that waits for
 /// it.
-fn is_across(one: &Move, planned: &Planned, syncs: &BTreeSet<usize>) -> bool {
-    let (first, period) = (first_place(planned), planned.tokens.len());
-    places(one, period).any(|place| syncs.contains(&((place + first) % period)))
+fn spans_sync(one: &Move, planned: &Planned, syncs: &BTreeSet<usize>) -> bool {
+    let (first, period) = (first_index(planned), planned.tokens.len());
+    launches_in_flight(one, period).any(|index| syncs.contains(&((index + first) % period)))
 }
 
 /// Maximum number of units in flight: requested, with the waiting launch not ended yet.
-fn most_ahead(planned: &Planned) -> u64 {
+fn units_in_flight_max(planned: &Planned) -> u64 {
     let period = planned.tokens.len();
     let ahead = |op: usize| {
-        let moves = planned.moves.iter().filter(|one| places(one, period).any(|place| (place + 1) % period == op));
+        let moves =
+            planned.moves.iter().filter(|one| launches_in_flight(one, period).any(|index| (index + 1) % period == op));
         moves.flat_map(units).collect::<BTreeSet<u64>>().len() as u64
     };
     (0..period).map(ahead).max().unwrap_or(0)
 }
 
 #[test]
-fn launches_wait_for_what_they_name_and_find_most_of_it_there_without_a_fault() {
+fn launches_wait_for_prefetches_and_rarely_fault() {
     let program = run(24, &layers(8));
     let (follower, _) = followed("pump", 17, &program.calls);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
@@ -76,25 +77,25 @@ fn launches_wait_for_what_they_name_and_find_most_of_it_there_without_a_fault() 
     assert_eq!((planned.traffic.faulted_pieces, planned.driver.faulted_pieces), (1, 24));
     assert_eq!(planned.traffic.bytes.to_host, 0, "the driver evicts");
     assert!(planned.traffic.bytes.evicted > 0);
-    assert_eq!((most_ahead(planned), planned.peak_bytes), (6, 6 * UNIT));
+    assert_eq!((units_in_flight_max(planned), planned.peak_bytes), (6, 6 * UNIT));
 }
 
 #[test]
-fn no_prefetch_begins_before_the_program_has_last_waited_for_the_gpu() {
+fn no_prefetch_begins_before_the_last_sync() {
     let syncs = BTreeSet::from([3, 9, 10, 23]);
     let program = run_with_syncs(24, &layers(8), &syncs);
     let (follower, _) = followed("pump", 17, &program.calls);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
-    assert!(planned.moves.iter().all(|one| !is_across(one, planned, &syncs)), "{:?}", planned.moves);
+    assert!(planned.moves.iter().all(|one| !spans_sync(one, planned, &syncs)), "{:?}", planned.moves);
     let waited = planned.moves.iter().filter_map(|one| one.wait_op);
-    let waited: BTreeSet<usize> = waited.map(|op| (op as usize + first_place(planned)) % 24).collect();
+    let waited: BTreeSet<usize> = waited.map(|op| (op as usize + first_index(planned)) % 24).collect();
     // Nothing is prefetched for the first launch after a sync.
-    let others: BTreeSet<usize> = (0..24).filter(|place| ![0, 4, 10, 11].contains(place)).collect();
+    let others: BTreeSet<usize> = (0..24).filter(|index| ![0, 4, 10, 11].contains(index)).collect();
     assert_eq!(waited, others);
 }
 
 #[test]
-fn prefetches_for_the_first_launches_begin_in_the_iteration_before_of_a_program_that_never_waits() {
+fn prefetches_begin_in_the_previous_iteration_without_syncs() {
     let program = run_with_syncs(24, &layers(8), &BTreeSet::new());
     let (follower, _) = followed("pump", 17, &program.calls);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
@@ -113,7 +114,7 @@ fn program_that_fits_has_no_plan() {
 }
 
 #[test]
-fn requests_that_copy_nothing_are_left_out_where_a_plan_does_not_hold_all() {
+fn moves_that_copy_nothing_are_dropped_from_a_full_plan() {
     // Twelve blocks stay resident; every 16th launch also names one of 12 others.
     let launch = |at: usize| {
         let other = at.is_multiple_of(16).then_some(12 + at / 16 % 12);
@@ -129,13 +130,13 @@ fn requests_that_copy_nothing_are_left_out_where_a_plan_does_not_hold_all() {
 }
 
 #[test]
-fn iteration_with_more_copies_than_a_plan_holds_has_none() {
+fn iteration_with_too_many_copies_has_no_plan() {
     let launches: Vec<Vec<usize>> = (0..3000).map(|at| vec![2 * at % 40, (2 * at + 21) % 40]).collect();
     assert!(matches!(refusal(20, &run(40, &launches)), Refusal::TooManyMoves { moves } if moves > MOVES_MAX));
 }
 
 #[test]
-fn schedule_of_more_prefetches_than_are_looked_at_has_no_plan() {
+fn schedule_with_too_many_prefetches_has_no_plan() {
     // Each launch names a block of 24 units, and one of 40 blocks of a unit.
     let mut program = Program::default();
     let large = address(100);
@@ -152,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn prefetches_keep_to_their_window_and_syncs_and_do_what_they_say(
+    fn prefetches_stay_within_window_and_syncs_and_copy_as_modelled(
         launches in prop::collection::vec(prop::collection::btree_set(0_usize..20, 1..4), 10..40),
         mut syncs in prop::collection::btree_set(0_usize..40, 0..8),
         gpu_units in 8_u64..20,
@@ -168,13 +169,13 @@ proptest! {
         };
         let period = launches.len();
         for one in &planned.moves {
-            prop_assert!(one.destination == Destination::Gpu && !is_across(one, planned, &syncs), "{:?}", one);
+            prop_assert!(one.destination == Destination::Gpu && !spans_sync(one, planned, &syncs), "{:?}", one);
         }
-        let most = most_ahead(planned);
+        let most = units_in_flight_max(planned);
         prop_assert_eq!(most * UNIT, planned.peak_bytes);
         prop_assert!(most * 5 <= (gpu_units - 3) * 4, "{}", most);
         let mut uses = uses(&program.calls, period);
-        uses.rotate_left(first_place(planned));
+        uses.rotate_left(first_index(planned));
         let replayed = replay(planned, &uses, gpu_units);
         let bytes = planned.traffic.bytes;
         prop_assert_eq!((replayed.to_gpu, replayed.faulted, replayed.evicted), (bytes.to_gpu, bytes.faulted, bytes.evicted));

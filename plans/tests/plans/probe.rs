@@ -47,7 +47,7 @@ impl Launch {
 
 /// Outcome of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Made,
     /// The launch does not wait, and the move is made during or after it.
     Overtaken,
@@ -76,7 +76,7 @@ struct World {
     counted: Observation,
     table: Option<Table>,
     followed: Option<Table>,
-    fates: Vec<Fate>,
+    outcomes: Vec<Outcome>,
     records: Vec<Record>,
     drawn: usize,
     /// Moves that the next launch does not wait for.
@@ -92,7 +92,7 @@ impl World {
 
     fn leaves(&mut self, unit: u64) -> bool {
         let before = self.resident.len();
-        self.resident.retain(|(there, _)| *there != unit);
+        self.resident.retain(|(resident, _)| *resident != unit);
         self.resident.len() < before
     }
 
@@ -115,7 +115,7 @@ impl World {
     }
 
     fn touch(&mut self, unit: u64) {
-        if !self.resident.iter().any(|(there, _)| *there == unit) {
+        if !self.resident.iter().any(|(resident, _)| *resident == unit) {
             if self.absent_since.get(&unit).is_some_and(|since| self.departures > *since) {
                 *self.counted.interrupted_absences.entry(unit * UNIT).or_insert(0) += 1;
             }
@@ -133,7 +133,7 @@ impl World {
                     self.departures += own;
                     self.absent_since.insert(unit, self.departures - own);
                 }
-            } else if self.resident.iter().any(|(there, _)| *there == unit) {
+            } else if self.resident.iter().any(|(resident, _)| *resident == unit) {
                 self.comes(unit, true);
             } else {
                 let is_idle = self.absent_since.get(&unit).is_some_and(|since| self.departures > *since);
@@ -165,17 +165,17 @@ impl World {
         // Moves begin after the launch, and the next launch waits for them.
         let moves = self.followed.clone().map_or(Vec::new(), |table| table.moves);
         for step in moves.iter().filter(|step| step.begin_op == op) {
-            match self.draw(|world| &world.fates, Fate::Made) {
-                Fate::Made => {
+            match self.draw(|world| &world.outcomes, Outcome::Made) {
+                Outcome::Made => {
                     self.counted.moves += 1;
                     self.make(step.begin, step.bytes, step.destination);
                 }
-                Fate::Overtaken => {
+                Outcome::Overtaken => {
                     (self.counted.moves, self.counted.late) = (self.counted.moves + 1, self.counted.late + 1);
                     self.overtaken.push(*step);
                 }
-                Fate::Expired => self.counted.late += 1,
-                Fate::Skipped => self.counted.skipped += 1,
+                Outcome::Expired => self.counted.late += 1,
+                Outcome::Skipped => self.counted.skipped += 1,
             }
         }
     }
@@ -198,19 +198,19 @@ struct Run {
 /// Conditions of a run, apart from its launches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Conditions {
-    /// Launches between two deliveries.
+    /// Launches between two samples.
     tick: usize,
     /// The program prefetches in each iteration.
     prefetches: bool,
     /// The program fills the first bytes of the pool before this launch.
     fills: Option<usize>,
-    /// First delivery at which probes are no longer permitted.
+    /// First sample at which probes are no longer permitted.
     forbidden_from: Option<usize>,
     /// The helper follows nothing.
     is_idle: bool,
-    /// Delivery at which the program prefetches once.
+    /// Sample at which the program prefetches once.
     prefetches_at: Option<usize>,
-    /// Once there is a table, counts change with every delivery for an hour.
+    /// Once there is a table, counts change with every sample for an hour.
     is_restless: bool,
     /// Number of times that probing may start.
     starts: u32,
@@ -218,11 +218,11 @@ struct Conditions {
 
 fn run(launches: &[Launch], world: &mut World, conditions: Conditions) -> Run {
     let probes = Some(ProbeQuota { iteration_bytes: 12 * UNIT, starts: conditions.starts });
-    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: false, probes };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, has_fault_counts: false, probes };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     let mut program = Program::default();
     (0..POOLS).for_each(|at| program.malloc(pool(at), POOL_UNITS * UNIT));
-    let (mut added, mut deliveries, mut evidence, mut tables) = (0, 0, None, Vec::new());
+    let (mut added, mut samples, mut evidence, mut tables) = (0, 0, None, Vec::new());
     let mut is_restless = conditions.is_restless;
     let mut take = |follower: &Follower, world: &mut World, change: Option<Change>| {
         if let (Some(Change::Probing), State::Probing(probing)) = (change, follower.state()) {
@@ -246,9 +246,9 @@ fn run(launches: &[Launch], world: &mut World, conditions: Conditions) -> Run {
                 world.launch(op, launch);
             }
             if (op as usize).is_multiple_of(conditions.tick.max(1)) {
-                deliveries += 1;
-                let may_probe = conditions.forbidden_from.is_none_or(|from| deliveries < from);
-                if conditions.prefetches_at == Some(deliveries) {
+                samples += 1;
+                let may_probe = conditions.forbidden_from.is_none_or(|from| samples < from);
+                if conditions.prefetches_at == Some(samples) {
                     program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0 });
                 }
                 let change = follower.observe(may_probe.then_some(&world.counted));
@@ -302,7 +302,7 @@ const EACH: Conditions = Conditions {
 };
 
 #[test]
-fn what_a_launch_does_not_access_of_its_footprint_is_found_and_no_more() {
+fn probes_find_exactly_the_blocks_that_are_not_accessed() {
     let (launches, mut world) = (training(), World::default());
     let Run { follower, evidence, tables, .. } = run(&launches, &mut world, EACH);
     let evidence = evidence.unwrap();
@@ -328,7 +328,7 @@ fn what_a_launch_does_not_access_of_its_footprint_is_found_and_no_more() {
 }
 
 #[test]
-fn plan_is_made_for_what_launches_access() {
+fn plan_moves_accessed_memory_only() {
     // Two adjacent launches name up to 12 of the GPU's 15 units, and access up to 8.
     let (launches, mut world) = (training(), World::default());
     let Run { follower, .. } = run(&launches, &mut world, EACH);
@@ -345,7 +345,7 @@ fn plan_is_made_for_what_launches_access() {
 }
 
 #[test]
-fn without_permission_or_quota_or_with_prefetches_of_its_own_there_are_no_probes() {
+fn no_launch_is_probed_without_permission_or_quota_or_with_own_prefetches() {
     for conditions in [
         Conditions { prefetches: true, ..EACH },
         Conditions { forbidden_from: Some(0), ..EACH },
@@ -368,7 +368,7 @@ fn launch_after_a_fill_is_not_probed() {
 }
 
 #[test]
-fn probing_ends_if_nobody_follows_the_table_or_it_is_not_permitted_any_more() {
+fn probing_ends_if_the_table_is_not_followed_or_no_longer_permitted() {
     for conditions in [Conditions { is_idle: true, ..EACH }, Conditions { forbidden_from: Some(60), ..EACH }] {
         let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), conditions);
         assert!(!tables.is_empty() && iterations < PATIENCE, "{conditions:?}");
@@ -377,7 +377,7 @@ fn probing_ends_if_nobody_follows_the_table_or_it_is_not_permitted_any_more() {
 }
 
 #[test]
-fn probing_ends_within_an_hour_of_deliveries_however_counts_change() {
+fn probing_ends_at_the_maximum_number_of_samples() {
     let conditions = Conditions { is_restless: true, ..EACH };
     let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), conditions);
     assert!(tables.len() == 1 && iterations < PATIENCE, "{}", tables.len());
@@ -385,8 +385,8 @@ fn probing_ends_within_an_hour_of_deliveries_however_counts_change() {
 }
 
 #[test]
-fn launches_whose_moves_are_always_late_stay_as_they_are_named() {
-    let mut world = World { fates: vec![Fate::Expired], ..World::default() };
+fn launches_with_late_moves_keep_their_footprints() {
+    let mut world = World { outcomes: vec![Outcome::Expired], ..World::default() };
     let Run { evidence, iterations, .. } = run(&training(), &mut world, EACH);
     assert!(iterations < PATIENCE);
     let evidence = evidence.unwrap();
@@ -395,9 +395,9 @@ fn launches_whose_moves_are_always_late_stay_as_they_are_named() {
 }
 
 #[test]
-fn moves_that_come_late_each_time_prove_nothing() {
-    let (made, overtaken, expired, skipped) = (Fate::Made, Fate::Overtaken, Fate::Expired, Fate::Skipped);
-    let patterns: [&[Fate]; 6] = [
+fn late_moves_prove_nothing() {
+    let (made, overtaken, expired, skipped) = (Outcome::Made, Outcome::Overtaken, Outcome::Expired, Outcome::Skipped);
+    let patterns: [&[Outcome]; 6] = [
         &[overtaken],
         &[overtaken, made],
         &[made, overtaken],
@@ -405,27 +405,27 @@ fn moves_that_come_late_each_time_prove_nothing() {
         &[expired, made, made],
         &[made, skipped, overtaken],
     ];
-    for fates in patterns {
-        let mut world = World { fates: fates.to_vec(), ..World::default() };
+    for outcomes in patterns {
+        let mut world = World { outcomes: outcomes.to_vec(), ..World::default() };
         let launches = training();
         let Run { evidence, .. } = run(&launches, &mut world, EACH);
         let evidence = evidence.unwrap();
         for (op, launch) in launches.iter().enumerate() {
-            assert!(untouched(&evidence, op).is_disjoint(&launch.touched), "{fates:?}, launch {op}");
+            assert!(untouched(&evidence, op).is_disjoint(&launch.touched), "{outcomes:?}, launch {op}");
         }
     }
 }
 
 #[test]
-fn windows_in_which_records_were_lost_prove_nothing() {
+fn windows_with_dropped_records_prove_nothing() {
     let mut world = World { records: vec![Record::Lost], ..World::default() };
     let Run { evidence, .. } = run(&training(), &mut world, EACH);
     let figures = evidence.unwrap().figures();
     assert_eq!((figures.probed, figures.named_bytes), (0, 0), "{figures:?}");
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![30 => Just(Fate::Made), 1 => Just(Fate::Overtaken), 1 => Just(Fate::Expired), 1 => Just(Fate::Skipped)]
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![30 => Just(Outcome::Made), 1 => Just(Outcome::Overtaken), 1 => Just(Outcome::Expired), 1 => Just(Outcome::Skipped)]
 }
 
 fn record() -> impl Strategy<Value = Record> {
@@ -436,15 +436,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_a_launch_accesses_is_found_not_to_be_accessed(
+    fn accessed_memory_is_never_found_unaccessed(
         launches in prop::collection::vec((0..POOLS, prop::collection::btree_set(0..POOL_UNITS, 1..5)), 9..14),
-        fates in prop::collection::vec(fate(), 0..400),
+        outcomes in prop::collection::vec(outcome(), 0..400),
         records in prop::collection::vec(record(), 0..300),
         tick in 1_usize..5,
         prefetches_at in prop::option::of(30_usize..120),
     ) {
         let launches: Vec<Launch> = launches.into_iter().map(|(pool, touched)| Launch::new(pool, touched)).collect();
-        let mut world = World { fates, records, ..World::default() };
+        let mut world = World { outcomes, records, ..World::default() };
         let Run { evidence, iterations, follower, .. } = run(&launches, &mut world, Conditions { tick, prefetches_at, ..EACH });
         prop_assert!(iterations < PATIENCE, "{:?}", follower.state());
         for (op, launch) in launches.iter().enumerate() {

@@ -66,8 +66,7 @@ fn followed(program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
 }
 
 fn followed_by(method: &str, program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
-    let settings =
-        Settings { user: 0, gpu: [1; 16], gpu_bytes: gpu_mib * MIB, are_faults_counted: false, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: gpu_mib * MIB, has_fault_counts: false, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name(method).unwrap()]);
     let changes = program.calls.into_iter().filter_map(|call| follower.add(call)).collect();
     (follower, changes)
@@ -86,9 +85,9 @@ fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
 }
 
 #[test]
-fn plan_uses_the_memory_that_was_measured_where_it_was() {
+fn plan_uses_the_measured_capacity_if_known() {
     let [estimated, measured] = [None, Some(30 * MIB)].map(|capacity_bytes| {
-        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 32 * MIB, are_faults_counted: false, probes: None };
+        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 32 * MIB, has_fault_counts: false, probes: None };
         let mut follower = Follower::new(settings, methods::auto_plan_candidates());
         follower.set_capacity(capacity_bytes);
         for call in calls(&stream("deep"), 1).calls {
@@ -103,7 +102,7 @@ fn plan_uses_the_memory_that_was_measured_where_it_was() {
 
 /// Plan for a run, on a GPU that holds this share of its memory.
 fn planned(name: &str, planner: &str, capacity_mib: u64) -> Planned {
-    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 64 * MIB, are_faults_counted: false, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 64 * MIB, has_fault_counts: false, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name(planner).unwrap()]);
     follower.set_capacity(Some(capacity_mib * MIB));
     for call in calls(&stream(name), 1).calls {
@@ -113,7 +112,7 @@ fn planned(name: &str, planner: &str, capacity_mib: u64) -> Planned {
 }
 
 #[test]
-fn plans_of_foresight_copy_the_least_that_plans_can_and_no_others_less() {
+fn foresight_plans_copy_the_optimum_and_no_planner_copies_less() {
     // Working sets of 1.2, 1.5 and 2 times the GPU. Optima of an integer program of absences that
     // are the same in each iteration, solved with HiGHS.
     for (name, least) in [
@@ -132,7 +131,7 @@ fn plans_of_foresight_copy_the_least_that_plans_can_and_no_others_less() {
 }
 
 #[test]
-fn parts_of_blocks_stay_unless_they_are_prefetched() {
+fn partial_blocks_are_moved_by_prefetches_only() {
     // Of 53 MiB, 13 are in parts of blocks.
     let is_whole = |one: &Move| one.begin.is_multiple_of(2 * MIB) && one.bytes.is_multiple_of(2 * MIB);
     let moves = |planner| planned("transformer-2-addresses", planner, 34).moves;
@@ -141,7 +140,7 @@ fn parts_of_blocks_stay_unless_they_are_prefetched() {
 }
 
 #[test]
-fn what_leaves_expires_where_it_begins_to_come_back() {
+fn move_to_the_host_expires_when_the_fetch_begins() {
     let (follower, _) = followed(calls(&stream("deep"), 1), 32);
     let planned = follower.planned().unwrap();
     let period = u32::try_from(planned.tokens.len()).unwrap();
@@ -158,7 +157,7 @@ fn what_leaves_expires_where_it_begins_to_come_back() {
 }
 
 #[test]
-fn driver_alone_copies_what_was_measured() {
+fn modelled_driver_traffic_is_the_measured_one() {
     let (follower, _) = followed(calls(&stream("deep"), 1), 32);
     let bytes = follower.planned().unwrap().driver.bytes;
     // Measured: 42.2, 48.2 and 42.2 MiB in turn (docs/measurements/live-plans.md).
@@ -166,7 +165,7 @@ fn driver_alone_copies_what_was_measured() {
 }
 
 #[test]
-fn plan_of_that_training_copies_less_than_the_driver_on_smaller_gpus_too() {
+fn plan_copies_less_than_the_driver_on_smaller_gpus() {
     let both = |gpu_mib| {
         let (follower, _) = followed(calls(&stream("deep"), 1), gpu_mib);
         let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
@@ -189,38 +188,38 @@ fn prefetches(gpu_mib: u64) -> (usize, [u64; 2], [u64; 2]) {
 }
 
 #[test]
-fn prefetches_of_that_training_leave_less_to_faults() {
+fn prefetches_reduce_faults() {
     assert_eq!(prefetches(32), (99, [12, 33], [67_371_080, 92_755_340]));
 }
 
 #[test]
-fn prefetches_take_the_queue_that_leaves_the_least_to_faults() {
+fn prefetches_use_the_queue_length_with_the_fewest_faults() {
     // With 36 MiB, a longer queue leaves 12; with 26 MiB, a queue of one leaves 16.
     assert_eq!((prefetches(36).1[0], prefetches(26).1[0]), (10, 14));
 }
 
 #[test]
-fn prefetches_that_copy_more_than_the_driver_by_more_than_a_twentieth_are_refused() {
+fn prefetches_that_copy_over_a_twentieth_more_than_the_driver_are_refused() {
     let (follower, _) = followed_by("pump", calls(&stream("deep"), 1), 24);
     let refusal = Refusal::NoGain { planned_bytes: 134_496_352, driver_bytes: 127_844_424 };
     assert_eq!(follower.state(), &State::Refused(refusal));
 }
 
 #[test]
-fn training_that_fits_has_none() {
+fn training_that_fits_has_no_plan() {
     let (follower, _) = followed(calls(&stream("deep"), 1), 120);
     assert!(matches!(follower.state(), State::Refused(Refusal::Fits { .. })), "{:?}", follower.state());
 }
 
 #[test]
-fn kernels_that_use_most_of_the_memory_are_refused_and_another_batch_is_looked_at_anew() {
+fn oversized_launches_are_refused_and_another_batch_size_is_planned_anew() {
     let (follower, changes) = followed(calls(&stream("mlp-batch"), 16), 120);
     assert_eq!(changes, [Change::Refused, Change::Drifted, Change::Refused]);
     assert!(matches!(follower.state(), State::Refused(Refusal::OpTooLarge { .. })), "{:?}", follower.state());
 }
 
 #[test]
-fn network_whose_memory_is_in_one_pool_is_refused_on_gpus_that_it_oversubscribes() {
+fn network_in_one_pool_is_refused_on_oversubscribed_gpus() {
     let stream = stream("burn");
     // The second block of 16 MiB is the host's: the loss is read into it.
     let of_host = stream.blocks().values().iter().rposition(|block| block.bytes == 16 * MIB).unwrap();

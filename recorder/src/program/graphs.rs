@@ -24,7 +24,7 @@ fn bytes_of(work: &Work) -> usize {
 }
 
 /// Bytes of a graph with this work as its only node.
-pub(super) fn bytes_of_first(work: &Work) -> usize {
+pub(super) fn first_node_bytes(work: &Work) -> usize {
     GRAPH_BYTES + INDEX_BYTES + bytes_of(work)
 }
 
@@ -50,12 +50,12 @@ impl Graph {
     }
 
     /// Graph with the same nodes under unknown handles.
-    pub(super) fn with_new_handles(self) -> Self {
+    pub(super) fn with_unknown_handles(self) -> Self {
         Self { generation: self.generation + 1, ..self }
     }
 
     /// Work of the nodes in the order of their addition.
-    pub(super) fn works(&self) -> Vec<&Work> {
+    pub(super) fn work_in_order(&self) -> Vec<&Work> {
         let mut nodes: Vec<&Node> = self.nodes.iter().map(|(_, node)| node).collect();
         nodes.sort_unstable_by_key(|node| node.position);
         nodes.into_iter().map(|node| &node.work).collect()

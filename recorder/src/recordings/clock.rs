@@ -11,10 +11,10 @@ pub(crate) trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> Duration;
 
     /// Processor time used by the current thread.
-    fn spent(&self) -> Duration;
+    fn thread_cpu_time(&self) -> Duration;
 
     /// Processor time used by a process, if it runs.
-    fn used_by(&self, process: ProcessId) -> Option<Duration>;
+    fn cpu_time_of(&self, process: ProcessId) -> Option<Duration>;
 }
 
 /// Clock of the system.
@@ -26,11 +26,11 @@ impl Clock for SystemClock {
         clock::monotonic()
     }
 
-    fn spent(&self) -> Duration {
+    fn thread_cpu_time(&self) -> Duration {
         cpu_time::of_this_thread()
     }
 
-    fn used_by(&self, ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
+    fn cpu_time_of(&self, ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
         processes::cpu_time(&self.0, pid, start_ticks)
     }
 }

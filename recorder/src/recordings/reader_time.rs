@@ -57,7 +57,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn user_slightly_above_its_share_is_throttled_seldom() {
+    fn user_slightly_above_its_share_is_rarely_throttled() {
         let (mut budgets, mut throttlings) = (Budgets::default(), 0);
         // Uses 2 % instead of 1 %, for an hour in intervals of 50 ms.
         for interval in 0..72_000 {

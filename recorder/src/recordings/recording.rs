@@ -98,13 +98,13 @@ impl Recording {
 /// Interface to a ring.
 pub(crate) trait Ring: fmt::Debug + Send {
     /// Reads the next calls of a poll.
-    fn part(&mut self) -> Result<Vec<Call>, ProcessError>;
+    fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError>;
 
     /// Whether the poll has further parts.
     fn has_more(&self) -> bool;
 
     /// Returns the calls that wait for missing calls, as those will not arrive.
-    fn rest(&mut self) -> Vec<Call>;
+    fn drain_waiting(&mut self) -> Vec<Call>;
 
     fn losses(&self) -> Losses;
 
@@ -115,7 +115,7 @@ pub(crate) trait Ring: fmt::Debug + Send {
 }
 
 impl Ring for Process {
-    fn part(&mut self) -> Result<Vec<Call>, ProcessError> {
+    fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
         self.poll_part()
     }
 
@@ -123,8 +123,8 @@ impl Ring for Process {
         self.has_more()
     }
 
-    fn rest(&mut self) -> Vec<Call> {
-        self.finish_waiting()
+    fn drain_waiting(&mut self) -> Vec<Call> {
+        self.drain_waiting()
     }
 
     fn losses(&self) -> Losses {
@@ -183,53 +183,53 @@ impl Reader {
 
     /// Reads a part of the ring. Returns whether more can be read now.
     pub(crate) fn read(&self, reading: Reading, now: Duration) -> bool {
-        let mut place = lock(&self.ring);
-        let Some(ring) = &mut *place else { return false };
-        let part = ring.part();
+        let mut ring_guard = lock(&self.ring);
+        let Some(ring) = &mut *ring_guard else { return false };
+        let part = ring.poll_part();
         let has_more = ring.has_more();
         let losses = ring.losses();
         match part {
             Ok(mut calls) => {
-                let is_over = reading == Reading::Last && !has_more;
-                if is_over {
-                    calls.append(&mut ring.rest());
+                let is_final = reading == Reading::Last && !has_more;
+                if is_final {
+                    calls.append(&mut ring.drain_waiting());
                 }
                 self.add(calls, now);
-                if is_over {
-                    *place = None;
+                if is_final {
+                    *ring_guard = None;
                     self.set_state(State::Ended);
                 }
             }
             Err(error) => {
-                self.free(&mut place);
+                self.free_locked(&mut ring_guard);
                 self.recording().state = State::Unreadable(error.to_string());
             }
         }
         let mut recording = self.recording();
         (recording.losses, recording.read_at) = (losses, now);
         drop(recording);
-        has_more && place.is_some()
+        has_more && ring_guard.is_some()
     }
 
-    /// Evicts the recording for another one. [`Self::release`] frees its memory.
-    pub(crate) fn give_way(&self, holder: Holder) {
+    /// Evicts the recording for another one. [`Self::free`] frees its memory.
+    pub(crate) fn evict(&self, holder: Holder) {
         self.recording().state = State::QuotaReached(holder);
     }
 
     /// Locks the ring as a reading does.
     #[cfg(test)]
-    pub(crate) fn while_read(&self) -> MutexGuard<'_, Option<Box<dyn Ring>>> {
+    pub(crate) fn lock_ring(&self) -> MutexGuard<'_, Option<Box<dyn Ring>>> {
         lock(&self.ring)
     }
 
     /// Frees the memory of an evicted recording, once its ring is not being read.
-    pub(crate) fn release(&self) {
-        self.free(&mut lock(&self.ring));
+    pub(crate) fn free(&self) {
+        self.free_locked(&mut lock(&self.ring));
     }
 
     /// Frees the memory of a recording, and its ring.
-    fn free(&self, place: &mut Option<Box<dyn Ring>>) {
-        *place = None;
+    fn free_locked(&self, ring_guard: &mut Option<Box<dyn Ring>>) {
+        *ring_guard = None;
         let window = mem::replace(&mut self.recording().window, Window::new(0));
         drop(window);
     }

@@ -15,7 +15,7 @@ use call_ring::{Group, Kind, Memory, Mode, TOTAL_BYTES, call::Call};
 use rustix::fs::OFlags;
 use sys::fake::Machine;
 
-use super::{places::TERM, *};
+use super::{slots::MIN_TENURE, *};
 use crate::{
     merge::{Losses, Merge},
     visits,
@@ -45,7 +45,7 @@ impl Work {
         self.now_ns.fetch_max(u64::try_from(time.as_nanos()).unwrap(), Ordering::Relaxed);
     }
 
-    fn set_used(&self, process: ProcessId, used: Duration) {
+    fn set_cpu_time(&self, process: ProcessId, used: Duration) {
         lock(&self.used).insert(process, used);
     }
 }
@@ -55,11 +55,11 @@ impl Clock for Work {
         Duration::from_nanos(self.now_ns.load(Ordering::Relaxed))
     }
 
-    fn spent(&self) -> Duration {
+    fn thread_cpu_time(&self) -> Duration {
         Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed))
     }
 
-    fn used_by(&self, process: ProcessId) -> Option<Duration> {
+    fn cpu_time_of(&self, process: ProcessId) -> Option<Duration> {
         lock(&self.used).get(&process).copied()
     }
 }
@@ -120,12 +120,12 @@ impl WrittenRing {
 }
 
 impl Ring for WrittenRing {
-    fn part(&mut self) -> Result<Vec<Call>, ProcessError> {
+    fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
         self.write();
         lock(&self.reads).push(self.clock.now());
         let memory = Memory::open(&self.words)?;
-        let copy = |place, bytes: &mut [u8]| -> Result<(), std::io::Error> {
-            memory.copy_to(place, bytes);
+        let copy = |offset, bytes: &mut [u8]| -> Result<(), std::io::Error> {
+            memory.copy_to(offset, bytes);
             Ok(())
         };
         let calls = self.merge.poll_part(&memory, copy)?;
@@ -137,7 +137,7 @@ impl Ring for WrittenRing {
         self.merge.has_more()
     }
 
-    fn rest(&mut self) -> Vec<Call> {
+    fn drain_waiting(&mut self) -> Vec<Call> {
         self.merge.finish()
     }
 
@@ -151,7 +151,7 @@ impl Ring for WrittenRing {
 struct IdleRing;
 
 impl Ring for IdleRing {
-    fn part(&mut self) -> Result<Vec<Call>, ProcessError> {
+    fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
         Ok(Vec::new())
     }
 
@@ -159,7 +159,7 @@ impl Ring for IdleRing {
         false
     }
 
-    fn rest(&mut self) -> Vec<Call> {
+    fn drain_waiting(&mut self) -> Vec<Call> {
         Vec::new()
     }
 
@@ -173,9 +173,9 @@ struct Node {
     clock: Arc<Work>,
     recordings: Recordings,
     running: BTreeMap<ProcessId, u32>,
-    /// Times of the next interval and of the next look.
+    /// Times of the next interval and of the next scan.
     next: Duration,
-    looked: Duration,
+    scanned_at: Duration,
 }
 
 const fn process(pid: u32) -> ProcessId {
@@ -187,7 +187,7 @@ impl Node {
         let clock = Arc::new(Work::default());
         let quotas = Quotas { window_bytes: 1 << 16, user_max, node_max };
         let recordings = Recordings::with_clock(Roots::default(), quotas, Arc::clone(&clock) as Arc<dyn Clock>);
-        Self { clock, recordings, running: BTreeMap::new(), next: Duration::ZERO, looked: Duration::ZERO }
+        Self { clock, recordings, running: BTreeMap::new(), next: Duration::ZERO, scanned_at: Duration::ZERO }
     }
 
     /// Starts a program of a user, and returns the times of the readings of its ring.
@@ -203,20 +203,20 @@ impl Node {
     }
 
     /// Runs for a time, in which each of the processes uses a share of a processor.
-    fn run(&mut self, time: Duration, busy: &[(u32, f64)], mut look: impl FnMut(&Recordings)) {
+    fn run(&mut self, time: Duration, busy: &[(u32, f64)], mut observe: impl FnMut(&Recordings)) {
         let end = self.next + time;
         while self.next < end {
             self.clock.wait_until(self.next);
             self.recordings.poll();
             let now = self.clock.now();
-            if now >= self.looked + SECOND {
-                self.looked = now;
+            if now >= self.scanned_at + SECOND {
+                self.scanned_at = now;
                 for (pid, share) in busy {
-                    self.clock.set_used(process(*pid), now.mul_f64(*share));
+                    self.clock.set_cpu_time(process(*pid), now.mul_f64(*share));
                 }
-                self.recordings.look(&self.running);
+                self.recordings.scan(&self.running);
             }
-            look(&self.recordings);
+            observe(&self.recordings);
             self.next = (self.next + INTERVAL).max(now);
         }
     }
@@ -236,49 +236,49 @@ fn longest(reads: &Mutex<Vec<Duration>>) -> Duration {
 }
 
 #[test]
-fn user_whose_rings_take_all_time_takes_no_call_of_another() {
+fn flooding_user_causes_no_loss_for_others() {
     let mut node = Node::new(8, 64);
     let floods: Vec<_> = (0..16).map(|pid| node.start(pid, 1000 + pid / 8, Program::Flood)).collect();
     let honest = node.start(100, 2000, Program::Calls(20_000));
     let mut has_paused = false;
     // The attackers do next to nothing themselves; the honest program is busy.
     node.run(4 * SECOND, &[(0, 0.001), (8, 0.001), (100, 1.0)], |recordings| {
-        has_paused |= *recordings.of(process(0)).unwrap().state() == State::Throttled;
-        assert_eq!(*recordings.of(process(100)).unwrap().state(), State::Recording);
+        has_paused |= *recordings.snapshot(process(0)).unwrap().state() == State::Throttled;
+        assert_eq!(*recordings.snapshot(process(100)).unwrap().state(), State::Recording);
     });
     assert!(has_paused && floods.iter().all(|reads| !lock(reads).is_empty()));
-    let recording = node.recordings.of(process(100)).unwrap();
+    let recording = node.recordings.snapshot(process(100)).unwrap();
     assert_eq!(recording.losses(), Losses::default());
     assert!(recording.window().added() > 78_000);
     assert!(longest(&honest) <= 3 * INTERVAL, "{:?} without a reading", longest(&honest));
     // Each user may use the burst of a second, and a hundredth of the time.
     let honest_cost = CALL_COST * 80_000;
-    let cost = node.clock.spent().saturating_sub(honest_cost);
+    let cost = node.clock.thread_cpu_time().saturating_sub(honest_cost);
     assert!(cost < 2 * (SECOND + node.clock.now() / 100) + SECOND / 10, "{cost:?} for two users");
 }
 
 #[test]
-fn throttled_user_is_read_again_once_its_time_has_recovered() {
+fn reading_resumes_once_the_reader_time_has_recovered() {
     let mut node = Node::new(8, 16);
     node.start(0, 1000, Program::Flood);
     node.run(5 * SECOND, &[], |_| {});
     assert_eq!(node.state(0), State::Throttled);
-    let added = |node: &Node| node.recordings.of(process(0)).unwrap().window().added();
+    let added = |node: &Node| node.recordings.snapshot(process(0)).unwrap().window().added();
     let before = added(&node);
     let mut is_read = false;
     // Recovers half of the burst, at a hundredth of the time.
     node.run(70 * SECOND, &[], |recordings| {
-        is_read |= *recordings.of(process(0)).unwrap().state() == State::Recording;
+        is_read |= *recordings.snapshot(process(0)).unwrap().state() == State::Recording;
     });
     assert!(is_read && added(&node) > before);
 }
 
 #[test]
-fn reading_of_busy_programs_takes_a_twentieth_of_their_time_at_most() {
+fn reading_takes_at_most_a_twentieth_of_the_programs_time() {
     let mut node = Node::new(8, 16);
     node.start(0, 1000, Program::Flood);
     node.run(8 * SECOND, &[(0, 1.0)], |_| {});
-    let (spent, now) = (node.clock.spent(), node.clock.now());
+    let (spent, now) = (node.clock.thread_cpu_time(), node.clock.now());
     assert!(spent > now / 20, "{spent:?}");
     assert!(spent < SECOND + now * 7 / 100, "{spent:?} in {now:?}");
 }
@@ -289,13 +289,13 @@ fn last_calls_of_an_exited_program_are_read_in_turn() {
     node.start(0, 1000, Program::Calls(1000));
     node.run(SECOND / 2, &[], |_| {});
     node.running.clear();
-    node.recordings.look(&node.running);
+    node.recordings.scan(&node.running);
     assert_eq!(node.state(0), State::Recording);
     node.run(INTERVAL, &[], |_| {});
     assert_eq!(node.state(0), State::Ended);
-    let ended = node.recordings.of(process(0)).unwrap().window().added();
+    let ended = node.recordings.snapshot(process(0)).unwrap().window().added();
     node.run(SECOND, &[], |_| {});
-    assert_eq!(node.recordings.of(process(0)).unwrap().window().added(), ended);
+    assert_eq!(node.recordings.snapshot(process(0)).unwrap().window().added(), ended);
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn user_at_its_own_quota_is_named_as_the_holder() {
 }
 
 #[test]
-fn idle_recording_of_a_user_with_many_gives_way() {
+fn idle_recording_of_the_user_with_most_is_evicted() {
     let mut node = Node::new(8, 8);
     let calls = |pid| if pid < 3 { Program::Calls(100) } else { Program::Calls(0) };
     for pid in 0..6 {
@@ -346,7 +346,7 @@ fn idle_recording_of_a_user_with_many_gives_way() {
 }
 
 #[test]
-fn ended_recording_of_a_user_with_fewer_stays() {
+fn ended_recording_of_a_user_with_fewer_is_retained() {
     let mut node = Node::new(8, 16);
     node.start(30, 3000, Program::Calls(0));
     node.running.remove(&process(30));
@@ -358,14 +358,14 @@ fn ended_recording_of_a_user_with_fewer_stays() {
     for pid in 10..14 {
         node.start(pid, 2000, Program::Calls(100));
     }
-    // Twelve recordings: the other places are the reserve.
+    // Twelve recordings: the other slots are the reserve.
     node.start(7, 1000, Program::Calls(100));
     assert!(matches!(node.state(7), State::QuotaReached(_)));
     assert_eq!(node.state(30), State::Ended);
 }
 
 #[test]
-fn user_with_none_has_a_place_after_the_term_of_those_of_users_with_several() {
+fn user_without_recordings_gets_a_slot_after_the_minimum_tenure() {
     let mut node = Node::new(8, 16);
     for pid in 0..16 {
         let uid = if pid < 10 { 1000 + pid / 5 } else { 2000 + pid / 2 };
@@ -373,7 +373,7 @@ fn user_with_none_has_a_place_after_the_term_of_those_of_users_with_several() {
     }
     node.start(30, 3000, Program::Calls(2));
     assert!(matches!(node.state(30), State::QuotaReached(_)));
-    node.run(TERM + 2 * SECOND, &[], |_| {});
+    node.run(MIN_TENURE + 2 * SECOND, &[], |_| {});
     node.start(31, 3000, Program::Calls(2));
     node.start(32, 3000, Program::Calls(2));
     assert_eq!(node.state(31), State::Recording);
@@ -381,7 +381,7 @@ fn user_with_none_has_a_place_after_the_term_of_those_of_users_with_several() {
 }
 
 #[test]
-fn recording_gives_way_while_its_ring_is_being_read() {
+fn recording_is_evicted_while_its_ring_is_being_read() {
     let mut node = Node::new(8, 8);
     for pid in 0..8 {
         node.start(pid, 1000 + pid / 6, Program::Calls(0));
@@ -390,16 +390,16 @@ fn recording_gives_way_while_its_ring_is_being_read() {
     let registry = &node.recordings.registry;
     let readers: Vec<_> =
         (0..6).map(|pid| Arc::clone(&lock(registry).recorded_of(process(pid)).unwrap().reader)).collect();
-    let rings: Vec<_> = readers.iter().map(|reader| reader.while_read()).collect();
+    let rings: Vec<_> = readers.iter().map(|reader| reader.lock_ring()).collect();
     node.start(30, 3000, Program::Calls(0));
     assert_eq!(node.state(30), State::Recording, "nobody waits for the ring");
     drop(rings);
     node.recordings.poll();
-    assert!(lock(&node.recordings.registry).leaving.is_empty());
+    assert!(lock(&node.recordings.registry).evicted.is_empty());
 }
 
 #[test]
-fn as_many_waiting_rings_are_sought_as_there_are_places() {
+fn searches_start_for_as_many_waiting_rings_as_there_are_slots() {
     let mut node = Node::new(8, 8);
     for pid in 0..40 {
         node.start(pid, 1000 + pid / 6, Program::Calls(100));
@@ -407,16 +407,16 @@ fn as_many_waiting_rings_are_sought_as_there_are_places() {
     let count = |node: &Node, is: fn(&Entry) -> bool| {
         lock(&node.recordings.registry).entries.values().filter(|entry| is(entry)).count()
     };
-    let is_sought = |entry: &Entry| matches!(entry, Entry::Sought);
-    node.recordings.look(&node.running);
-    assert_eq!(count(&node, is_sought), 0, "all places are taken");
-    // Frees two places, of recordings whose rings can no longer be read.
+    let is_searching = |entry: &Entry| matches!(entry, Entry::Searching);
+    node.recordings.scan(&node.running);
+    assert_eq!(count(&node, is_searching), 0, "all slots are taken");
+    // Frees two slots, of recordings whose rings can no longer be read.
     for pid in [0, 1] {
         node.running.remove(&process(pid));
         lock(&node.recordings.registry).entries.remove(&process(pid));
     }
-    node.recordings.look(&node.running);
-    assert_eq!(count(&node, is_sought), 2);
+    node.recordings.scan(&node.running);
+    assert_eq!(count(&node, is_searching), 2);
 }
 
 /// Number of recordings visited by this work.
@@ -427,9 +427,9 @@ fn visits_of(work: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn processes_that_wait_for_a_place_are_visited_few_times_each() {
+fn processes_that_wait_for_a_slot_are_visited_few_times_each() {
     const WAITING: u32 = 3500;
-    /// Places of the node.
+    /// Slots of the node.
     const PLACES: u64 = 16;
     // All processes of one user, and each of a user of its own.
     for user_of in [|_| 3000, |pid| 3000 + pid] {
@@ -443,47 +443,47 @@ fn processes_that_wait_for_a_place_are_visited_few_times_each() {
         assert!(admissions <= u64::from(WAITING) * 4 * PLACES, "{admissions} visits by admissions");
         let holder = Holder { uid: 1007, recordings: 2, max: 16 };
         assert_eq!(node.state(100), State::QuotaReached(holder));
-        let look = visits_of(|| node.recordings.look(&node.running));
-        assert!(look <= u64::from(WAITING) * 4, "{look} visits by a look");
+        let scan = visits_of(|| node.recordings.scan(&node.running));
+        assert!(scan <= u64::from(WAITING) * 4, "{scan} visits by a scan");
         let poll = visits_of(|| node.recordings.poll());
         assert!(poll <= 10 * PLACES, "{poll} visits by a poll");
     }
 }
 
-/// Looks while a file of a process is being read, which blocks until its writer ends.
-fn look_while_read(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, file: &Path, ask: impl FnOnce()) {
+/// Scans while a file of a process is being read, which blocks until its writer exits.
+fn scan_while_read(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, file: &Path, query: impl FnOnce()) {
     fs::remove_file(file).unwrap();
     assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
     let begun = Instant::now();
     thread::scope(|scope| {
-        let look = scope.spawn(|| recordings.look(running));
+        let scan = scope.spawn(|| recordings.scan(running));
         let mut options = OpenOptions::new();
         let write = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         // The file opens once there is a reader.
         let writer = loop {
             match write.open(file) {
                 Ok(writer) => break writer,
-                Err(_) if !look.is_finished() && begun.elapsed() < 60 * SECOND => thread::yield_now(),
+                Err(_) if !scan.is_finished() && begun.elapsed() < 60 * SECOND => thread::yield_now(),
                 Err(error) => panic!("it is not read: {error}"),
             }
         };
-        ask();
+        query();
         drop(writer);
     });
 }
 
 #[test]
-fn process_whose_files_are_read_slowly_delays_no_question() {
+fn slow_proc_files_do_not_delay_queries() {
     let stat = |pid| format!("{pid} (app) S {} 1 {}\n", "0 ".repeat(18).trim_end(), "0 ".repeat(30).trim_end());
     let machine = Machine::new().with("proc/42/stat", stat(42)).with("proc/42/maps", "").with("proc/43/stat", stat(43));
     let clock = Arc::new(Work::default());
     let quotas = Quotas { window_bytes: 1 << 16, user_max: 8, node_max: 16 };
     let recordings = Recordings::with_clock(machine.roots.clone(), quotas, Arc::clone(&clock) as Arc<dyn Clock>);
     let is_free = || recordings.registry.try_lock().is_ok();
-    // A search found nothing in a process, which then closed the driver: the look reads whether it
+    // A search found nothing in a process, which then closed the driver: the scan reads whether it
     // has exited.
     let running = BTreeMap::from([(process(42), 1000)]);
-    recordings.look(&running);
+    recordings.scan(&running);
     let begun = Instant::now();
     while recordings.delay_of(process(42)).is_some() {
         assert!(begun.elapsed() < 60 * SECOND);
@@ -491,15 +491,15 @@ fn process_whose_files_are_read_slowly_delays_no_question() {
         recordings.poll();
     }
     let file = machine.roots.proc.join("42/stat");
-    look_while_read(&recordings, &BTreeMap::new(), &file, || assert!(is_free()));
+    scan_while_read(&recordings, &BTreeMap::new(), &file, || assert!(is_free()));
     machine.remove("proc/42");
-    // A recorded process without calls: the look reads which program it executes.
+    // A recorded process without calls: the scan reads which program it executes.
     let running = BTreeMap::from([(process(43), 1000)]);
     lock(&recordings.registry).admit(process(43), 1000, None, Ok(Box::new(IdleRing)), clock.now());
-    clock.wait_until(QUIET);
+    clock.wait_until(QUIET_TIME);
     let file = machine.roots.proc.join("43/stat");
-    look_while_read(&recordings, &running, &file, || {
+    scan_while_read(&recordings, &running, &file, || {
         assert!(is_free());
-        assert_eq!(*recordings.of(process(43)).unwrap().state(), State::Recording);
+        assert_eq!(*recordings.snapshot(process(43)).unwrap().state(), State::Recording);
     });
 }

@@ -18,10 +18,10 @@ pub const CREDIT_PART: u32 = 80;
 const RUNNING_MAX: usize = 4;
 const RUNNING_OF_USER_MAX: usize = 2;
 /// Time after which the read of a slice counts as hung, and no longer delays reads for other users.
-const PATIENCE: Duration = Duration::from_secs(2);
+const HUNG_AFTER: Duration = Duration::from_secs(2);
 /// Time after which the read of a slice counts as slow. Its user then counts as slow for a while,
-/// and leaves one of the places and a quarter of the threads to others.
-const SLOW: Duration = Duration::from_millis(200);
+/// and leaves one of the slots and a quarter of the threads to others.
+const SLOW_AFTER: Duration = Duration::from_millis(200);
 const SLOW_FOR: Duration = Duration::from_mins(10);
 const RUNNING_OF_SLOW_MAX: usize = RUNNING_MAX - 1;
 /// Maximum slices read or hung at a time: 32 users at their limit, of whom 24 may be slow.
@@ -50,11 +50,11 @@ struct Running {
 
 impl Running {
     fn is_hung(&self, now: Duration) -> bool {
-        now.saturating_sub(self.since) > PATIENCE
+        now.saturating_sub(self.since) > HUNG_AFTER
     }
 
     fn is_slow(&self, now: Duration) -> bool {
-        now.saturating_sub(self.since) > SLOW
+        now.saturating_sub(self.since) > SLOW_AFTER
     }
 }
 
@@ -62,10 +62,10 @@ impl Running {
 #[derive(Debug)]
 pub(super) struct Schedule {
     /// Processes to search, with their users.
-    wanted: BTreeMap<ProcessId, u32>,
+    requested: BTreeMap<ProcessId, u32>,
     /// Processes to search by user. Searches in progress come first, so that few are paused.
     queues: BTreeMap<u32, BTreeSet<(Stage, ProcessId)>>,
-    /// Slices being read, including those of processes no longer wanted.
+    /// Slices being read, including those of processes no longer requested.
     running: BTreeMap<ProcessId, Running>,
     accounts: Accounts,
     /// Users that count as slow, with the end of that time.
@@ -83,7 +83,7 @@ enum Stage {
 impl Default for Schedule {
     fn default() -> Self {
         Self {
-            wanted: BTreeMap::new(),
+            requested: BTreeMap::new(),
             queues: BTreeMap::new(),
             running: BTreeMap::new(),
             accounts: Accounts::new(ALLOWANCE),
@@ -94,16 +94,16 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    pub(super) fn want(&mut self, process: ProcessId, uid: u32) {
-        if self.wanted.get(&process) != Some(&uid) {
-            self.forget_process(process);
-            self.wanted.insert(process, uid);
+    pub(super) fn request(&mut self, process: ProcessId, uid: u32) {
+        if self.requested.get(&process) != Some(&uid) {
+            self.remove(process);
+            self.requested.insert(process, uid);
             self.queues.entry(uid).or_default().insert((Stage::New, process));
         }
     }
 
-    fn forget_process(&mut self, process: ProcessId) {
-        let Some(uid) = self.wanted.remove(&process) else { return };
+    fn remove(&mut self, process: ProcessId) {
+        let Some(uid) = self.requested.remove(&process) else { return };
         let Some(queue) = self.queues.get_mut(&uid) else { return };
         for stage in [Stage::Begun, Stage::New] {
             queue.remove(&(stage, process));
@@ -113,10 +113,10 @@ impl Schedule {
         }
     }
 
-    pub(super) fn retain(&mut self, is_wanted: impl Fn(&ProcessId) -> bool) {
-        self.wanted.retain(|process, _| is_wanted(process));
+    pub(super) fn retain(&mut self, is_requested: impl Fn(&ProcessId) -> bool) {
+        self.requested.retain(|process, _| is_requested(process));
         self.queues.retain(|_, queue| {
-            queue.retain(|(_, process)| is_wanted(process));
+            queue.retain(|(_, process)| is_requested(process));
             !queue.is_empty()
         });
     }
@@ -127,8 +127,8 @@ impl Schedule {
         self.running.len()
     }
 
-    pub(super) fn is_wanted(&self, process: ProcessId) -> bool {
-        self.wanted.contains_key(&process)
+    pub(super) fn is_requested(&self, process: ProcessId) -> bool {
+        self.requested.contains_key(&process)
     }
 
     /// Process whose slice is read next; users take turns. `None` at a limit.
@@ -140,13 +140,13 @@ impl Schedule {
             return None;
         }
         let of_slow = active.iter().filter(|uid| self.is_slow(**uid, now)).count();
-        let has_place_for_slow = threads < THREADS_OF_SLOW_MAX && of_slow < RUNNING_OF_SLOW_MAX;
+        let has_slot_for_slow = threads < THREADS_OF_SLOW_MAX && of_slow < RUNNING_OF_SLOW_MAX;
         let others = self.queues.range((Bound::Excluded(self.last_uid), Bound::Unbounded));
         let users = others.chain(self.queues.range(..=self.last_uid));
         let (uid, stage, process) = users
             .filter(|(uid, _)| {
                 let has_room = self.of_user(**uid).count() < RUNNING_OF_USER_MAX;
-                has_room && !self.is_over_budget(**uid, now) && (has_place_for_slow || !self.is_slow(**uid, now))
+                has_room && !self.is_over_budget(**uid, now) && (has_slot_for_slow || !self.is_slow(**uid, now))
             })
             .find_map(|(uid, queue)| {
                 let due = queue.iter().find(|(_, process)| !self.running.contains_key(process));
@@ -175,7 +175,13 @@ impl Schedule {
     }
 
     /// Charges a slice to its user, and returns the user. Ends the search if it is complete.
-    pub(super) fn end(&mut self, process: ProcessId, spent: Duration, is_complete: bool, now: Duration) -> Option<u32> {
+    pub(super) fn finish_slice(
+        &mut self,
+        process: ProcessId,
+        spent: Duration,
+        is_complete: bool,
+        now: Duration,
+    ) -> Option<u32> {
         let running = self.running.remove(&process)?;
         let uid = running.uid;
         if running.is_slow(now) {
@@ -183,7 +189,7 @@ impl Schedule {
         }
         self.charge(uid, spent, now);
         if is_complete {
-            self.forget_process(process);
+            self.remove(process);
         }
         Some(uid)
     }
@@ -198,18 +204,18 @@ impl Schedule {
     }
 
     /// Users whose searches wait for their budget.
-    pub(super) fn over_budget(&self, now: Duration) -> impl Iterator<Item = u32> {
+    pub(super) fn users_over_budget(&self, now: Duration) -> impl Iterator<Item = u32> {
         self.accounts.over(now)
     }
 
     /// Removes users that no longer count as slow.
-    pub(super) fn forget(&mut self, now: Duration) {
+    pub(super) fn expire_slow(&mut self, now: Duration) {
         self.slow.retain(|_, until| *until > now);
     }
 
     /// Reason why the search of a process waits; `None` without a search, or while a slice is read.
     pub(super) fn delay_of(&self, process: ProcessId, now: Duration) -> Option<Delay> {
-        let uid = self.wanted.get(&process)?;
+        let uid = self.requested.get(&process)?;
         if let Some(running) = self.running.get(&process) {
             return running.is_hung(now).then_some(Delay::Lock);
         }
@@ -246,7 +252,7 @@ mod tests {
         while now < time.end {
             let begun: Vec<ProcessId> = std::iter::from_fn(|| schedule.next(now)).collect();
             for process in begun {
-                let uid = schedule.end(process, slice, is_complete(process), now).unwrap();
+                let uid = schedule.finish_slice(process, slice, is_complete(process), now).unwrap();
                 *spent.entry(uid).or_default() += slice;
             }
             now += 50 * MS;
@@ -255,9 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn searches_without_end_take_the_burst_and_a_hundredth_of_the_time() {
+    fn endless_searches_take_the_burst_and_a_hundredth_of_the_time() {
         let mut schedule = Schedule::default();
-        (0..8).for_each(|pid| schedule.want(process(pid), 7));
+        (0..8).for_each(|pid| schedule.request(process(pid), 7));
         let spent = run(&mut schedule, SECOND..601 * SECOND, 10 * MS, |_| false)[&7];
         assert!((6150 * MS..=6290 * MS).contains(&spent), "{spent:?}");
         schedule.charge(7, 100 * MS, 601 * SECOND);
@@ -267,9 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn searches_take_at_most_an_eightieth_of_what_the_processes_use_beyond_that() {
+    fn credit_for_searches_is_an_eightieth_of_the_processes_time() {
         let mut schedule = Schedule::default();
-        (0..8).for_each(|pid| schedule.want(process(pid), 7));
+        (0..8).for_each(|pid| schedule.request(process(pid), 7));
         let mut spent = Duration::ZERO;
         for second in 1..=600 {
             let now = second * SECOND;
@@ -281,34 +287,34 @@ mod tests {
     }
 
     #[test]
-    fn user_without_debt_waits_for_no_other() {
+    fn user_without_debt_does_not_wait_for_others() {
         let mut schedule = Schedule::default();
-        (0..100).for_each(|pid| schedule.want(process(pid), 7));
+        (0..100).for_each(|pid| schedule.request(process(pid), 7));
         run(&mut schedule, SECOND..9 * SECOND, 10 * MS, |_| false);
-        schedule.want(process(100), 8);
-        schedule.want(process(101), 6);
+        schedule.request(process(100), 8);
+        schedule.request(process(101), 6);
         let spent = run(&mut schedule, 9 * SECOND..9 * SECOND + 50 * MS, 10 * MS, |process| process.pid >= 100);
         assert_eq!((spent.get(&6), spent.get(&8)), (Some(&(10 * MS)), Some(&(10 * MS))));
     }
 
     #[test]
-    fn hung_searches_delay_their_own_user_alone() {
+    fn hung_searches_delay_only_their_own_user() {
         let (mut schedule, mut now) = (Schedule::default(), SECOND);
         // Eight processes of four users hold their memory maps.
-        (0..8).for_each(|pid| schedule.want(process(pid), 10 + pid % 4));
+        (0..8).for_each(|pid| schedule.request(process(pid), 10 + pid % 4));
         let mut hung = Vec::new();
         for _ in 0..3 {
             hung.extend(std::iter::from_fn(|| schedule.next(now)));
             now += 3 * SECOND;
         }
         assert_eq!(hung.len(), 8);
-        schedule.want(process(100), 9);
-        schedule.want(process(101), 10);
+        schedule.request(process(100), 9);
+        schedule.request(process(101), 10);
         assert_eq!((schedule.next(now), schedule.next(now)), (Some(process(100)), None));
         assert_eq!(schedule.delay_of(process(0), now), Some(Delay::Lock));
         assert_eq!(schedule.delay_of(process(101), now), Some(Delay::LocksOfUser));
         // The search ends with the lock.
-        schedule.end(process(0), MS, true, now);
+        schedule.finish_slice(process(0), MS, true, now);
         assert_eq!(schedule.next(now), Some(process(101)));
     }
 
@@ -316,7 +322,7 @@ mod tests {
     fn threads_are_bounded_whatever_hangs() {
         let (mut schedule, mut now) = (Schedule::default(), SECOND);
         for pid in 0..1000 {
-            schedule.want(process(pid), pid);
+            schedule.request(process(pid), pid);
         }
         let mut begun = 0;
         for _ in 0..1000 {
@@ -330,7 +336,7 @@ mod tests {
     fn users_that_hold_their_maps_leave_threads_to_others() {
         let (mut schedule, mut now) = (Schedule::default(), SECOND);
         for pid in 0..100 {
-            schedule.want(process(pid), pid / 2);
+            schedule.request(process(pid), pid / 2);
         }
         // Each user has had a slow slice before.
         schedule.slow = (0..50).map(|uid| (uid, Duration::MAX)).collect();
@@ -340,37 +346,37 @@ mod tests {
             now += 3 * SECOND;
         }
         assert_eq!(begun, THREADS_OF_SLOW_MAX);
-        schedule.want(process(200), 200);
+        schedule.request(process(200), 200);
         assert_eq!(schedule.next(now), Some(process(200)));
     }
 
     #[test]
-    fn reads_that_nearly_hang_leave_a_place_to_others() {
+    fn slow_reads_leave_a_slot_to_others() {
         let (mut schedule, mut now) = (Schedule::default(), SECOND);
-        (0..100).for_each(|pid| schedule.want(process(pid), pid % 2));
+        (0..100).for_each(|pid| schedule.request(process(pid), pid % 2));
         let mut held: Vec<ProcessId> = std::iter::from_fn(|| schedule.next(now)).collect();
         assert_eq!(held.len(), RUNNING_MAX);
         for other in 200..220 {
             now += 1990 * MS;
             for process in held.drain(..) {
-                schedule.end(process, MS, false, now);
+                schedule.finish_slice(process, MS, false, now);
             }
             held.extend(std::iter::from_fn(|| schedule.next(now)));
-            schedule.want(process(other), other);
+            schedule.request(process(other), other);
             assert_eq!((held.len(), schedule.next(now)), (RUNNING_OF_SLOW_MAX, Some(process(other))));
-            schedule.end(process(other), MS, true, now);
+            schedule.finish_slice(process(other), MS, true, now);
         }
     }
 
     #[test]
     fn user_over_budget_is_skipped_with_all_its_processes() {
         let mut schedule = Schedule::default();
-        (0..3500).for_each(|pid| schedule.want(process(pid), 7));
+        (0..3500).for_each(|pid| schedule.request(process(pid), 7));
         schedule.charge(7, 10 * SECOND, SECOND);
-        schedule.want(process(9000), 8);
+        schedule.request(process(9000), 8);
         assert_eq!((schedule.next(SECOND), schedule.next(SECOND)), (Some(process(9000)), None));
-        assert_eq!(schedule.queues.len(), 2, "users, and not processes, are looked at");
+        assert_eq!(schedule.queues.len(), 2, "users, and not processes, are visited");
         schedule.retain(|process| process.pid == 0);
-        assert_eq!((schedule.wanted.len(), schedule.queues.len()), (1, 1));
+        assert_eq!((schedule.requested.len(), schedule.queues.len()), (1, 1));
     }
 }

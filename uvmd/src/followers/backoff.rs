@@ -18,9 +18,9 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// Records a failure, which is temporary or final.
-    pub(super) fn refuse(&mut self, is_passing: bool, now: Duration) {
+    pub(super) fn record_failure(&mut self, is_temporary: bool, now: Duration) {
         let delay = self.last.map_or(DELAY_MIN, |last| last.saturating_mul(2).min(DELAY_MAX));
-        *self = if is_passing {
+        *self = if is_temporary {
             Self { last: Some(delay), due_at: Some(now.saturating_add(delay)) }
         } else {
             Self::default()
@@ -50,17 +50,17 @@ mod tests {
         let mut backoff = Backoff::default();
         assert!(!backoff.is_due(NOW));
         for seconds in [10, 20, 40, 80, 160, 320, 600, 600] {
-            backoff.refuse(true, NOW);
+            backoff.record_failure(true, NOW);
             assert_eq!(backoff.delay(), Some(seconds * SECOND));
             assert!(!backoff.is_due(NOW + (seconds - 1) * SECOND) && backoff.is_due(NOW + seconds * SECOND));
         }
     }
 
     #[test]
-    fn refusal_that_is_final_is_not_tried_again() {
+    fn final_failure_is_not_retried() {
         let mut backoff = Backoff::default();
-        backoff.refuse(true, NOW);
-        backoff.refuse(false, NOW);
+        backoff.record_failure(true, NOW);
+        backoff.record_failure(false, NOW);
         assert!(backoff.delay().is_none() && !backoff.is_due(Duration::MAX));
     }
 }

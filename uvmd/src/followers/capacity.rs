@@ -8,7 +8,7 @@ use model::{Counters, Residency};
 /// known.
 const UNCERTAINTY_MAX: f64 = 0.02;
 /// Number of latest measurements that count: other programs come to the GPU and go.
-const MEASUREMENTS: usize = 16;
+const MEASUREMENTS_MAX: usize = 16;
 
 /// Maximum managed bytes of a process on a GPU, measured while the driver evicts the process's memory for
 /// the process itself.
@@ -34,7 +34,7 @@ impl Capacity {
         let is_known = max_bytes.saturating_sub(min_bytes) as f64 <= min_bytes as f64 * UNCERTAINTY_MAX;
         if min_bytes > 0 && is_known {
             self.measured_bytes.push_back(min_bytes);
-            if self.measured_bytes.len() > MEASUREMENTS {
+            if self.measured_bytes.len() > MEASUREMENTS_MAX {
                 self.measured_bytes.pop_front();
             }
         }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_is_what_is_resident_at_most_while_the_process_evicts_its_own() {
+    fn capacity_is_the_peak_residency_while_a_process_evicts_itself() {
         let exactly = Residency::exactly;
         // Earlier evictions belong to another time.
         assert_eq!(observed(&[(7, 7, exactly(90))]), None);
@@ -72,14 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn what_others_evict_of_it_and_what_it_evicts_of_others_do_not_count() {
+    fn evictions_between_processes_do_not_count() {
         let exactly = Residency::exactly;
         assert_eq!(observed(&[(0, 0, exactly(50)), (1, 0, exactly(40)), (2, 0, exactly(30))]), None);
         assert_eq!(observed(&[(0, 0, exactly(50)), (0, 1, exactly(60)), (0, 2, exactly(70))]), None);
     }
 
     #[test]
-    fn bytes_that_are_not_known_do_not_count_and_the_lower_bound_does() {
+    fn uncertain_residency_is_ignored_and_the_lower_bound_counts() {
         let known = |min_bytes, max_bytes| Residency { bytes: max_bytes, min_bytes, max_bytes };
         assert_eq!(observed(&[(0, 0, known(9, 9)), (1, 1, known(50, 100)), (2, 2, known(0, 0))]), None);
         assert_eq!(observed(&[(0, 0, known(9, 9)), (1, 1, known(99, 100))]), Some(99));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_others_have_taken_since_is_forgotten() {
+    fn old_measurements_are_dropped() {
         let mut capacity = Capacity::default();
         for tick in 0..40 {
             let resident_bytes = if tick < 20 { 80 } else { 40 };

@@ -11,7 +11,7 @@ use sys::{clock, cpu_time};
 /// Minimum interval of checks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum share of the time for checks: 1 / this.
-const PART: u32 = 200;
+const TIME_DIVISOR: u32 = 200;
 
 /// Checks of the filters of a process.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl Timer {
 
     /// Waits after a check that took this long.
     fn restart(&mut self, now: Duration, spent: Duration) {
-        self.0 = now.saturating_add(INTERVAL.max(spent.saturating_mul(PART)));
+        self.0 = now.saturating_add(INTERVAL.max(spent.saturating_mul(TIME_DIVISOR)));
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
                 }
             }
             let last = checks.pop().unwrap_or_default();
-            prop_assert!(last <= 100 * MS && PART * checks.iter().sum::<Duration>() <= now);
+            prop_assert!(last <= 100 * MS && TIME_DIVISOR * checks.iter().sum::<Duration>() <= now);
         }
     }
 }

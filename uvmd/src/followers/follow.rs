@@ -9,11 +9,11 @@ use std::{
 use actuator::HelperPlan;
 use call_ring::plan::Destination;
 use model::{FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures, ProbedIteration, ProcessId};
-use plans::{Begin, Bytes, Figures, Follower, Planned, ProbeQuota, Probing, Settings, State, Table};
+use plans::{Bytes, Figures, Follower, IterationStart, Planned, ProbeQuota, Probing, Settings, State, Table};
 use recorder::Memories;
 use sys::{Roots, clock, cpu_time};
 
-use super::{Delivery, Shared, Sources, Target, filters::Filters, lock, meter::Meter, shares::Share};
+use super::{Sample, Shared, Sources, Target, filters::Filters, lock, meter::Meter, shares::Share};
 use crate::recording::{Recorder, Since};
 
 /// Polling interval of new calls.
@@ -21,14 +21,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Polling interval of the plan of the helper.
 const HELPER_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls after which the memory of a follower is counted again.
-const COUNTED_CALLS: usize = 64;
+const CALLS_PER_RESIZE: usize = 64;
 /// Processor time of a pass after which it ends, and is charged.
 const PASS_MAX: Duration = Duration::from_millis(100);
 /// Maximum ranges in the description of a plan.
 const RANGES_MAX: usize = 256;
 
 /// State of a follower.
-struct Known {
+struct Session {
     /// `None` while it is not recorded.
     calls: Option<Calls>,
     tables: Tables,
@@ -67,33 +67,33 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
     let recorder = &sources.recorder;
     let share = sources.shares.start(user);
     let probes = sources.probes.quota_of(target.gpu_bytes);
-    let mut known = Known { calls: None, tables: Tables::default(), share, probes };
-    let mut looked: Option<Instant> = None;
+    let mut session = Session { calls: None, tables: Tables::default(), share, probes };
+    let mut looked_up_at: Option<Instant> = None;
     let mut meter = Meter::new(process);
-    while !shared.ends.load(Ordering::Relaxed) {
+    while !shared.stop.load(Ordering::Relaxed) {
         let begun = cpu_time::of_this_thread();
         if let Some(used) = meter.used() {
             lock(&sources.accounts).credit(user, used);
             sources.planners.credit(user, used);
         }
-        if let Err(reason) = known.share.retain(now()) {
-            known.calls = None;
+        if let Err(reason) = session.share.retain(now()) {
+            session.calls = None;
             unavailable(shared, reason);
         }
-        let pauses = lock(&sources.accounts).is_over(user, now());
-        beat(shared, pauses);
-        if pauses {
-            if let Some(calls) = &mut known.calls {
+        let is_throttled = lock(&sources.accounts).is_over(user, now());
+        beat(shared, is_throttled);
+        if is_throttled {
+            if let Some(calls) = &mut session.calls {
                 calls.follower.pause();
             }
             thread::sleep(POLL_INTERVAL);
             continue;
         }
-        if lock(&shared.helper_plan).is_none() && looked.is_none_or(|at| at.elapsed() >= HELPER_INTERVAL) {
-            looked = Some(Instant::now());
+        if lock(&shared.helper_plan).is_none() && looked_up_at.is_none_or(|at| at.elapsed() >= HELPER_INTERVAL) {
+            looked_up_at = Some(Instant::now());
             match helper_plan(recorder, process) {
                 Ok(helper_plan) => {
-                    known.tables.filters.set(helper_plan.filter_check());
+                    session.tables.filters.set(helper_plan.filter_check());
                     *lock(&shared.helper_plan) = Some(helper_plan);
                 }
                 Err(reason) => unavailable(shared, reason),
@@ -101,13 +101,13 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
         }
         let has_helper_plan = lock(&shared.helper_plan).is_some();
         // Calls wait for the first counts: without these, no plan can be made.
-        let has_counts = known.calls.is_some() || lock(&shared.delivery).is_some();
+        let has_counts = session.calls.is_some() || lock(&shared.sample).is_some();
         if has_helper_plan && has_counts {
-            follow(sources, process, user, target, shared, &mut known);
+            follow(sources, process, user, target, shared, &mut session);
         }
         let has_table = lock(&shared.latest).table.is_some();
         if has_table {
-            known.tables.filters.check();
+            session.tables.filters.check();
         }
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
         lock(&sources.accounts).charge(user, spent, now());
@@ -116,15 +116,15 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
     }
 }
 
-/// Records that the thread is alive, and whether it pauses.
-fn beat(shared: &Shared, pauses: bool) {
+/// Records that the thread is alive, and whether it is throttled.
+fn beat(shared: &Shared, is_throttled: bool) {
     let mut latest = lock(&shared.latest);
     latest.beat_at = Instant::now();
-    latest.paused_at = pauses.then(|| latest.paused_at.unwrap_or(latest.beat_at));
+    latest.throttled_since = is_throttled.then(|| latest.throttled_since.unwrap_or(latest.beat_at));
 }
 
-fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared, known: &mut Known) {
-    let Known { calls, tables, share, probes } = known;
+fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared, session: &mut Session) {
+    let Session { calls, tables, share, probes } = session;
     let read_at = Instant::now();
     let mut first_bytes = 0;
     if calls.is_none() {
@@ -151,36 +151,31 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
             if follower.poll().is_some() {
                 publish_state(shared, process, follower, tables);
             }
-            return publish_wait(shared, follower, Some(reason));
+            return publish_wait_reason(shared, follower, Some(reason));
         }
         Since::Calls { program, calls, added } => (program, calls, added),
     };
     // Calls were lost before they were read: those after them are followed anew.
     if let Some(program) = program {
-        let settings = Settings {
-            user,
-            gpu: target.gpu.0,
-            gpu_bytes: target.gpu_bytes,
-            are_faults_counted: true,
-            probes: *probes,
-        };
-        let follower = Follower::after(*program, settings, sources.planners.start(process, user, target.policy));
+        let settings =
+            Settings { user, gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, has_fault_counts: true, probes: *probes };
+        let follower = Follower::with_program(*program, settings, sources.planners.start(process, user, target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
     }
     let Some(Calls { follower, added: before }) = calls else { return };
-    let delivery = lock(&shared.delivery).take();
-    let observed = delivery.map(|Delivery { faults, claim_limits, capacity_bytes, observed }| {
-        follower.deliver(faults);
+    let sample = lock(&shared.sample).take();
+    let observation = sample.map(|Sample { faults, claim_limits, capacity_bytes, observation }| {
+        follower.add_fault_counts(faults);
         follower.set_claim_limits(claim_limits);
         follower.set_capacity(capacity_bytes);
-        observed
+        observation
     });
-    let mut left = new.into_iter();
+    let mut remaining = new.into_iter();
     let (begun_at, mut spent) = (cpu_time::of_this_thread(), Duration::ZERO);
-    while let count @ 1.. = next_calls(left.len(), spent) {
-        for (at, call) in left.by_ref().take(count).enumerate() {
-            if shared.ends.load(Ordering::Relaxed) {
+    while let count @ 1.. = next_calls(remaining.len(), spent) {
+        for (at, call) in remaining.by_ref().take(count).enumerate() {
+            if shared.stop.load(Ordering::Relaxed) {
                 return;
             }
             let change = follower.add(call);
@@ -197,42 +192,42 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         spent = cpu_time::of_this_thread().saturating_sub(begun_at);
     }
     // The remaining calls are read again.
-    *before = added.saturating_sub(left.len() as u64);
-    let has_followed_all = left.len() == 0;
+    *before = added.saturating_sub(remaining.len() as u64);
+    let is_caught_up = remaining.len() == 0;
     if *follower.state() != State::Watching {
-        share.settle();
+        share.reset_backoff();
     }
     if follower.poll().is_some() {
         publish_state(shared, process, follower, tables);
     }
-    publish_wait(shared, follower, None);
+    publish_wait_reason(shared, follower, None);
     // After the calls, which may move the same memory.
-    if let Some(observed) = observed.filter(|_| has_followed_all)
-        && follower.observe(observed.as_ref()).is_some()
+    if let Some(observation) = observation.filter(|_| is_caught_up)
+        && follower.observe(observation.as_ref()).is_some()
     {
         publish_state(shared, process, follower, tables);
     }
     *probes = follower.probe_quota();
     let mut latest = lock(&shared.latest);
-    latest.iteration = begun(follower);
-    if has_followed_all {
+    latest.iteration = last_iteration(follower);
+    if is_caught_up {
         latest.read_at = Some(read_at);
     }
 }
 
 /// Number of calls to follow next, in a pass that has taken this long.
-fn next_calls(left: usize, spent: Duration) -> usize {
-    if spent < PASS_MAX { left.min(COUNTED_CALLS) } else { 0 }
+fn next_calls(remaining: usize, spent: Duration) -> usize {
+    if spent < PASS_MAX { remaining.min(CALLS_PER_RESIZE) } else { 0 }
 }
 
 /// The last iteration that has begun.
-fn begun(follower: &Follower) -> Option<IterationBegin> {
-    follower.iteration().map(|Begin { number, at_ns }| IterationBegin { number, at_ns })
+fn last_iteration(follower: &Follower) -> Option<IterationBegin> {
+    follower.iteration().map(|IterationStart { number, at_ns }| IterationBegin { number, at_ns })
 }
 
 /// Publishes the state of a follower, which has changed.
 fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, tables: &mut Tables) {
-    let iteration = begun(follower);
+    let iteration = last_iteration(follower);
     match follower.state() {
         State::Watching => publish(shared, FollowingState::Watching, iteration, None),
         State::Planning => publish(shared, FollowingState::Planning(follower.planning_status()), iteration, None),
@@ -247,7 +242,7 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, table
             let Probing { table, duration_ns, figures } = &**probing;
             let was_probing = matches!(lock(&shared.latest).state, FollowingState::Probing(_));
             if !was_probing {
-                tracing::info!("launches of {} are probed: {} of an iteration", process.pid, figures.launches);
+                tracing::info!("probing {1} launches of an iteration of process {0}", process.pid, figures.launches);
             }
             let version = table.is_some().then(|| tables.next());
             let bytes = |destination| table.as_ref().map_or(0, |table| table.bytes(destination));
@@ -256,7 +251,7 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, table
                 to_gpu_bytes: bytes(Destination::Gpu),
                 to_host_bytes: bytes(Destination::Host),
                 duration_ns: *duration_ns,
-                figures: found(*figures),
+                figures: probe_figures(*figures),
             };
             let table = version.zip(table.clone());
             publish(shared, FollowingState::Probing(state), iteration, table);
@@ -264,21 +259,21 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, table
         State::Planned(planned) => {
             if let Some(Figures { launches, probed, iterations, named_bytes, touched_bytes }) = planned.probed {
                 tracing::info!(
-                    "{probed} of {launches} launches of {} were probed in {iterations} iterations: of {named_bytes} bytes that they name, they access {touched_bytes} at most",
+                    "{probed} of {launches} launches of process {} were probed in {iterations} iterations: they name {named_bytes} bytes, and access at most {touched_bytes} of them",
                     process.pid
                 );
                 log_evidence(process, follower, planned.first_launch, planned.tokens.len());
             }
             let version = tables.next();
-            let state = FollowingState::Planned(figures(version, planned));
+            let state = FollowingState::Planned(planned_iteration(version, planned));
             publish(shared, state, iteration, Some((version, planned.table())));
         }
     }
 }
 
-/// Publishes what a follower without a plan waits for. `unread`: the reason why its calls are not read, if any.
-fn publish_wait(shared: &Shared, follower: &Follower, unread: Option<String>) {
-    let state = match (follower.state(), unread) {
+/// Publishes what a follower without a plan waits for. `unread_reason`: the reason why its calls are not read, if any.
+fn publish_wait_reason(shared: &Shared, follower: &Follower, unread_reason: Option<String>) {
+    let state = match (follower.state(), unread_reason) {
         (State::Planning, _) => FollowingState::Planning(follower.planning_status()),
         (State::Watching, Some(reason)) => FollowingState::Unavailable(reason),
         (State::Watching, None) => FollowingState::Watching,
@@ -311,7 +306,7 @@ fn unavailable(shared: &Shared, reason: String) {
 /// Plan of the helper in a process, found with its ring.
 fn helper_plan(recorder: &Recorder, process: ProcessId) -> Result<HelperPlan, String> {
     let Memories { ring, plan } = recorder.memories(process)?;
-    let plan = plan?.ok_or("no helper that follows plans is in the process")?;
+    let plan = plan?.ok_or("the process has no helper that follows plans")?;
     HelperPlan::new(Roots::default(), process.pid, ring, plan).map_err(|error| error.to_string())
 }
 
@@ -319,7 +314,7 @@ fn now() -> Duration {
     clock::monotonic()
 }
 
-fn figures(version: u64, planned: &Planned) -> PlannedIteration {
+fn planned_iteration(version: u64, planned: &Planned) -> PlannedIteration {
     let Bytes { to_gpu, to_host, faulted, evicted } = planned.traffic.bytes;
     PlannedIteration {
         version,
@@ -338,12 +333,12 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         room_bytes: planned.room_bytes,
         lead: LaunchLead::of(&planned.leads),
         coverage_percent: planned.coverage_percent(),
-        probes: planned.probed.map(found),
+        probes: planned.probed.map(probe_figures),
         ranges: ranges(planned),
     }
 }
 
-const fn found(figures: Figures) -> ProbeFigures {
+const fn probe_figures(figures: Figures) -> ProbeFigures {
     let Figures { launches, probed, iterations, named_bytes, touched_bytes } = figures;
     ProbeFigures { launches, probed, iterations, named_bytes, touched_bytes }
 }
@@ -380,11 +375,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_that_is_watched_while_its_calls_are_not_read_has_the_reason() {
-        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 1 << 30, are_faults_counted: true, probes: None };
+    fn watched_process_has_the_reason_why_calls_are_not_read() {
+        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 1 << 30, has_fault_counts: true, probes: None };
         let (shared, follower) = (Shared::default(), Follower::new(settings, Vec::new()));
-        let state = |unread: Option<&str>| {
-            publish_wait(&shared, &follower, unread.map(str::to_owned));
+        let state = |unread_reason: Option<&str>| {
+            publish_wait_reason(&shared, &follower, unread_reason.map(str::to_owned));
             lock(&shared.latest).state.clone()
         };
         assert_eq!(state(Some("not read")), FollowingState::Unavailable("not read".to_owned()));
@@ -392,21 +387,21 @@ mod tests {
     }
 
     #[test]
-    fn pass_that_takes_long_leaves_the_other_calls_to_the_next_one() {
+    fn long_pass_leaves_calls_to_the_next_one() {
         // Each call takes a millisecond.
-        let follow = |mut left: usize| {
+        let follow = |mut remaining: usize| {
             let mut spent = Duration::ZERO;
-            while let count @ 1.. = next_calls(left, spent) {
-                left -= count;
+            while let count @ 1.. = next_calls(remaining, spent) {
+                remaining -= count;
                 spent += Duration::from_millis(1) * u32::try_from(count).unwrap();
             }
-            left
+            remaining
         };
         assert_eq!([follow(150), follow(22)], [22, 0]);
     }
 
     #[test]
-    fn memory_in_many_places_is_described_by_few_ranges() {
+    fn many_ranges_are_joined() {
         let ranges: Vec<(u64, u64)> = (0..4096).map(|at| (at * (10 << 20), at * (10 << 20) + 4096)).collect();
         assert_eq!(joined(&ranges, 0).len(), 4096);
         assert_eq!(joined(&ranges, 10 << 20).len(), 1);

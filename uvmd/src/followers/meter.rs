@@ -28,13 +28,13 @@ impl Meter {
             return None;
         }
         self.read_at = Some(Instant::now());
-        let used = cpu_of(self.process)?;
+        let used = cpu_time_of(self.process)?;
         let before = self.used.replace(used).unwrap_or(used);
         Some(used.saturating_sub(before))
     }
 }
 
 /// Processor time that a process has used so far; `None` if it is gone.
-pub(super) fn cpu_of(ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
+pub(super) fn cpu_time_of(ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
     processes::cpu_time(&Roots::default(), pid, start_ticks)
 }

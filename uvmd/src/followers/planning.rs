@@ -30,7 +30,7 @@ use sys::{
     sandbox::{self, Deadline, Ended, Failure, Limits, Process},
 };
 
-use super::{backoff::Backoff, lock, meter::cpu_of};
+use super::{backoff::Backoff, lock, meter::cpu_time_of};
 
 /// Argument that starts a planner process, the only word of its command line.
 const ARGUMENT: &str = "--planner";
@@ -47,7 +47,7 @@ const LIMIT_PART: u32 = 10;
 /// lowest priority.
 const WALL_PER_CPU: u32 = 20;
 /// The same while other users wait.
-const SHARED_WALL_PER_CPU: u32 = 4;
+const CONTENDED_WALL_PER_CPU: u32 = 4;
 /// Processor time of a start of a planner process, which the kernel does not charge to it.
 const START_CPU: Duration = Duration::from_millis(5);
 
@@ -68,13 +68,13 @@ pub(crate) struct Planners {
 enum Kind {
     /// In executions of this program.
     Processes(Program),
-    /// In this process, made from the methods by a test.
+    /// In this process, created from the methods by a test.
     #[cfg(test)]
-    Made(Arc<Make>),
+    InProcess(Arc<Factory>),
 }
 
 #[cfg(test)]
-type Make = dyn Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync;
+type Factory = dyn Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync;
 
 impl Planners {
     /// Planners in processes: executions of this program, whose main function calls
@@ -83,10 +83,12 @@ impl Planners {
         Self { quota: Arc::default(), kind: Kind::Processes(program) }
     }
 
-    /// Planners that this function makes.
+    /// Planners in this process, created by a function.
     #[cfg(test)]
-    pub(super) fn of(make: impl Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync + 'static) -> Self {
-        Self { quota: Arc::default(), kind: Kind::Made(Arc::new(make)) }
+    pub(super) fn with_factory(
+        factory: impl Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync + 'static,
+    ) -> Self {
+        Self { quota: Arc::default(), kind: Kind::InProcess(Arc::new(factory)) }
     }
 
     /// Planners of a policy for a process of this user.
@@ -103,7 +105,7 @@ impl Planners {
                 state: State::Idle,
             }),
             #[cfg(test)]
-            Kind::Made(make) => make(methods),
+            Kind::InProcess(factory) => factory(methods),
         }
     }
 
@@ -145,8 +147,8 @@ enum State {
 }
 
 impl Outliner for PlannerProcess {
-    fn begin(&mut self, workload: Workload) -> Option<Answer> {
-        self.stop();
+    fn start(&mut self, workload: Workload) -> Option<Answer> {
+        self.cancel();
         self.state = State::Waiting(workload, Wait::Node);
         self.poll()
     }
@@ -155,7 +157,7 @@ impl Outliner for PlannerProcess {
         let answer = self.next_answer()?;
         match &answer {
             Ok(_) => self.backoff = Backoff::default(),
-            Err(refusal) => self.backoff.refuse(is_passing(refusal), now()),
+            Err(refusal) => self.backoff.record_failure(is_temporary(refusal), now()),
         }
         Some(answer)
     }
@@ -170,26 +172,26 @@ impl Outliner for PlannerProcess {
 
     fn pause(&mut self) {
         if let State::Waiting(..) = self.state {
-            lock(&self.quota).leave(self.process);
+            lock(&self.quota).cancel(self.process);
         }
     }
 
     fn status(&self) -> &'static str {
         match self.state {
             State::Idle | State::Computing { .. } => "its plan is being computed",
-            State::Waiting(_, Wait::User) => "its plan waits for the one of another process of its user",
-            State::Waiting(_, Wait::Node) => "its plan waits for those of other users",
-            State::Waiting(_, Wait::Budget) => "its plan waits until its user has processor time for planners again",
+            State::Waiting(_, Wait::User) => "its plan waits for a planner of another process of its user",
+            State::Waiting(_, Wait::Node) => "its plan waits for planners of other users",
+            State::Waiting(_, Wait::Budget) => "its plan waits: its user has used up its processor time for planners",
         }
     }
 
-    fn stop(&mut self) {
+    fn cancel(&mut self) {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => {}
-            State::Waiting(..) => lock(&self.quota).leave(self.process),
+            State::Waiting(..) => lock(&self.quota).cancel(self.process),
             State::Computing { stop, .. } => {
                 stop.store(true, Ordering::Relaxed);
-                tracing::debug!("planning for process {} is cancelled: no plan is needed any more", self.process.pid);
+                tracing::debug!("planning for process {} is cancelled: its plan is no longer needed", self.process.pid);
             }
         }
     }
@@ -197,7 +199,7 @@ impl Outliner for PlannerProcess {
 
 impl Drop for PlannerProcess {
     fn drop(&mut self) {
-        self.stop();
+        self.cancel();
     }
 }
 
@@ -213,7 +215,7 @@ impl PlannerProcess {
                         self.state = State::Waiting(workload, wait);
                         None
                     }
-                    Ok(()) => self.start(workload).err().map(Err),
+                    Ok(()) => self.spawn(workload).err().map(Err),
                 }
             }
             State::Computing { answer, stop } => match answer.try_recv() {
@@ -221,17 +223,19 @@ impl PlannerProcess {
                     self.state = State::Computing { answer, stop };
                     None
                 }
-                Err(TryRecvError::Disconnected) => Some(Err(failed("its thread has ended".to_owned()))),
+                Err(TryRecvError::Disconnected) => {
+                    Some(Err(failed("its thread has ended without an answer".to_owned())))
+                }
                 Ok(answer) => Some(answer),
             },
         }
     }
 
     /// Starts a planner process, whose turn it is.
-    fn start(&mut self, workload: Workload) -> Result<(), Refusal> {
+    fn spawn(&mut self, workload: Workload) -> Result<(), Refusal> {
         let turn = Turn { user: self.user, quota: Arc::clone(&self.quota), spent: Duration::ZERO };
         let question = wire::question(&self.methods, &workload)?;
-        let limit = (cpu_of(self.process).unwrap_or_default() / LIMIT_PART).clamp(CPU_MIN, CPU_MAX);
+        let limit = (cpu_time_of(self.process).unwrap_or_default() / LIMIT_PART).clamp(CPU_MIN, CPU_MAX);
         let deadline = Deadline { cpu: limit, wall: limit * WALL_PER_CPU };
         let (sender, answer) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
@@ -240,10 +244,10 @@ impl PlannerProcess {
         let compute = move || {
             let mut turn = turn;
             let (begun, quota) = (now(), Arc::clone(&turn.quota));
-            let is_shared = || lock(&quota).do_others_wait(turn.user, now());
-            let is_long = || now().saturating_sub(begun) > limit * SHARED_WALL_PER_CPU;
-            let stops = || stopped.load(Ordering::Relaxed) || (is_long() && is_shared());
-            let ended = compute(&program, &question, methods.len(), deadline, stops);
+            let is_contended = || lock(&quota).is_contended(turn.user, now());
+            let is_long = || now().saturating_sub(begun) > limit * CONTENDED_WALL_PER_CPU;
+            let should_stop = || stopped.load(Ordering::Relaxed) || (is_long() && is_contended());
+            let ended = compute(&program, &question, methods.len(), deadline, should_stop);
             turn.spent = ended.cpu + START_CPU;
             // The check is a part of the turn, as it takes time and memory, too.
             let is_wanted = !stopped.load(Ordering::Relaxed);
@@ -270,14 +274,20 @@ struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        lock(&self.quota).end(self.user, self.spent, now());
+        lock(&self.quota).finish(self.user, self.spent, now());
     }
 }
 
 /// Answer of a planner process to a question.
-fn compute(program: &Program, question: &[u8], methods: usize, deadline: Deadline, stops: impl Fn() -> bool) -> Ended {
+fn compute(
+    program: &Program,
+    question: &[u8],
+    methods: usize,
+    deadline: Deadline,
+    should_stop: impl Fn() -> bool,
+) -> Ended {
     match Process::start(program, ARGUMENT) {
-        Ok(process) => process.run(question, wire::answer_bytes_max(methods), deadline, stops),
+        Ok(process) => process.run(question, wire::answer_bytes_max(methods), deadline, should_stop),
         Err(error) => Ended { output: Err(Failure::Unwatched(error)), written: Vec::new(), cpu: Duration::ZERO },
     }
 }
@@ -304,14 +314,14 @@ fn refusal(failure: &Failure, limit: Duration) -> Refusal {
         Failure::CpuTime(_) => Refusal::PlanningTime { limit_ms: ms(limit) },
         Failure::WallTime(wall) => Refusal::PlanningDelayed { limit_ms: ms(*wall) },
         // Other users waited. An unwanted answer is not read, so there is no other reason.
-        Failure::Stopped => Refusal::PlanningDelayed { limit_ms: ms(limit * SHARED_WALL_PER_CPU) },
+        Failure::Stopped => Refusal::PlanningDelayed { limit_ms: ms(limit * CONTENDED_WALL_PER_CPU) },
         Failure::Memory => Refusal::PlanningMemory { limit_bytes: LIMITS.memory_bytes },
         failure => failed(failure.to_string()),
     }
 }
 
 /// Whether another planning of the same iteration may have another result.
-const fn is_passing(refusal: &Refusal) -> bool {
+const fn is_temporary(refusal: &Refusal) -> bool {
     matches!(
         refusal,
         Refusal::PlanningTime { .. }

@@ -1,7 +1,7 @@
 //! Shares of the memory of all followers. Each user has a quota, and a part is a reserve for users with
-//! little. A follower without a share is dropped, and its process is followed anew after a while. At the
-//! node's limit, the largest shares of the user with the most memory give way to a share of a user with less,
-//! if the former still keeps at least as much as the latter. The freed memory is promised to the latter until
+//! little. A follower without a share is dropped, and its process is followed again after a while. At the
+//! node's limit, the largest shares of the user with the most memory are evicted for a share of a user with less,
+//! if the former still keeps at least as much as the latter. The freed memory is reserved for the latter until
 //! it asks again.
 
 use std::{
@@ -30,36 +30,36 @@ impl Default for Limits {
 
 /// Memory of all followers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shares(Arc<Mutex<Held>>);
+pub(super) struct Shares(Arc<Mutex<ShareTable>>);
 
 /// Shares that are not empty.
 #[derive(Debug, Default)]
-struct Held {
+struct ShareTable {
     limits: Limits,
     /// By number.
-    shares: BTreeMap<u64, Holding>,
+    shares: BTreeMap<u64, ShareEntry>,
     /// Number of the last share.
     last: u64,
-    promise: Option<Promise>,
+    reservation: Option<Reservation>,
 }
 
-/// Bytes promised to a user, which others do not get.
+/// Bytes reserved for a user, which others do not get.
 #[derive(Clone, Copy, Debug)]
-struct Promise {
+struct Reservation {
     user: u32,
     bytes: usize,
     until: Duration,
 }
 
-/// Duration of a promise: longer than the delay of the first attempt after a refusal.
-const PROMISED: Duration = Duration::from_secs(15);
+/// Duration of a reservation: longer than the delay of the first attempt after a refusal.
+const RESERVATION_TIME: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug)]
-struct Holding {
+struct ShareEntry {
     user: u32,
     bytes: usize,
-    /// User with less, to whom this share gives way.
-    gives_way_to: Option<u32>,
+    /// User with less, for whom this share is evicted.
+    evicted_for: Option<u32>,
 }
 
 /// Share of a follower, which ends on drop.
@@ -75,7 +75,7 @@ impl Shares {
     /// Memory without shares.
     #[cfg(test)]
     pub(super) fn new(limits: Limits) -> Self {
-        Self(Arc::new(Mutex::new(Held { limits, ..Held::default() })))
+        Self(Arc::new(Mutex::new(ShareTable { limits, ..ShareTable::default() })))
     }
 
     /// Empty share of a follower of a process of this user.
@@ -88,7 +88,7 @@ impl Shares {
     /// Bytes of all followers.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        lock(&self.0).shares.values().map(|holding| holding.bytes).sum()
+        lock(&self.0).shares.values().map(|entry| entry.bytes).sum()
     }
 }
 
@@ -101,11 +101,11 @@ impl Share {
     /// Retains the share. Called at least every few seconds.
     ///
     /// # Errors
-    /// If the share gives way to another user's: it is empty then.
+    /// If the share is evicted for another user's: it is empty then.
     pub(super) fn retain(&mut self, now: Duration) -> Result<(), String> {
-        let gives_way_to = lock(&self.shares.0).shares.get(&self.number).and_then(|holding| holding.gives_way_to);
-        gives_way_to.map_or(Ok(()), |user| {
-            Err(self.refuse(&format!("{MEMORY}: it gives way to a process of user {user}, who has less"), now))
+        let evicted_for = lock(&self.shares.0).shares.get(&self.number).and_then(|entry| entry.evicted_for);
+        evicted_for.map_or(Ok(()), |user| {
+            Err(self.refuse(&format!("{MEMORY}: evicted for a process of user {user}, who has less"), now))
         })
     }
 
@@ -115,11 +115,11 @@ impl Share {
     /// # Errors
     /// If a limit is reached: the reason, with the user who has the most. The share is empty then.
     pub(super) fn resize(&mut self, bytes: usize, now: Duration) -> Result<(), String> {
-        let (resized, is_promised) = {
+        let (resized, is_reserved) = {
             let mut held = lock(&self.shares.0);
-            (held.resize(self.number, self.user, bytes, now), held.promised_to(self.user, now) > 0)
+            (held.resize(self.number, self.user, bytes, now), held.reserved_for(self.user, now) > 0)
         };
-        if is_promised {
+        if is_reserved {
             self.backoff = Backoff::default();
         }
         resized.map_err(|reason| self.refuse(&reason, now))
@@ -128,20 +128,20 @@ impl Share {
     /// Empties the share until it is due again. Returns the reason, with the time until then.
     fn refuse(&mut self, reason: &str, now: Duration) -> String {
         self.end();
-        self.backoff.refuse(true, now);
+        self.backoff.record_failure(true, now);
         let delay = self.backoff.delay().unwrap_or_default();
-        format!("{reason}; the process is followed anew after {} s", delay.as_secs())
+        format!("{reason}; the process is followed again in {} s", delay.as_secs())
     }
 
     /// Forgets refusals: the follower has reached a plan, or the reason why there is none.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn reset_backoff(&mut self) {
         self.backoff = Backoff::default();
     }
 
     /// Size in bytes.
     #[cfg(test)]
     fn bytes(&self) -> usize {
-        lock(&self.shares.0).shares.get(&self.number).map_or(0, |holding| holding.bytes)
+        lock(&self.shares.0).shares.get(&self.number).map_or(0, |entry| entry.bytes)
     }
 
     /// Empties the share.
@@ -156,74 +156,80 @@ impl Drop for Share {
     }
 }
 
-impl Held {
+impl ShareTable {
     /// Bytes by user.
     fn by_user(&self) -> BTreeMap<u32, usize> {
         let mut by_user = BTreeMap::new();
-        self.shares.values().for_each(|Holding { user, bytes, .. }| *by_user.entry(*user).or_default() += bytes);
+        self.shares.values().for_each(|ShareEntry { user, bytes, .. }| *by_user.entry(*user).or_default() += bytes);
         by_user
     }
 
     /// Resizes a share of a user, within the limits.
     fn resize(&mut self, number: u64, user: u32, to: usize, now: Duration) -> Result<(), String> {
-        let from = self.shares.get(&number).map_or(0, |holding| holding.bytes);
+        let from = self.shares.get(&number).map_or(0, |entry| entry.bytes);
         if (from / 2..=from).contains(&to) {
             return Ok(());
         }
         if to > from {
             self.check(user, to - from, now)?;
         }
-        self.shares.entry(number).or_insert(Holding { user, bytes: 0, gives_way_to: None }).bytes = to;
+        self.shares.entry(number).or_insert(ShareEntry { user, bytes: 0, evicted_for: None }).bytes = to;
         Ok(())
     }
 
-    /// Bytes that are promised to a user.
-    fn promised_to(&self, user: u32, now: Duration) -> usize {
-        self.promise.filter(|promise| promise.user == user && now < promise.until).map_or(0, |promise| promise.bytes)
+    /// Bytes that are reserved for a user.
+    fn reserved_for(&self, user: u32, now: Duration) -> usize {
+        self.reservation
+            .filter(|reservation| reservation.user == user && now < reservation.until)
+            .map_or(0, |reservation| reservation.bytes)
     }
 
     /// Checks the limits for these additional bytes of a user.
-    fn check(&mut self, user: u32, more: usize, now: Duration) -> Result<(), String> {
+    fn check(&mut self, user: u32, added_bytes: usize, now: Duration) -> Result<(), String> {
         let Limits { node_bytes, user_bytes } = self.limits;
         let by_user = self.by_user();
-        let own = by_user.get(&user).copied().unwrap_or(0).saturating_add(more);
+        let own = by_user.get(&user).copied().unwrap_or(0).saturating_add(added_bytes);
         if own > user_bytes {
-            return Err(reason("the quota of the process's user", user, own - more, user_bytes));
+            return Err(reason("the quota of the process's user", user, own - added_bytes, user_bytes));
         }
-        self.promise = self.promise.filter(|promise| now < promise.until);
-        let promised = self.promise.filter(|promise| promise.user != user).map_or(0, |promise| promise.bytes);
+        self.reservation = self.reservation.filter(|reservation| now < reservation.until);
+        let reserved =
+            self.reservation.filter(|reservation| reservation.user != user).map_or(0, |reservation| reservation.bytes);
         // Bytes that this user does not get; the reserve is for users with little.
-        let kept = if own <= user_bytes / 4 { 0 } else { node_bytes / 4 + promised };
-        let all = by_user.values().sum::<usize>().saturating_add(kept).saturating_add(more);
-        let lacking = all.saturating_sub(node_bytes);
-        if lacking == 0 {
-            self.promise = self.promise.filter(|promise| promise.user != user);
+        let withheld_bytes = if own <= user_bytes / 4 { 0 } else { node_bytes / 4 + reserved };
+        let all = by_user.values().sum::<usize>().saturating_add(withheld_bytes).saturating_add(added_bytes);
+        let missing_bytes = all.saturating_sub(node_bytes);
+        if missing_bytes == 0 {
+            self.reservation = self.reservation.filter(|reservation| reservation.user != user);
             return Ok(());
         }
         let most = by_user.into_iter().max_by_key(|(_, held)| *held);
         let (most, held) = most.unwrap_or((user, 0));
-        if most != user && self.promise.is_none() && self.give_way(most, lacking, held.saturating_sub(own), user) {
-            self.promise = Some(Promise { user, bytes: more, until: now + PROMISED });
+        if most != user
+            && self.reservation.is_none()
+            && self.evict_for(most, missing_bytes, held.saturating_sub(own), user)
+        {
+            self.reservation = Some(Reservation { user, bytes: added_bytes, until: now + RESERVATION_TIME });
         }
         Err(reason("the limit of the node", most, held, node_bytes))
     }
 
-    /// Makes the largest shares of a user give way to user `to`, as many as free `lacking` bytes, if that
-    /// frees at most `freed_max`. Returns whether they give way.
-    fn give_way(&mut self, user: u32, lacking: usize, freed_max: usize, to: u32) -> bool {
-        let mut shares: Vec<&mut Holding> = self.shares.values_mut().filter(|holding| holding.user == user).collect();
-        shares.sort_by_key(|holding| Reverse(holding.bytes));
-        let (mut freed, mut count) = (0, 0);
-        for holding in &shares {
-            if freed >= lacking {
+    /// Evicts the largest shares of a user for user `to`, as many as free `missing_bytes`, if that frees at most
+    /// `freed_bytes_max`. Returns whether they are evicted.
+    fn evict_for(&mut self, user: u32, missing_bytes: usize, freed_bytes_max: usize, to: u32) -> bool {
+        let mut shares: Vec<&mut ShareEntry> = self.shares.values_mut().filter(|entry| entry.user == user).collect();
+        shares.sort_by_key(|entry| Reverse(entry.bytes));
+        let (mut freed_bytes, mut count) = (0, 0);
+        for entry in &shares {
+            if freed_bytes >= missing_bytes {
                 break;
             }
-            freed += holding.bytes;
+            freed_bytes += entry.bytes;
             count += 1;
         }
-        let is_enough = (lacking..=freed_max).contains(&freed);
+        let is_enough = (missing_bytes..=freed_bytes_max).contains(&freed_bytes);
         if is_enough {
-            shares.iter_mut().take(count).for_each(|holding| holding.gives_way_to = Some(to));
+            shares.iter_mut().take(count).for_each(|entry| entry.evicted_for = Some(to));
         }
         is_enough
     }
@@ -269,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn refusal_says_which_limit_is_reached_and_who_has_most_of_it() {
+    fn refusal_names_the_limit_and_the_user_with_most_of_it() {
         let shares = Shares::default();
         let _first = fill(&shares, 1, 6 * MIB);
         let mut another = shares.start(1);
         assert_eq!(
             another.resize(MIB, NOW),
             Err("memory for following calls: the quota of the process's user is reached: user 1 has 96 of 96 MiB; \
-                 the process is followed anew after 10 s"
+                 the process is followed again in 10 s"
                 .to_owned())
         );
         let _second = fill(&shares, 2, 6 * MIB);
@@ -285,14 +291,14 @@ mod tests {
         assert_eq!(
             shares.start(4).resize(25 * MIB, NOW),
             Err("memory for following calls: the limit of the node is reached: user 1 has 96 of 192 MiB; \
-                 the process is followed anew after 10 s"
+                 the process is followed again in 10 s"
                 .to_owned())
         );
         assert_eq!(shares.start(4).resize(24 * MIB, NOW), Ok(()));
     }
 
     #[test]
-    fn share_that_grows_beyond_the_limit_ends_and_is_tried_again_later_and_later() {
+    fn share_beyond_the_limit_ends_and_is_retried_with_backoff() {
         let shares = Shares::default();
         let mut share = shares.start(1);
         assert!(share.is_due(Duration::ZERO));
@@ -304,12 +310,12 @@ mod tests {
             assert!(!share.is_due(now + (seconds - 1) * SECOND) && share.is_due(now + seconds * SECOND));
             now += seconds * SECOND;
         }
-        share.settle();
+        share.reset_backoff();
         assert!(share.is_due(Duration::ZERO));
     }
 
     #[test]
-    fn share_does_not_go_up_and_down_with_each_call() {
+    fn share_shrinks_with_hysteresis() {
         let shares = Shares::default();
         let mut share = shares.start(1);
         share.resize(8 * MIB, NOW).unwrap();
@@ -319,7 +325,7 @@ mod tests {
         assert_eq!(shares.bytes(), 3 * MIB);
     }
 
-    /// Those that give way, with the first of their reasons.
+    /// Number of evicted shares, with the first of their reasons.
     fn ended(shares: &mut [Share], now: Duration) -> (usize, Option<String>) {
         let mut reasons = shares.iter_mut().filter_map(|share| share.retain(now).err());
         let first = reasons.next();
@@ -327,26 +333,26 @@ mod tests {
     }
 
     #[test]
-    fn largest_shares_of_the_user_with_most_give_way_to_a_user_with_less() {
+    fn largest_shares_of_the_user_with_most_are_evicted() {
         let shares = Shares::default();
         let mut first = fill(&shares, 1, 12 * MIB);
         let mut second: Vec<Share> = (0..3).map(|_| shares.start(2)).collect();
         assert!(second.iter_mut().all(|share| share.resize(12 * MIB, NOW).is_ok()));
         let mut third = shares.start(3);
-        assert!(third.resize(40 * MIB, NOW).is_err(), "the others have to end first");
-        let reason = "memory for following calls: it gives way to a process of user 3, who has less; \
-                      the process is followed anew after 10 s";
+        assert!(third.resize(40 * MIB, NOW).is_err(), "the others have to be evicted first");
+        let reason = "memory for following calls: evicted for a process of user 3, who has less; \
+                      the process is followed again in 10 s";
         assert_eq!(ended(&mut first, NOW), (3, Some(reason.to_owned())));
         assert_eq!(ended(&mut second, NOW), (0, None));
         let now = NOW + 10 * SECOND;
         assert!(first.iter_mut().all(|share| share.resize(12 * MIB, now).is_ok() == (share.backoff.delay().is_none())));
-        assert!(shares.start(4).resize(25 * MIB, now).is_err(), "it is promised");
+        assert!(shares.start(4).resize(25 * MIB, now).is_err(), "it is reserved");
         assert!(third.is_due(now) && third.resize(40 * MIB, now).is_ok());
-        assert_eq!(ended(&mut first, now), (0, None), "nobody gives way to a user with more");
+        assert_eq!(ended(&mut first, now), (0, None), "no share is evicted for a user with more");
     }
 
     #[test]
-    fn user_with_most_keeps_as_much_as_the_other_gets() {
+    fn user_with_most_keeps_at_least_as_much_as_the_other_gets() {
         let shares = Shares::default();
         let mut first = fill(&shares, 1, 48 * MIB);
         let mut second = fill(&shares, 2, 48 * MIB);
@@ -356,23 +362,23 @@ mod tests {
     }
 
     #[test]
-    fn promise_lapses() {
+    fn reservation_expires() {
         let shares = Shares::default();
         let mut first = fill(&shares, 1, 12 * MIB);
         let _second = fill(&shares, 2, 12 * MIB);
         let mut third = shares.start(3);
-        for now in [NOW, NOW + PROMISED] {
+        for now in [NOW, NOW + RESERVATION_TIME] {
             assert!(third.resize(40 * MIB, now).is_err());
             assert!(shares.start(4).resize(25 * MIB, now).is_err());
             ended(&mut first, now);
         }
-        let later = NOW + 2 * PROMISED;
+        let later = NOW + 2 * RESERVATION_TIME;
         assert!(first.iter_mut().any(|share| share.bytes() == 0 && share.resize(12 * MIB, later).is_ok()));
     }
 
     proptest! {
         #[test]
-        fn shares_keep_to_the_limits_and_are_freed(steps in prop::collection::vec((0..24_usize, 0..120_usize), 1..200)) {
+        fn shares_are_limited_and_freed(steps in prop::collection::vec((0..24_usize, 0..120_usize), 1..200)) {
             let shares = Shares::default();
             let mut all: Vec<Share> = (0..24).map(|at| shares.start(at % 5)).collect();
             for (at, mib) in steps {

@@ -97,9 +97,9 @@ fn recorder(process: ProcessId) -> Recorder {
     let quotas = Quotas { window_bytes: 1 << 20, user_max: 1, node_max: 1 };
     let (recordings, running) = (Recordings::new(Roots::default(), quotas), [(process, 0)].into());
     wait_for("calls", || {
-        recordings.look(&running);
+        recordings.scan(&running);
         recordings.poll();
-        recordings.of(process).filter(|recording| recording.window().added() > 0).map(|_| ())
+        recordings.snapshot(process).filter(|recording| recording.window().added() > 0).map(|_| ())
     });
     Recorder::of(recordings)
 }
@@ -157,7 +157,7 @@ fn followed(
 
 /// Planners in this process, which answer at once.
 fn at_once() -> Planners {
-    Planners::of(|methods| Box::new(methods))
+    Planners::with_factory(|methods| Box::new(methods))
 }
 
 /// Followers of a recorder's processes, with these planners and the helper.
@@ -212,7 +212,7 @@ fn thrashing(mut snapshot: Snapshot, evictions: u64, resident_bytes: u64) -> Sna
 }
 
 #[test]
-fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_other_memory() {
+fn each_plan_policy_plans_a_recorded_training() {
     if !is_permitted() {
         return;
     }
@@ -275,7 +275,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
         recorder.poll();
         followed(&mut followers, &snapshot, id, "auto-plan", &[(id, faults(ELSEWHERE, count))].into())
     });
-    let reason = "0 % of what is accessed is in the footprints, which is too little";
+    let reason = "launches name only 0 % of the VA blocks that the GPU faults on";
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason.to_owned()));
 
     // The same program, without any of its memory mapped.
@@ -289,12 +289,12 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
         followed(&mut followers, &unmapped, id, "auto-plan", &[(id, faults(ELSEWHERE, count))].into())
     });
     let claimed_bytes = 3 * LAYERS * UNIT;
-    let reason = format!("{reason}; {claimed_bytes} bytes that the program claims are not mapped, and do not count");
+    let reason = format!("{reason}; {claimed_bytes} bytes that the program claims are not mapped, and are ignored");
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason));
 
     followers_of_one_user_leave_memory_to_another(&snapshot, id, &recorder);
-    follower_that_dies_is_replaced_once_and_then_refused(&snapshot, id, &mut ring, &recorder);
-    plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(&snapshot, id, &mut ring, &recorder);
+    failed_follower_is_restarted_once_and_then_unavailable(&snapshot, id, &mut ring, &recorder);
+    planning_proceeds_while_calls_are_followed_and_ends_with_the_follower(&snapshot, id, &mut ring, &recorder);
 
     // The same program, whose memory fills the GPU.
     followers.clear();
@@ -307,9 +307,9 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     });
     assert_eq!(planned.map(|planned| planned.peak_bytes), Ok((GPU_UNITS - 1) * UNIT));
 
-    let probes = Probes { are_enabled: true, bytes: None };
+    let probes = Probes { is_enabled: true, bytes: None };
     let mut probing = Followers::new(recorder.clone(), ActuatorChoice::Auto, at_once(), probes, INTERVAL);
-    probes_come_before_the_plan_in_mode_act_alone(&mut probing, &snapshot, id, &mut ring, &recorder, &plan);
+    probes_precede_the_plan_in_mode_act_only(&mut probing, &snapshot, id, &mut ring, &recorder, &plan);
 }
 
 /// The follower checks the filters, and not the loop that acts.
@@ -344,7 +344,7 @@ fn plan_ends_once_the_program_has_another_filter(
 struct Never(Arc<AtomicBool>);
 
 impl Outliner for Never {
-    fn begin(&mut self, _: Workload) -> Option<Answer> {
+    fn start(&mut self, _: Workload) -> Option<Answer> {
         None
     }
 
@@ -356,7 +356,7 @@ impl Outliner for Never {
         "planners sleep"
     }
 
-    fn stop(&mut self) {}
+    fn cancel(&mut self) {}
 }
 
 impl Drop for Never {
@@ -376,12 +376,12 @@ fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: Proces
     let start = |uid| {
         let process = Process { uid, ..snapshot.processes[0].clone() };
         let followed = start(&followers.sources, &process, target).unwrap();
-        followed.deliver(&process, None, u64::MAX, false);
+        followed.send_sample(&process, None, u64::MAX, false);
         followed
     };
     let state = |followed: &Followed| {
         assert!(shares.bytes() <= user_bytes * 2);
-        match followed.read().state {
+        match followed.following().state {
             FollowingState::Watching => None,
             state => Some(state),
         }
@@ -411,7 +411,7 @@ fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: Proces
 }
 
 /// A follower whose planners panic.
-fn follower_that_dies_is_replaced_once_and_then_refused(
+fn failed_follower_is_restarted_once_and_then_unavailable(
     snapshot: &Snapshot,
     id: ProcessId,
     ring: &mut Ring<'_>,
@@ -419,18 +419,18 @@ fn follower_that_dies_is_replaced_once_and_then_refused(
 ) {
     let started = Arc::new(AtomicU64::new(0));
     let starts = Arc::clone(&started);
-    let planners = Planners::of(move |_| {
+    let planners = Planners::with_factory(move |_| {
         starts.fetch_add(1, Ordering::Relaxed);
         Box::new(Panics)
     });
     let mut followers = with_planners(recorder, planners);
     let mut follow = || followed_on(&mut followers, snapshot, id, ring, recorder);
-    let reason = wait_for("its death", || match follow()?.state {
+    let reason = wait_for("its failure", || match follow()?.state {
         FollowingState::Unavailable(reason) => Some(reason),
         FollowingState::Watching => None,
         other => panic!("{other:?}"),
     });
-    assert_eq!(reason, "its follower has died: no such tensor");
+    assert_eq!(reason, "its follower failed: no such tensor");
     assert_eq!(started.load(Ordering::Relaxed), 2, "it was replaced once");
     for _ in 0..20 {
         assert_eq!(follow().unwrap().state, FollowingState::Unavailable(reason.clone()));
@@ -443,7 +443,7 @@ fn follower_that_dies_is_replaced_once_and_then_refused(
 struct Panics;
 
 impl Outliner for Panics {
-    fn begin(&mut self, _: Workload) -> Option<Answer> {
+    fn start(&mut self, _: Workload) -> Option<Answer> {
         panic!("no such tensor")
     }
 
@@ -451,11 +451,11 @@ impl Outliner for Panics {
         None
     }
 
-    fn stop(&mut self) {}
+    fn cancel(&mut self) {}
 }
 
 /// A follower whose planners never answer continues to follow. They end with it.
-fn plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(
+fn planning_proceeds_while_calls_are_followed_and_ends_with_the_follower(
     snapshot: &Snapshot,
     id: ProcessId,
     ring: &mut Ring<'_>,
@@ -463,7 +463,7 @@ fn plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(
 ) {
     let has_ended = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&has_ended);
-    let planners = Planners::of(move |_| Box::new(Never(Arc::clone(&ends))));
+    let planners = Planners::with_factory(move |_| Box::new(Never(Arc::clone(&ends))));
     let mut followers = with_planners(recorder, planners);
     let mut follow = || followed_on(&mut followers, snapshot, id, ring, recorder);
     let first = wait_for("planning", || {
@@ -487,7 +487,7 @@ fn plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(
 }
 
 /// In mode act, probes come before the plan; in mode shadow, the plan is made without them.
-fn probes_come_before_the_plan_in_mode_act_alone(
+fn probes_precede_the_plan_in_mode_act_only(
     followers: &mut Followers,
     snapshot: &Snapshot,
     id: ProcessId,
@@ -542,16 +542,16 @@ fn program_has_no_plan_where_its_helper_may_not_act() {
     let directives = [(id, directive("auto-plan"))].into();
     let following =
         followers.follow(&snapshot(id), &directives, &BTreeMap::new(), &BTreeSet::new()).remove(&id).unwrap();
-    let reason = "policy.actuator is \"ioctl\", and plans are carried out by the helper alone";
+    let reason = "policy.actuator is \"ioctl\", and only the helper carries out plans";
     assert_eq!(following.state, FollowingState::Unavailable(reason.to_owned()));
 }
 
 #[test]
-fn state_of_a_follower_that_hangs_pauses_or_has_died_is_not_shown_as_the_present_one() {
+fn state_of_a_hung_throttled_or_failed_follower_is_unavailable() {
     let shared = Arc::new(Shared::default());
     let of_thread = Arc::clone(&shared);
     let thread = thread::spawn(move || {
-        while !of_thread.ends.load(Ordering::Relaxed) {
+        while !of_thread.stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(1));
         }
     });
@@ -561,27 +561,29 @@ fn state_of_a_follower_that_hangs_pauses_or_has_died_is_not_shown_as_the_present
     let state = |followed: &Followed, age: Duration, pause: Option<Duration>| {
         let mut latest = lock(&shared.latest);
         latest.beat_at = now.checked_sub(age).unwrap();
-        latest.paused_at = pause.map(|pause| now.checked_sub(pause).unwrap());
+        latest.throttled_since = pause.map(|pause| now.checked_sub(pause).unwrap());
         drop(latest);
-        followed.read().state
+        followed.following().state
     };
     assert_eq!(state(&followed, Duration::ZERO, None), FollowingState::Watching);
-    let FollowingState::Unavailable(reason) = state(&followed, AGE_MAX + Duration::from_secs(1), None) else {
+    let FollowingState::Unavailable(reason) = state(&followed, HEARTBEAT_AGE_MAX + Duration::from_secs(1), None) else {
         panic!()
     };
     assert!(reason.starts_with("its follower has not reported for 1"), "{reason}");
-    let FollowingState::Unavailable(reason) = state(&followed, Duration::ZERO, Some(PAUSE_MAX * 2)) else { panic!() };
-    assert_eq!(reason, "its user's processor time for following calls is used up for now");
-    shared.ends.store(true, Ordering::Relaxed);
-    let died = FollowingState::Unavailable("its follower has died: it has ended".to_owned());
+    let FollowingState::Unavailable(reason) = state(&followed, Duration::ZERO, Some(THROTTLED_MAX * 2)) else {
+        panic!()
+    };
+    assert_eq!(reason, "its user has used up its processor time for following calls");
+    shared.stop.store(true, Ordering::Relaxed);
+    let failed = FollowingState::Unavailable("its follower failed: its thread has ended".to_owned());
     wait_for("its end", || {
-        followed.replace_dead(ProcessId { pid: 1, start_ticks: 1 }, || None);
-        (state(&followed, Duration::ZERO, None) == died).then_some(())
+        followed.restart_failed(ProcessId { pid: 1, start_ticks: 1 }, || None);
+        (state(&followed, Duration::ZERO, None) == failed).then_some(())
     });
 }
 
 #[test]
-fn follower_that_dies_is_replaced_once() {
+fn failed_follower_is_restarted_once() {
     let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: UNIT };
     let starts = AtomicU64::new(0);
     let start = || {
@@ -590,12 +592,12 @@ fn follower_that_dies_is_replaced_once() {
         Some(Followed::new(target, Arc::new(Shared::default()), thread))
     };
     let mut followed = start().unwrap();
-    wait_for("its second death", || {
-        followed.replace_dead(ProcessId { pid: 1, start_ticks: 1 }, start);
-        (followed.is_replacement && followed.death.is_some()).then_some(())
+    wait_for("its second failure", || {
+        followed.restart_failed(ProcessId { pid: 1, start_ticks: 1 }, start);
+        (followed.is_restarted && followed.failure.is_some()).then_some(())
     });
-    followed.replace_dead(ProcessId { pid: 1, start_ticks: 1 }, start);
+    followed.restart_failed(ProcessId { pid: 1, start_ticks: 1 }, start);
     assert_eq!(starts.load(Ordering::Relaxed), 2);
-    let FollowingState::Unavailable(reason) = followed.read().state else { panic!() };
-    assert_eq!(reason, "its follower has died: no such tensor");
+    let FollowingState::Unavailable(reason) = followed.following().state else { panic!() };
+    assert_eq!(reason, "its follower failed: no such tensor");
 }

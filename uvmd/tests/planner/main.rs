@@ -43,7 +43,7 @@ fn workload(launches: usize, units: usize, window: usize) -> Workload {
     let piece = |unit: usize| {
         let uses: Vec<usize> = uses(unit).collect();
         json!({ "block": 0, "address": (1_u64 << 40) + unit as u64 * UNIT, "bytes": UNIT, "is_managed": true,
-            "moves": true, "outlives": true, "uses": uses })
+            "is_movable": true, "outlives": true, "uses": uses })
     };
     let bytes = units as u64 * UNIT / 2;
     let workload = json!({
@@ -65,7 +65,7 @@ fn ask(method: &'static str, workload: &Workload, deadline: Deadline) -> (Result
 fn planner_process_answers_as_its_methods_do() {
     let workload = workload(48, 24, 3);
     for method in ["foresight", "autoswap", "appobmem", "g10", "pump", "harmful-plan"] {
-        let expected = planning::best(&[methods::by_name(method).unwrap()], workload.clone());
+        let expected = planning::best_outline(&[methods::by_name(method).unwrap()], workload.clone());
         assert_eq!(ask(method, &workload, LONG).0.unwrap(), expected, "{method}");
     }
 }

@@ -24,9 +24,9 @@ use planner::{Act, Schedule, Tier};
 use trace::id::Id;
 
 use self::load::Load;
-pub(super) use self::{exchange::least, load::Absence};
+pub(super) use self::{exchange::minimize, load::Absence};
 use crate::{
-    moves::{Step, merged_moves, moved_piece},
+    moves::{PieceMove, merged_moves, moved_piece},
     pieces::Pieces,
 };
 
@@ -44,18 +44,18 @@ pub(super) fn of_schedule(
         if !matches!(action.act, Act::Move(Tier::Host | Tier::Flash)) {
             continue;
         }
-        let Some((place, piece)) = moved_piece(pieces, tensors, action) else { continue };
+        let Some((index, piece)) = moved_piece(pieces, tensors, action) else { continue };
         // After the previous launch.
         let begin = (action.begin.index() + ops - 1) % ops;
         let Some(last_use) = piece.uses.iter().rev().find(|op| **op <= begin).or(piece.uses.last()) else { continue };
-        absences.extend(Absence::after(pieces, place, *last_use));
+        absences.extend(Absence::after(pieces, index, *last_use));
     }
     let mut absences: Vec<Absence> = absences.into_iter().collect();
     let mut load = Load::with(pieces, limit_bytes, &absences);
-    load.is_within().then(|| {
+    load.is_within_limit().then(|| {
         absences.retain_mut(|absence| {
-            let none = Absence { left: absence.next_use, fetch: absence.next_use - 1, ..*absence };
-            !load.shorten(absence, none)
+            let shortest = Absence { wait: absence.next_use, fetch: absence.next_use - 1, ..*absence };
+            !load.shorten(absence, shortest)
         });
         absences
     })
@@ -65,16 +65,16 @@ pub(super) fn of_schedule(
 pub(super) fn moves(pieces: &Pieces, mut absences: Vec<Absence>, limit_bytes: u64) -> Vec<Move> {
     let mut load = Load::with(pieces, limit_bytes, &absences);
     // First, replaces faults by fetches where there is room.
-    for absence in absences.iter_mut().filter(|absence| absence.fetch > absence.left) {
+    for absence in absences.iter_mut().filter(|absence| absence.fetch > absence.wait) {
         let fetched = Absence { fetch: absence.fetch - 1, ..*absence };
         load.shorten(absence, fetched);
     }
     for absence in &mut absences {
         let mut has_room = true;
-        while has_room && absence.left < absence.fetch {
-            let later = Absence { left: absence.left + 1, ..*absence };
-            has_room = absence.left + 1 < absence.next_use && load.shorten(absence, later);
-            if absence.left < absence.fetch && !absence.is_faulted() {
+        while has_room && absence.wait < absence.fetch {
+            let later = Absence { wait: absence.wait + 1, ..*absence };
+            has_room = absence.wait + 1 < absence.next_use && load.shorten(absence, later);
+            if absence.wait < absence.fetch && !absence.is_faulted() {
                 let earlier = Absence { fetch: absence.fetch - 1, ..*absence };
                 has_room |= load.shorten(absence, earlier);
             }
@@ -84,11 +84,11 @@ pub(super) fn moves(pieces: &Pieces, mut absences: Vec<Absence>, limit_bytes: u6
 }
 
 /// Move of a piece to the host, and back unless that is left to faults.
-fn steps(absence: &Absence) -> impl Iterator<Item = Step> + use<> {
-    let Absence { next_use, piece, last_use, left, fetch, .. } = *absence;
+fn steps(absence: &Absence) -> impl Iterator<Item = PieceMove> + use<> {
+    let Absence { next_use, piece, last_use, wait, fetch, .. } = *absence;
     // After launch `fetch`, the piece is on its way back or about to be used.
-    let (wait, expiry) = (Some(left), Some(fetch));
-    let leaves = Step { piece, destination: Destination::Host, begin: last_use, wait, expiry };
-    let comes = Step { piece, destination: Destination::Gpu, begin: fetch, wait: Some(next_use), expiry: None };
-    [Some(leaves), Some(comes).filter(|_| !absence.is_faulted())].into_iter().flatten()
+    let (wait, expiry) = (Some(wait), Some(fetch));
+    let to_host = PieceMove { piece, destination: Destination::Host, begin: last_use, wait, expiry };
+    let to_gpu = PieceMove { piece, destination: Destination::Gpu, begin: fetch, wait: Some(next_use), expiry: None };
+    [Some(to_host), Some(to_gpu).filter(|_| !absence.is_faulted())].into_iter().flatten()
 }

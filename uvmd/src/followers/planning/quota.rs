@@ -12,7 +12,7 @@ const RUNNING_MAX: usize = 2;
 const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: Some(CREDIT_PART) };
 /// Share of a process's own processor time that its user's planners may use in addition: 1 / this.
 pub(in crate::followers) const CREDIT_PART: u32 = 80;
-/// Age of a user's last planning up to which it leaves one place to others.
+/// Age of a user's last planning up to which it leaves one slot to others.
 const RECENT_MAX: Duration = Duration::from_mins(1);
 /// Age of the last request from which on a process no longer waits.
 const REQUEST_AGE_MAX: Duration = Duration::from_secs(5);
@@ -45,10 +45,10 @@ pub(super) struct Quota {
     running: Vec<u32>,
     waiting: BTreeMap<ProcessId, Waiting>,
     /// Number of the last start for each user that waits or runs: the one with the lowest is next.
-    started: BTreeMap<u32, u64>,
+    last_starts: BTreeMap<u32, u64>,
     number: u64,
     /// End of the last planning for each user, if it is recent.
-    ended: BTreeMap<u32, Duration>,
+    last_ends: BTreeMap<u32, Duration>,
 }
 
 impl Default for Quota {
@@ -57,9 +57,9 @@ impl Default for Quota {
             accounts: Accounts::new(ALLOWANCE),
             running: Vec::new(),
             waiting: BTreeMap::new(),
-            started: BTreeMap::new(),
+            last_starts: BTreeMap::new(),
             number: 0,
-            ended: BTreeMap::new(),
+            last_ends: BTreeMap::new(),
         }
     }
 }
@@ -73,20 +73,20 @@ impl Quota {
         let waiting = self.waiting.entry(process).or_insert(Waiting { user, number, requested_at: now });
         (waiting.user, waiting.requested_at) = (user, now);
         self.waiting.retain(|_, waiting| now.saturating_sub(waiting.requested_at) <= REQUEST_AGE_MAX);
-        self.ended.retain(|_, at| now.saturating_sub(*at) <= RECENT_MAX);
-        let Self { accounts, running, waiting, started, ended, .. } = self;
+        self.last_ends.retain(|_, at| now.saturating_sub(*at) <= RECENT_MAX);
+        let Self { accounts, running, waiting, last_starts, last_ends, .. } = self;
         if running.contains(&user) {
             return Err(Wait::User);
         }
         if accounts.is_over(user, now) {
             return Err(Wait::Budget);
         }
-        let has_place = |user: u32| running.len() + usize::from(ended.contains_key(&user)) < RUNNING_MAX;
+        let has_slot = |user: u32| running.len() + usize::from(last_ends.contains_key(&user)) < RUNNING_MAX;
         let may_run = |waiting: &&Waiting| {
             let Waiting { user, .. } = **waiting;
-            has_place(user) && !running.contains(&user) && !accounts.is_over(user, now)
+            has_slot(user) && !running.contains(&user) && !accounts.is_over(user, now)
         };
-        let turn = |waiting: &&Waiting| (started.get(&waiting.user).copied().unwrap_or(0), waiting.number);
+        let turn = |waiting: &&Waiting| (last_starts.get(&waiting.user).copied().unwrap_or(0), waiting.number);
         let next = waiting.values().filter(may_run).min_by_key(turn).map(|waiting| waiting.user);
         let is_first_of_user = |this: &Waiting| {
             let others = waiting.values().filter(|other| other.user == user);
@@ -97,12 +97,12 @@ impl Quota {
         }
         self.waiting.remove(&process);
         self.running.push(user);
-        self.started.insert(user, number);
+        self.last_starts.insert(user, number);
         Ok(())
     }
 
     /// Whether processes of other users wait for a turn that this user has.
-    pub(super) fn do_others_wait(&self, user: u32, now: Duration) -> bool {
+    pub(super) fn is_contended(&self, user: u32, now: Duration) -> bool {
         let Self { accounts, running, waiting, .. } = self;
         let waits = |waiting: &Waiting| {
             let is_present = now.saturating_sub(waiting.requested_at) <= REQUEST_AGE_MAX;
@@ -112,21 +112,21 @@ impl Quota {
     }
 
     /// Ends the wait of a process.
-    pub(super) fn leave(&mut self, process: ProcessId) {
+    pub(super) fn cancel(&mut self, process: ProcessId) {
         self.waiting.remove(&process);
     }
 
     /// Ends a planner process of this user, which has used this much.
-    pub(super) fn end(&mut self, user: u32, spent: Duration, now: Duration) {
+    pub(super) fn finish(&mut self, user: u32, spent: Duration, now: Duration) {
         if let Some(at) = self.running.iter().position(|running| *running == user) {
             self.running.swap_remove(at);
         }
         self.accounts.charge(user, spent, now);
-        self.ended.insert(user, now);
-        let Self { running, waiting, started, .. } = self;
+        self.last_ends.insert(user, now);
+        let Self { running, waiting, last_starts, .. } = self;
         // Users that had a turn are remembered while others wait.
         if waiting.is_empty() {
-            started.retain(|user, _| running.contains(user));
+            last_starts.retain(|user, _| running.contains(user));
         }
     }
 
@@ -154,11 +154,11 @@ mod tests {
         assert_eq!(quota.start(process(2), 1, NOW), Err(Wait::User));
         assert_eq!(quota.start(process(3), 2, NOW), Ok(()));
         assert_eq!(quota.start(process(4), 3, NOW), Err(Wait::Node));
-        quota.end(1, Duration::ZERO, NOW);
+        quota.finish(1, Duration::ZERO, NOW);
         // The first process that waits belongs to the user that had a turn.
         assert_eq!(quota.start(process(2), 1, NOW), Err(Wait::Node));
         assert_eq!(quota.start(process(4), 3, NOW), Ok(()));
-        quota.end(2, Duration::ZERO, NOW);
+        quota.finish(2, Duration::ZERO, NOW);
         assert_eq!(quota.start(process(2), 1, NOW + 61 * SECOND), Ok(()));
     }
 
@@ -167,32 +167,32 @@ mod tests {
         let mut quota = Quota::default();
         for (pid, user) in [(1, 1), (2, 2)] {
             assert_eq!(quota.start(process(pid), user, NOW), Ok(()));
-            quota.end(user, Duration::ZERO, NOW);
+            quota.finish(user, Duration::ZERO, NOW);
         }
         assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
         assert_eq!(quota.start(process(2), 2, NOW), Err(Wait::Node));
         // This process does not come before a user without a turn, however long it has waited.
         assert_eq!(quota.start(process(3), 3, NOW), Ok(()));
-        quota.end(1, Duration::ZERO, NOW);
-        quota.end(3, Duration::ZERO, NOW);
+        quota.finish(1, Duration::ZERO, NOW);
+        quota.finish(3, Duration::ZERO, NOW);
         assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
     }
 
     #[test]
-    fn turn_is_shared_while_processes_of_others_wait_that_could_run() {
+    fn turn_is_contended_while_processes_of_others_could_run() {
         let mut quota = Quota::default();
         assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
         assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
         assert_eq!(quota.start(process(3), 1, NOW), Err(Wait::User));
-        assert!(!quota.do_others_wait(1, NOW));
+        assert!(!quota.is_contended(1, NOW));
         assert_eq!(quota.start(process(4), 3, NOW), Err(Wait::Node));
-        assert!(quota.do_others_wait(1, NOW) && !quota.do_others_wait(1, NOW + 6 * SECOND));
+        assert!(quota.is_contended(1, NOW) && !quota.is_contended(1, NOW + 6 * SECOND));
         quota.accounts.charge(3, 3 * SECOND, NOW);
-        assert!(!quota.do_others_wait(1, NOW));
+        assert!(!quota.is_contended(1, NOW));
     }
 
     #[test]
-    fn users_take_turns_however_many_processes_they_have() {
+    fn users_take_turns_regardless_of_their_number_of_processes() {
         let mut quota = Quota::default();
         // A hundred processes of the first user came before.
         for pid in 1..=100 {
@@ -206,9 +206,9 @@ mod tests {
         }
         for _ in 0..6 {
             let running = quota.running[0];
-            quota.end(running, Duration::ZERO, NOW);
+            quota.finish(running, Duration::ZERO, NOW);
             // No planning is recent.
-            quota.ended.clear();
+            quota.last_ends.clear();
             let all = (1..=100).map(|pid| (pid, 1)).chain((202..=206).flat_map(|pid| [(pid, 2), (pid + 100, 3)]));
             let waiting: Vec<_> = all.filter(|(pid, _)| quota.waiting.contains_key(&process(*pid))).collect();
             let started = waiting.into_iter().find(|(pid, user)| quota.start(process(*pid), *user, NOW).is_ok());
@@ -218,15 +218,15 @@ mod tests {
     }
 
     #[test]
-    fn user_in_debt_waits_until_time_or_its_own_processor_time_has_paid() {
+    fn user_in_debt_waits_for_time_or_credit() {
         let mut quota = Quota::default();
         assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
-        quota.end(1, 2 * SECOND, NOW);
+        quota.finish(1, 2 * SECOND, NOW);
         assert_eq!(quota.start(process(1), 1, NOW), Err(Wait::Budget));
         // Other users do not wait for it.
         assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
         assert_eq!(quota.start(process(1), 1, NOW + 49 * SECOND), Err(Wait::Budget));
-        quota.end(2, Duration::ZERO, NOW);
+        quota.finish(2, Duration::ZERO, NOW);
         let mut with_credit = NOW;
         quota.credit(1, 80 * SECOND);
         with_credit += SECOND;
@@ -234,16 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn process_that_requests_nothing_any_more_holds_up_nobody() {
+    fn process_without_recent_requests_no_longer_waits() {
         let mut quota = Quota::default();
         assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
         assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
         assert_eq!(quota.start(process(3), 3, NOW), Err(Wait::Node));
         assert_eq!(quota.start(process(4), 4, NOW + SECOND), Err(Wait::Node));
-        quota.end(1, Duration::ZERO, NOW + SECOND);
+        quota.finish(1, Duration::ZERO, NOW + SECOND);
         assert_eq!(quota.start(process(4), 4, NOW + SECOND), Err(Wait::Node));
         assert_eq!(quota.start(process(4), 4, NOW + 6 * SECOND), Ok(()));
-        quota.leave(process(3));
+        quota.cancel(process(3));
         assert!(quota.waiting.is_empty());
     }
 }

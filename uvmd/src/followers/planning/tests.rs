@@ -61,12 +61,12 @@ fn wait_for<T>(mut poll: impl FnMut() -> Option<T>) -> T {
 fn answer(script: &str) -> Result<(), String> {
     let scripted = Scripted::new(script);
     let mut outliner = scripted.start(1, 1);
-    let answer = outliner.begin(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
+    let answer = outliner.start(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
     answer.map(drop).map_err(|refusal| refusal.to_string())
 }
 
 #[test]
-fn planner_process_that_fails_is_a_refusal_with_its_reason() {
+fn failure_of_a_planner_process_is_a_refusal_with_the_reason() {
     let failed = |reason: &str| Err(format!("the planner process failed: {reason}"));
     assert_eq!(answer("exit 7"), failed("it exited with status 7"));
     assert_eq!(answer("kill -SEGV $$"), failed("it was killed by signal 11: "));
@@ -80,24 +80,24 @@ fn planner_process_that_fails_is_a_refusal_with_its_reason() {
     assert_eq!(answer("exec <&-; echo"), Err(malformed));
     let planners = Planners::in_processes(Program::at("/nonexistent"));
     let mut outliner = planners.start(ProcessId { pid: 1, start_ticks: 1 }, 1, "autoswap");
-    let answer = outliner.begin(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
+    let answer = outliner.start(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
     assert!(matches!(answer, Err(Refusal::PlannerFailed { reason }) if reason.contains("No such file")));
     // The reason is temporary.
     assert_eq!((outliner.retry_delay(), outliner.is_retry_due()), (Some(Duration::from_secs(10)), false));
 }
 
 #[test]
-fn planner_process_is_killed_when_its_answer_is_not_wanted_any_more() {
+fn planner_process_is_killed_when_its_answer_is_no_longer_needed() {
     for ends in [
         |outliner: Box<dyn Outliner>| drop(outliner),
         |mut outliner: Box<dyn Outliner>| {
-            outliner.stop();
+            outliner.cancel();
             assert!(outliner.poll().is_none());
         },
     ] {
         let scripted = Scripted::new("exec sleep 600");
         let mut outliner = scripted.start(1, 1);
-        assert_eq!(outliner.begin(workload()), None);
+        assert_eq!(outliner.start(workload()), None);
         let process = scripted.process();
         assert!(process.exists());
         ends(outliner);
@@ -110,16 +110,16 @@ fn turn_of_a_planner_process_ends_with_it() {
     let scripted = Scripted::new("exec sleep 600");
     let mut outliners = [(1, 1), (2, 1), (3, 2), (4, 3)].map(|(pid, user)| scripted.start(pid, user));
     for outliner in &mut outliners {
-        assert_eq!(outliner.begin(workload()), None);
+        assert_eq!(outliner.start(workload()), None);
     }
     let statuses = outliners.each_ref().map(|outliner| outliner.status());
     let (computes, of_user, of_node) = (
         "its plan is being computed",
-        "its plan waits for the one of another process of its user",
-        "its plan waits for those of other users",
+        "its plan waits for a planner of another process of its user",
+        "its plan waits for planners of other users",
     );
     assert_eq!(statuses, [computes, of_user, computes, of_node]);
-    outliners[0].stop();
+    outliners[0].cancel();
     let fourth = &mut outliners[3];
     wait_for(|| {
         assert_eq!(fourth.poll(), None);

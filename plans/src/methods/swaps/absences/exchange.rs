@@ -21,47 +21,51 @@ use super::load::{Absence, Load};
 use crate::pieces::Pieces;
 
 /// Maximum number of candidate absences, longest first.
-const OTHERS_MAX: usize = 4096;
+const CANDIDATES_MAX: usize = 4096;
 /// Maximum number of visits of loads and absences, per start of the search.
 const VISITS_MAX: u64 = 1 << 26;
 
 /// Absences with the fewest bytes found that bring the load within the limit; `first` has the
 /// absences of a schedule. `None` without such absences.
-pub(in super::super) fn least(pieces: &Pieces, limit_bytes: u64, first: Option<Vec<Absence>>) -> Option<Vec<Absence>> {
-    let moving = pieces.all.iter().enumerate().filter(|(_, piece)| piece.moves);
-    let others = moving.flat_map(|(place, piece)| {
-        piece.uses.iter().filter_map(move |last_use| Absence::after(pieces, place, *last_use))
+pub(in super::super) fn minimize(
+    pieces: &Pieces,
+    limit_bytes: u64,
+    first: Option<Vec<Absence>>,
+) -> Option<Vec<Absence>> {
+    let moving = pieces.all.iter().enumerate().filter(|(_, piece)| piece.is_movable);
+    let candidates = moving.flat_map(|(index, piece)| {
+        piece.uses.iter().filter_map(move |last_use| Absence::after(pieces, index, *last_use))
     });
-    let mut others: Vec<Absence> = others.collect();
-    others.sort_by_key(|absence| (Reverse(absence.next_use - absence.last_use), *absence));
-    others.truncate(OTHERS_MAX);
-    others.sort_by_key(|absence| (absence.bytes, *absence));
-    let search = |present: Vec<Absence>| {
-        let load = Load::with(pieces, limit_bytes, &present);
-        Search { load, others: &others, present: present.into_iter().collect(), visits: 0 }
+    let mut candidates: Vec<Absence> = candidates.collect();
+    candidates.sort_by_key(|absence| (Reverse(absence.next_use - absence.last_use), *absence));
+    candidates.truncate(CANDIDATES_MAX);
+    candidates.sort_by_key(|absence| (absence.bytes, *absence));
+    let search = |absences: Vec<Absence>| {
+        let load = Load::with(pieces, limit_bytes, &absences);
+        Search { load, candidates: &candidates, absences: absences.into_iter().collect(), visits: 0 }
     };
     let covers = [false, true].map(|takes_last| search(Vec::new()).cover(takes_last));
-    let begins = iter::once(first.map(search)).chain(covers);
-    let best = begins.into_iter().flatten().map(Search::improved).min_by_key(Search::bytes)?;
-    Some(best.present.into_iter().collect())
+    let starts = iter::once(first.map(search)).chain(covers);
+    let best = starts.into_iter().flatten().map(Search::improved).min_by_key(Search::bytes)?;
+    Some(best.absences.into_iter().collect())
 }
 
 /// Search state: absences that bring the load within its limit.
 struct Search<'a> {
     load: Load,
     /// Candidates, sorted by bytes.
-    others: &'a [Absence],
+    candidates: &'a [Absence],
     /// Current absences.
-    present: BTreeSet<Absence>,
+    absences: BTreeSet<Absence>,
     visits: u64,
 }
 
 impl Search<'_> {
     fn bytes(&self) -> u64 {
-        self.present.iter().map(|absence| absence.bytes).fold(0, u64::saturating_add)
+        self.absences.iter().map(|absence| absence.bytes).fold(0, u64::saturating_add)
     }
 
-    fn is_over(&self) -> bool {
+    fn is_exhausted(&self) -> bool {
         self.visits >= VISITS_MAX
     }
 
@@ -72,7 +76,7 @@ impl Search<'_> {
     /// Exchanges absences until no exchange saves bytes.
     fn improved(mut self) -> Self {
         self.visits = 0;
-        while self.each() | self.pairs() {}
+        while self.exchange_single() | self.exchange_pair() {}
         self
     }
 
@@ -81,18 +85,19 @@ impl Search<'_> {
     /// visits do not suffice.
     fn cover(mut self, takes_last: bool) -> Option<Self> {
         let ops = self.load.before.len();
-        while !self.load.is_within() {
+        while !self.load.is_within_limit() {
             // Prefix sums over launches, by the bytes of an absence.
             let mut sums: BTreeMap<u64, [Vec<u64>; 2]> = BTreeMap::new();
             let mut best: Option<(u64, Absence)> = None;
-            for absence in self.others.iter().filter(|absence| !self.present.contains(absence)) {
+            for absence in self.candidates.iter().filter(|absence| !self.absences.contains(absence)) {
                 let sums = sums.entry(absence.bytes).or_insert_with(|| {
-                    [&self.load.before, &self.load.during].map(|load| taken(load, self.load.limit_bytes, absence.bytes))
+                    [&self.load.before, &self.load.during]
+                        .map(|load| excess_sums(load, self.load.limit_bytes, absence.bytes))
                 });
                 let [before, during] = sums;
-                let of = |sums: &[u64], places: RangeInclusive<usize>| {
+                let of = |sums: &[u64], launches: RangeInclusive<usize>| {
                     let sum = |end: usize| sums.get(end).copied().unwrap_or(0);
-                    sum(*places.end() + 1).saturating_sub(sum(*places.start()))
+                    sum(*launches.end() + 1).saturating_sub(sum(*launches.start()))
                 };
                 let taken_bytes = of(before, absence.before()).saturating_add(of(during, absence.during()));
                 let gain = taken_bytes / absence.bytes.max(1);
@@ -101,16 +106,16 @@ impl Search<'_> {
                 }
             }
             let classes = sums.len();
-            self.visit(self.others.len().saturating_add(ops.saturating_mul(4).saturating_mul(classes)));
-            let (_, absence) = best.filter(|_| !self.is_over())?;
-            self.load.remove(&absence);
-            self.present.insert(absence);
+            self.visit(self.candidates.len().saturating_add(ops.saturating_mul(4).saturating_mul(classes)));
+            let (_, absence) = best.filter(|_| !self.is_exhausted())?;
+            self.load.apply(&absence);
+            self.absences.insert(absence);
         }
         Some(self)
     }
 
     /// Exchanges single absences, the largest first. Returns whether any was exchanged.
-    fn each(&mut self) -> bool {
+    fn exchange_single(&mut self) -> bool {
         let mut has_changed = false;
         for one in self.largest_first() {
             has_changed |= self.replace(&[one]);
@@ -119,11 +124,11 @@ impl Search<'_> {
     }
 
     /// Exchanges the first pair of absences with a saving. Returns whether there was one.
-    fn pairs(&mut self) -> bool {
+    fn exchange_pair(&mut self) -> bool {
         let all = self.largest_first();
-        for (place, one) in all.iter().enumerate() {
-            for other in all.iter().skip(place + 1) {
-                if self.is_over() {
+        for (index, one) in all.iter().enumerate() {
+            for other in all.iter().skip(index + 1) {
+                if self.is_exhausted() {
                     return false;
                 }
                 if self.replace(&[*one, *other]) {
@@ -135,51 +140,51 @@ impl Search<'_> {
     }
 
     fn largest_first(&self) -> Vec<Absence> {
-        let mut all: Vec<Absence> = self.present.iter().copied().collect();
+        let mut all: Vec<Absence> = self.absences.iter().copied().collect();
         all.sort_by_key(|absence| (Reverse(absence.bytes), *absence));
         all
     }
 
-    /// Replaces absences with others of fewer bytes, if those suffice. Returns whether they do.
-    fn replace(&mut self, these: &[Absence]) -> bool {
-        if self.is_over() {
+    /// Replaces absences with candidates of fewer bytes, if those suffice. Returns whether they do.
+    fn replace(&mut self, old: &[Absence]) -> bool {
+        if self.is_exhausted() {
             return false;
         }
-        for absence in these {
+        for absence in old {
             self.visit(absence.next_use - absence.last_use);
-            self.load.add(absence);
-            self.present.remove(absence);
+            self.load.revert(absence);
+            self.absences.remove(absence);
         }
-        let chosen = self.sufficient(these.iter().map(|absence| absence.bytes).fold(0, u64::saturating_add));
-        let is_gain = chosen.is_some();
-        for absence in chosen.unwrap_or_else(|| these.to_vec()) {
-            if !is_gain {
-                self.load.remove(&absence);
+        let chosen = self.find_sufficient(old.iter().map(|absence| absence.bytes).fold(0, u64::saturating_add));
+        let has_saving = chosen.is_some();
+        for absence in chosen.unwrap_or_else(|| old.to_vec()) {
+            if !has_saving {
+                self.load.apply(&absence);
             }
-            self.present.insert(absence);
+            self.absences.insert(absence);
         }
-        is_gain
+        has_saving
     }
 
     /// Finds absences of fewer than `bytes` in total that bring the load within its limit, and
     /// applies them to it. `None`, with the load unchanged, without such absences.
-    fn sufficient(&mut self, bytes: u64) -> Option<Vec<Absence>> {
+    fn find_sufficient(&mut self, bytes: u64) -> Option<Vec<Absence>> {
         let mut chosen: Vec<Absence> = Vec::new();
-        let mut left_bytes = bytes.saturating_sub(1);
+        let mut remaining_bytes = bytes.saturating_sub(1);
         loop {
             let excess = self.load.excess();
             self.visit(2 * self.load.before.len());
             let Some(excess_bytes) = excess.iter().map(|one| one.bytes).max() else { return Some(chosen) };
             // The smallest that suffices, or else the largest.
             let mut next = None;
-            for absence in self.others.iter().take_while(|absence| absence.bytes <= left_bytes) {
+            for absence in self.candidates.iter().take_while(|absence| absence.bytes <= remaining_bytes) {
                 self.visits = self.visits.saturating_add((1 + excess.len() + chosen.len()) as u64);
-                if self.is_over() {
+                if self.is_exhausted() {
                     next = None;
                     break;
                 }
-                let is_free = !self.present.contains(absence) && !chosen.contains(absence);
-                if is_free && excess.iter().all(|at| absence.is_at(at)) {
+                let is_unused = !self.absences.contains(absence) && !chosen.contains(absence);
+                if is_unused && excess.iter().all(|at| absence.covers(at)) {
                     next = Some(*absence);
                     if absence.bytes >= excess_bytes {
                         break;
@@ -188,12 +193,12 @@ impl Search<'_> {
             }
             let Some(absence) = next else {
                 for absence in chosen {
-                    self.load.add(&absence);
+                    self.load.revert(&absence);
                 }
                 return None;
             };
-            self.load.remove(&absence);
-            left_bytes -= absence.bytes;
+            self.load.apply(&absence);
+            remaining_bytes -= absence.bytes;
             chosen.push(absence);
         }
     }
@@ -201,7 +206,7 @@ impl Search<'_> {
 
 /// Prefix sums, over two consecutive iterations, of the excess that an absence of these bytes
 /// removes.
-fn taken(load: &[u64], limit_bytes: u64, bytes: u64) -> Vec<u64> {
+fn excess_sums(load: &[u64], limit_bytes: u64, bytes: u64) -> Vec<u64> {
     let mut sums = vec![0];
     let mut sum = 0_u64;
     for at in load.iter().chain(load).chain(load.first()) {
@@ -227,7 +232,7 @@ mod tests {
             address: at as u64 * 2 * MIB,
             bytes: mib * MIB,
             is_managed: true,
-            moves: true,
+            is_movable: true,
             outlives: true,
             uses: uses.to_vec(),
         };
@@ -236,34 +241,34 @@ mod tests {
 
     /// Pieces absent after an exchange; `first` has the piece and last use of each initial absence.
     fn exchanged(pieces: &Pieces, limit_mib: u64, first: Option<&[(usize, usize)]>) -> Option<Vec<usize>> {
-        let absence = |(place, last_use): &(usize, usize)| Absence::after(pieces, *place, *last_use).unwrap();
+        let absence = |(index, last_use): &(usize, usize)| Absence::after(pieces, *index, *last_use).unwrap();
         let first = first.map(|first| first.iter().map(absence).collect::<Vec<_>>());
         if let Some(first) = &first {
-            assert!(Load::with(pieces, limit_mib * MIB, first).is_within());
+            assert!(Load::with(pieces, limit_mib * MIB, first).is_within_limit());
         }
-        let absences = least(pieces, limit_mib * MIB, first)?;
-        assert!(Load::with(pieces, limit_mib * MIB, &absences).is_within());
+        let absences = minimize(pieces, limit_mib * MIB, first)?;
+        assert!(Load::with(pieces, limit_mib * MIB, &absences).is_within_limit());
         Some(absences.iter().map(|absence| absence.piece).collect())
     }
 
     // All memory outlives iterations: something has to be absent before and during each launch.
 
     #[test]
-    fn absence_that_is_long_enough_for_two_takes_their_place() {
+    fn one_long_absence_replaces_two() {
         let uses: [&[usize]; 5] = [&[0, 4], &[3, 7], &[1, 6], &[0], &[4]];
         let pieces = pieces(9, &uses.map(|uses| (2, uses)));
         assert_eq!(exchanged(&pieces, 8, Some(&[(0, 0), (1, 3), (2, 6)])), Some(vec![3, 2]));
     }
 
     #[test]
-    fn smaller_pieces_that_suffice_take_the_place_of_a_larger_one() {
+    fn smaller_sufficient_pieces_replace_a_larger_one() {
         let pieces = pieces(6, &[(8, &[0]), (4, &[0]), (2, &[0]), (6, &[3])]);
         assert_eq!(exchanged(&pieces, 18, Some(&[(0, 0), (3, 3)])), Some(vec![2, 3]));
         assert_eq!(exchanged(&pieces, 14, Some(&[(0, 0), (3, 3)])), Some(vec![1, 2, 3]));
     }
 
     #[test]
-    fn without_a_schedule_there_are_those_of_a_cover() {
+    fn without_a_schedule_a_greedy_cover_is_used() {
         let pieces = pieces(6, &[(8, &[0]), (4, &[0]), (4, &[3])]);
         assert_eq!(exchanged(&pieces, 12, None), Some(vec![1, 2]));
         assert_eq!(exchanged(&pieces, 3, None), None);

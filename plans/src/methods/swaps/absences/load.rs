@@ -17,7 +17,7 @@ pub(in super::super) struct Absence {
     /// Launch after which the piece leaves.
     pub(super) last_use: usize,
     /// Launch that waits until the piece has left.
-    pub(super) left: usize,
+    pub(super) wait: usize,
     /// Launch after which the piece is fetched.
     pub(super) fetch: usize,
 }
@@ -25,13 +25,13 @@ pub(in super::super) struct Absence {
 impl Absence {
     /// Absence of a piece from launch `last_use` to the next launch that uses it; `None` if no
     /// launch is between them.
-    pub(super) fn after(pieces: &Pieces, place: usize, last_use: usize) -> Option<Self> {
-        let piece = pieces.all.get(place)?;
+    pub(super) fn after(pieces: &Pieces, index: usize, last_use: usize) -> Option<Self> {
+        let piece = pieces.all.get(index)?;
         let next_use = piece.uses.get(piece.uses.partition_point(|op| *op <= last_use)).copied();
         let next_use = next_use.or(piece.uses.first().map(|first| first + pieces.ops)).unwrap_or(last_use + pieces.ops);
-        let left = last_use + 1;
-        let absence = Self { next_use, piece: place, bytes: piece.bytes, last_use, left, fetch: next_use };
-        (next_use > left).then_some(absence)
+        let wait = last_use + 1;
+        let absence = Self { next_use, piece: index, bytes: piece.bytes, last_use, wait, fetch: next_use };
+        (next_use > wait).then_some(absence)
     }
 
     pub(super) fn is_faulted(&self) -> bool {
@@ -40,18 +40,18 @@ impl Absence {
 
     /// Launches before which the piece is absent.
     pub(super) fn before(&self) -> RangeInclusive<usize> {
-        self.left + 1..=self.fetch
+        self.wait + 1..=self.fetch
     }
 
     /// Launches during which the piece is absent.
     pub(super) fn during(&self) -> RangeInclusive<usize> {
-        self.left..=self.fetch.min(self.next_use - 1)
+        self.wait..=self.fetch.min(self.next_use - 1)
     }
 
     /// Whether the absence reduces an excess.
-    pub(super) fn is_at(&self, Excess { is_before, place, ops, .. }: &Excess) -> bool {
-        let places = if *is_before { self.before() } else { self.during() };
-        places.contains(place) || places.contains(&(place + ops))
+    pub(super) fn covers(&self, Excess { is_before, launch, ops, .. }: &Excess) -> bool {
+        let launches = if *is_before { self.before() } else { self.during() };
+        launches.contains(launch) || launches.contains(&(launch + ops))
     }
 }
 
@@ -59,7 +59,7 @@ impl Absence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Excess {
     is_before: bool,
-    place: usize,
+    launch: usize,
     ops: usize,
     pub(super) bytes: u64,
 }
@@ -78,24 +78,26 @@ impl Load {
         let bytes = pieces.bytes_by_op();
         let mut load = Self { before: bytes.clone(), during: bytes, limit_bytes };
         for absence in absences {
-            load.remove(absence);
+            load.apply(absence);
         }
         load
     }
 
-    pub(super) fn is_within(&self) -> bool {
+    pub(super) fn is_within_limit(&self) -> bool {
         self.before.iter().chain(&self.during).all(|bytes| *bytes <= self.limit_bytes)
     }
 
-    pub(super) fn remove(&mut self, absence: &Absence) {
-        for (load, places) in [(&mut self.before, absence.before()), (&mut self.during, absence.during())] {
-            places.for_each(|place| *at(load, place) -= absence.bytes);
+    /// Subtracts the bytes of an absence.
+    pub(super) fn apply(&mut self, absence: &Absence) {
+        for (load, launches) in [(&mut self.before, absence.before()), (&mut self.during, absence.during())] {
+            launches.for_each(|launch| *at(load, launch) -= absence.bytes);
         }
     }
 
-    pub(super) fn add(&mut self, absence: &Absence) {
-        for (load, places) in [(&mut self.before, absence.before()), (&mut self.during, absence.during())] {
-            places.for_each(|place| *at(load, place) += absence.bytes);
+    /// Adds the bytes of an absence again.
+    pub(super) fn revert(&mut self, absence: &Absence) {
+        for (load, launches) in [(&mut self.before, absence.before()), (&mut self.during, absence.during())] {
+            launches.for_each(|launch| *at(load, launch) += absence.bytes);
         }
     }
 
@@ -104,9 +106,9 @@ impl Load {
         let ops = self.before.len();
         let of = |is_before: bool, load: &[u64]| {
             let all = load.iter().enumerate();
-            let all = all.map(|(place, bytes)| (place, bytes.saturating_sub(self.limit_bytes)));
+            let all = all.map(|(launch, bytes)| (launch, bytes.saturating_sub(self.limit_bytes)));
             let above = all.filter(|(_, bytes)| *bytes > 0);
-            above.map(|(place, bytes)| Excess { is_before, place, ops, bytes }).collect::<Vec<_>>()
+            above.map(|(launch, bytes)| Excess { is_before, launch, ops, bytes }).collect::<Vec<_>>()
         };
         let mut excess = of(true, &self.before);
         excess.extend(of(false, &self.during));
@@ -117,15 +119,15 @@ impl Load {
     pub(super) fn shorten(&mut self, absence: &mut Absence, to: Absence) -> bool {
         let (bytes, limit_bytes) = (absence.bytes, self.limit_bytes);
         let mut both = [
-            (&mut self.before, without(absence.before(), to.before())),
-            (&mut self.during, without(absence.during(), to.during())),
+            (&mut self.before, range_difference(absence.before(), to.before())),
+            (&mut self.during, range_difference(absence.during(), to.during())),
         ];
-        let fits = both.iter_mut().all(|(load, places)| {
-            places.iter().cloned().flatten().all(|place| at(load, place).saturating_add(bytes) <= limit_bytes)
+        let fits = both.iter_mut().all(|(load, launches)| {
+            launches.iter().cloned().flatten().all(|launch| at(load, launch).saturating_add(bytes) <= limit_bytes)
         });
         if fits {
-            for (load, places) in both {
-                places.into_iter().flatten().for_each(|place| *at(load, place) += bytes);
+            for (load, launches) in both {
+                launches.into_iter().flatten().for_each(|launch| *at(load, launch) += bytes);
             }
             *absence = to;
         }
@@ -134,7 +136,7 @@ impl Load {
 }
 
 /// Launches of the first range that are not in the second, which is within it or empty.
-fn without(all: RangeInclusive<usize>, some: RangeInclusive<usize>) -> [Range<usize>; 2] {
+fn range_difference(all: RangeInclusive<usize>, some: RangeInclusive<usize>) -> [Range<usize>; 2] {
     let (begin, end) = (*all.start(), *all.end() + 1);
     if some.is_empty() {
         return [begin..end, end..end];
@@ -144,7 +146,7 @@ fn without(all: RangeInclusive<usize>, some: RangeInclusive<usize>) -> [Range<us
 
 /// Load at a launch, modulo the iteration, which has at least one.
 #[expect(clippy::indexing_slicing, reason = "absences are of iterations with launches")]
-fn at(load: &mut [u64], place: usize) -> &mut u64 {
+fn at(load: &mut [u64], launch: usize) -> &mut u64 {
     let ops = load.len();
-    &mut load[place % ops]
+    &mut load[launch % ops]
 }

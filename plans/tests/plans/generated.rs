@@ -43,7 +43,7 @@ fn run_of(sizes: &[u64], launches: &[Vec<usize>]) -> Program {
 }
 
 fn follower(planner: &str, units: u64) -> Follower {
-    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: units * UNIT, are_faults_counted: false, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: units * UNIT, has_fault_counts: false, probes: None };
     Follower::new(settings, vec![methods::by_name(planner).unwrap()])
 }
 
@@ -74,7 +74,7 @@ fn plan_of_a_training_copies_less_than_the_driver() {
 }
 
 #[test]
-fn launch_of_another_iteration_drops_the_plan_at_once_and_a_new_one_follows() {
+fn drift_drops_the_plan_and_a_new_one_is_computed() {
     let mut program = run(24, &layers(8));
     let (mut follower, _) = followed("foresight", 17, &program.calls);
     let before = follower.planned().unwrap().clone();
@@ -92,7 +92,7 @@ fn launch_of_another_iteration_drops_the_plan_at_once_and_a_new_one_follows() {
 }
 
 #[test]
-fn iterations_for_which_there_is_no_plan_are_refused_with_the_reason() {
+fn iterations_without_a_plan_are_refused_with_the_reason() {
     let refusal = |units, launches: &[Vec<usize>], change: fn(&mut Call)| {
         let mut program = run(24, launches);
         program.calls.iter_mut().for_each(change);
@@ -129,7 +129,7 @@ fn iterations_for_which_there_is_no_plan_are_refused_with_the_reason() {
 }
 
 #[test]
-fn memory_that_a_program_only_claims_takes_no_time_and_no_room() {
+fn huge_claims_take_no_time_and_no_memory() {
     let mut program = Program::default();
     // Huge allocations, one of them at the end of the address space.
     program.malloc(BASE, 1 << 60);
@@ -144,7 +144,7 @@ fn memory_that_a_program_only_claims_takes_no_time_and_no_room() {
 }
 
 #[test]
-fn program_with_more_blocks_than_are_kept_of_it_has_no_plan() {
+fn program_with_more_blocks_than_are_retained_has_no_plan() {
     let mut program = run(24, &layers(8));
     let mut calls = Program::default();
     (0..160_000_u64).for_each(|block| calls.malloc((1 << 50) + block * 4096, 4096));
@@ -157,7 +157,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn plans_keep_to_the_memory_and_copy_what_they_say(
+    fn plans_stay_within_the_memory_and_copy_as_modelled(
         launches in prop::collection::vec(prop::collection::btree_set(0_usize..20, 1..4), 10..40),
         units in 8_u64..20,
         planner in prop::sample::select(PLANNERS.to_vec()),
@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn parts_of_units_share_frames_that_whole_units_do_not_have(
+    fn partial_blocks_share_frames_that_whole_blocks_do_not_use(
         launches in prop::collection::vec(prop::collection::btree_set(0_usize..24, 1..4), 10..40),
         sizes in prop::collection::vec(prop::sample::select(vec![UNIT, UNIT / 2, 192 << 10, 100 << 10, 16]), 24),
         frames in 4_u64..9,
@@ -212,7 +212,7 @@ proptest! {
 }
 
 #[test]
-fn large_allocations_move_but_for_what_ends_within_a_block() {
+fn large_allocations_move_except_for_partial_blocks() {
     // 24 allocations of 200 MiB and a page: more blocks than a plan has pieces.
     const BYTES: u64 = 100 * UNIT + 4096;
     let address = |block: usize| BASE + block as u64 * 200 * UNIT;
@@ -233,7 +233,7 @@ fn large_allocations_move_but_for_what_ends_within_a_block() {
 }
 
 #[test]
-fn device_memory_of_an_iteration_is_no_part_of_what_the_gpu_holds_of_managed_memory() {
+fn device_memory_of_an_iteration_does_not_reduce_the_measured_capacity() {
     let mut program = Program::default();
     (0..24).for_each(|block| program.malloc(address(block), UNIT));
     let temporary = BASE << 1;
