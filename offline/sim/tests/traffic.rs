@@ -1,4 +1,5 @@
 //! The bound of bytes beside the optimum of an exhaustive search, on instances that are small enough.
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     collections::{BTreeSet, HashMap},
