@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # The page in a real browser: every view, width, theme, key and link, over the showcase's nodes. Installs Chromium and the packages of
 # web/tests/browser into the cache where they are missing.
+#
+#   tests/scripts/page.sh              the tests
+#   tests/scripts/page.sh --pictures   docs/images/page-light.png and page-dark.png anew, from the demo in which uvmd acts
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
@@ -18,6 +21,20 @@ if [ ! -d "$packages" ]; then
     npm ci --prefix "$work" --ignore-scripts --no-audit --no-fund
   publish "$work" "$packages"
 fi
+export PAGE_TEST_PACKAGES=$packages PAGE_TEST_CHROMIUM
+PAGE_TEST_CHROMIUM=$(command -v chromium)
+if [ "${1:-}" = --pictures ]; then
+  port=9577
+  scripts/demo --lab --act --port $port >"$UVMD_CACHE/log/pictures.log" 2>&1 &
+  demo=$!
+  trap 'kill -INT "$demo" 2>/dev/null; wait "$demo"' EXIT
+  until token=$(grep -o 'enters this token: [0-9a-f]*' "$UVMD_CACHE/log/pictures.log"); do
+    kill -0 "$demo" || die "the demo ended: $UVMD_CACHE/log/pictures.log"
+    sleep 1
+  done
+  node "$tests/pictures.mjs" "http://127.0.0.1:$port/" "${token##* }" docs/images
+  exit
+fi
 cargo build --locked --quiet --workspace --example showcase
-PAGE_TEST_PACKAGES=$packages PAGE_TEST_CHROMIUM=$(command -v chromium) PAGE_TEST_SHOWCASE=$CARGO_TARGET_DIR/debug/examples/showcase \
+PAGE_TEST_SHOWCASE=$CARGO_TARGET_DIR/debug/examples/showcase \
   node --test --test-concurrency=2 "$tests"/*.test.mjs
