@@ -12,26 +12,26 @@
 //! to it once there are holes; [`SharedMemory::read_at`] copies from the rest, which takes no memory.
 //!
 //! The pages are charged to the cgroup in which they were made. A user who owns that cgroup can swap them out
-//! and lower its limit, so that an access through a mapping faults without end: the kernel can neither charge
-//! the page nor fail the access. What is mapped here is therefore locked in memory, where it cannot be swapped
-//! out; the lock itself fails for such pages. `read_at` returns an error for them.
+//! and lower its limit, so that an access through a mapping faults without end. What is mapped here is therefore
+//! locked in memory, before each use and by the [`guardian`]; `read_at` returns an error for such pages.
+//!
+//! [`mapping`]: what is mapped; [`guardian`]: the end of accesses that fault without end
+
+mod guardian;
+mod mapping;
 
 use std::{
     ffi::CStr,
-    fmt,
-    fs::{File, Metadata},
+    fs::File,
     io,
     num::NonZeroUsize,
     ops::Range,
-    os::{
-        fd::AsRawFd,
-        unix::fs::{FileExt, MetadataExt},
-    },
+    os::{fd::AsRawFd, unix::fs::FileExt},
     path::{Path, PathBuf},
-    ptr::NonNull,
-    slice,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{Arc, atomic::AtomicU64},
 };
+
+use mapping::{Mapping, is_sparse};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, SealFlags, StatxFlags, fcntl_get_seals, memfd_create, open,
@@ -44,11 +44,8 @@ use crate::{
     mappings::{MAPS_MAX_BYTES, Mappings},
 };
 
-const WORD_BYTES: usize = 8;
 /// Seals of such memory: its size is final, and no further memory after its end can be allocated.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
-/// Unit in which the kernel counts the memory that a file takes.
-const SECTOR_BYTES: u64 = 512;
 
 /// Reason why memory of a process is not read.
 #[derive(Debug, Error)]
@@ -98,34 +95,11 @@ pub struct Form {
 
 /// Words of shared memory, of which the first ones are mapped here. The other process may change them
 /// at any time, but cannot take them away.
+#[derive(Debug)]
 pub struct SharedMemory {
-    words: NonNull<AtomicU64>,
-    /// Words that are mapped.
-    count: NonZeroUsize,
-    file: File,
-    /// Whether holes were seen in it.
-    had_holes: AtomicBool,
-}
-
-#[expect(unsafe_code, reason = "words are atomic")]
-// SAFETY: a mapping is of the process, and not of a thread.
-unsafe impl Send for SharedMemory {}
-#[expect(unsafe_code, reason = "words are atomic")]
-// SAFETY: as above.
-unsafe impl Sync for SharedMemory {}
-
-impl fmt::Debug for SharedMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedMemory").field("words", &self.count).field("file", &self.file).finish_non_exhaustive()
-    }
-}
-
-impl Drop for SharedMemory {
-    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
-    fn drop(&mut self) {
-        // SAFETY: this value's own mapping, of this size.
-        unsafe { libc::munmap(self.words.as_ptr().cast(), self.count.get() * WORD_BYTES) };
-    }
+    mapping: Arc<Mapping>,
+    /// Whether another process made it.
+    is_foreign: bool,
 }
 
 impl SharedMemory {
@@ -146,7 +120,7 @@ impl SharedMemory {
     pub fn punch_hole(&self, bytes: Range<u64>) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(fallocate(&self.file, flags, bytes.start, bytes.end - bytes.start)?)
+        Ok(fallocate(self.mapping.file(), flags, bytes.start, bytes.end - bytes.start)?)
     }
 
     #[cfg(any(test, feature = "fake"))]
@@ -154,7 +128,7 @@ impl SharedMemory {
         let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, bytes.get() as u64)?;
         rustix::fs::fcntl_add_seals(&memory, seals)?;
-        Self::map(File::from(memory), bytes)
+        Ok(Self { mapping: Arc::new(Mapping::new(File::from(memory), bytes)?), is_foreign: false })
     }
 
     /// Copies bytes of the memory, also of what is not mapped here. Holes are zeros, and stay holes.
@@ -162,24 +136,20 @@ impl SharedMemory {
     /// # Errors
     /// If the kernel cannot read them, or the memory ends before.
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(bytes, offset)
+        self.mapping.file().read_exact_at(bytes, offset)
     }
 
     /// Words that are mapped here. Call this again before each use: the process can punch holes at any time,
     /// and an access to a hole punched just then costs this process a page.
     ///
     /// # Errors
-    /// If the memory lacks pages, or once lacked some, or the kernel does not report it.
-    #[expect(unsafe_code, reason = "memory that was mapped")]
+    /// If the memory lacks pages, or once lacked some, or cannot be locked, or the kernel does not report it.
     pub fn words(&self) -> Result<&[AtomicU64], SharedMemoryError> {
-        if self.file.metadata().map_or(true, |metadata| is_sparse(&metadata)) {
-            self.had_holes.store(true, Ordering::Relaxed);
+        self.mapping.check_holes()?;
+        if self.is_foreign {
+            self.mapping.lock()?;
         }
-        if self.had_holes.load(Ordering::Relaxed) {
-            return Err(SharedMemoryError::Sparse);
-        }
-        // SAFETY: mapped for as long as this value lives; the seals forbid to shrink the memory.
-        Ok(unsafe { slice::from_raw_parts(self.words.as_ptr(), self.count.get()) })
+        Ok(self.mapping.words())
     }
 
     /// Opens the file of a mapping, if it is still of this device and form.
@@ -209,47 +179,12 @@ impl SharedMemory {
         if is_sparse(&metadata) {
             return Err(SharedMemoryError::Sparse);
         }
-        let memory = Self::map(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)?;
-        memory.lock().map_err(SharedMemoryError::Lock)?;
-        Ok(memory)
+        let mapping = Mapping::new(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)?;
+        let mapping = Arc::new(mapping);
+        mapping.lock()?;
+        guardian::guard(&mapping).map_err(SharedMemoryError::Map)?;
+        Ok(Self { mapping, is_foreign: true })
     }
-
-    /// Locks what is mapped here in memory, until it is unmapped.
-    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
-    fn lock(&self) -> io::Result<()> {
-        // SAFETY: this value's own mapping, of this size; the call changes no memory.
-        let result = unsafe { libc::mlock(self.words.as_ptr().cast(), self.count.get() * WORD_BYTES) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
-    fn map(file: File, bytes: NonZeroUsize) -> io::Result<Self> {
-        let count = NonZeroUsize::new(bytes.get() / WORD_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a new mapping, which touches no other.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes.get(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let words = NonNull::new(address.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { words, count, file, had_holes: AtomicBool::new(false) })
-    }
-}
-
-/// Whether a file takes less memory than its size, whoever pays for it. Memory beyond its end, allocated
-/// before the seals, counts in place of holes. `ftruncate` would free that memory, and `SEEK_HOLE` would find
-/// the holes. Both wait for the lock of the inode, and older kernels do not end the wait of a killed process.
-/// The owner can hold that lock without end, by a write from memory whose faults it serves.
-fn is_sparse(metadata: &Metadata) -> bool {
-    metadata.blocks().saturating_mul(SECTOR_BYTES) < metadata.len()
 }
 
 /// Search for shared memories of one process, which reads its mappings once, in slices.
@@ -352,8 +287,12 @@ fn device() -> io::Result<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use std::{
-        os::fd::{AsFd, BorrowedFd, OwnedFd},
+        os::{
+            fd::{AsFd, BorrowedFd, OwnedFd},
+            unix::fs::MetadataExt,
+        },
         process::Command,
+        sync::atomic::Ordering,
     };
 
     use super::*;
@@ -410,6 +349,22 @@ mod tests {
         assert_eq!(locked_bytes("uvmd-test-locked"), 8192);
         drop(found);
         assert_eq!(locked_bytes("uvmd-test-locked"), 0);
+    }
+
+    #[test]
+    fn revoked_memory_reads_zeros_at_the_same_address() {
+        if !is_permitted() {
+            return;
+        }
+        let own = made(c"uvmd-test-revoked", 8192, SEALS);
+        own.words().unwrap()[0].store(7, Ordering::Relaxed);
+        let found = of_this_process(c"uvmd-test-revoked").unwrap().unwrap();
+        let words = found.words().unwrap();
+        assert_eq!(words[0].load(Ordering::Relaxed), 7);
+        found.mapping.revoke();
+        assert_eq!(words[0].load(Ordering::Relaxed), 0);
+        words[0].store(8, Ordering::Relaxed);
+        assert_eq!(own.words().unwrap()[0].load(Ordering::Relaxed), 7);
     }
 
     #[test]
@@ -470,7 +425,7 @@ mod tests {
         own.punch_hole(0..4096).unwrap();
         let refused = of_this_process(c"uvmd-test-sparse").unwrap_err();
         assert!(matches!(refused, SharedMemoryError::Sparse), "{refused}");
-        assert_eq!(own.file.metadata().unwrap().blocks(), 8, "no page was filled");
+        assert_eq!(own.mapping.file().metadata().unwrap().blocks(), 8, "no page was filled");
     }
 
     #[test]
@@ -513,7 +468,7 @@ mod tests {
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     fn map_over(memory: &SharedMemory, file: BorrowedFd<'_>) {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        let address = memory.words.as_ptr().cast();
+        let address = memory.mapping.words().as_ptr().cast_mut().cast();
         // SAFETY: replaces the mapping of a value that is no longer read.
         let mapped = unsafe { libc::mmap(address, 8192, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
         assert_eq!(mapped, address);
