@@ -316,9 +316,13 @@ impl Loop {
         directives: &BTreeMap<ProcessId, Directive>,
     ) -> Option<()> {
         let present = snapshot.processes.iter().filter(|process| wanted.binary_search(&process.id).is_ok());
-        let each = |process: &Process| Wanted { process: process.id, uid: process.uid, gpus: process.gpus.len() };
-        let mut wanted: Vec<Wanted> = present.map(each).collect();
-        wanted.sort_by_key(|wanted| !directives.contains_key(&wanted.process));
+        let each = |process: &Process| Wanted {
+            process: process.id,
+            uid: process.uid,
+            gpus: process.gpus.len(),
+            is_directed: directives.contains_key(&process.id),
+        };
+        let wanted: Vec<Wanted> = present.map(each).collect();
         let read = |process| self.runtime.block_on(self.parts.snapshots.memory(process));
         self.memories.update(&wanted, clock::monotonic(), read)
     }

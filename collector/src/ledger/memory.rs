@@ -77,7 +77,7 @@ impl Ledger {
     pub(crate) fn memory_of(&self, process: ProcessId, at: impl Fn(u64) -> SystemTime) -> Option<Memory> {
         let blocks = &self.processes.get(&process)?.blocks;
         let key = |generation, id| gpu(&self.spaces, generation, id);
-        Some(Memory { blocks: blocks.all(ALL_MAX, key, at), ranges: blocks.all_ranges() })
+        Some(Memory::new(blocks.all(ALL_MAX, key, at), blocks.all_ranges()))
     }
 
     /// Heat map of a process, at `now_ns` since boot; `None` if the process is unknown.

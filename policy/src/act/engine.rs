@@ -46,7 +46,7 @@ pub struct Acting {
     have_figures_changed: bool,
     next: DecisionId,
     /// Restrictions when they were last computed.
-    last_restrictions: Vec<Restriction>,
+    last_restrictions: BTreeMap<(ProcessId, GpuUuid), Vec<Restriction>>,
     /// Calendar time of the last interval.
     observed_at: SystemTime,
 }
@@ -67,7 +67,7 @@ impl Acting {
             commands: Vec::new(),
             have_figures_changed: false,
             next: DecisionId(1),
-            last_restrictions: Vec::new(),
+            last_restrictions: BTreeMap::new(),
             observed_at: SystemTime::UNIX_EPOCH,
         }
     }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use model::{
-    Block, Counters, GpuKey, GpuUuid, Memory, Party, Process, ProcessId, Snapshot, Verdict, VerdictKind, Verdicts,
-    block::BLOCK_BYTES, verdict::Victim,
+    Block, BlockSums, Counters, GpuKey, GpuUuid, Memory, Party, Process, ProcessId, Snapshot, Verdict, VerdictKind,
+    Verdicts, block::BLOCK_BYTES, verdict::Victim,
 };
 
 /// Processes at a GPU.
@@ -30,6 +30,8 @@ pub(crate) struct GpuContext<'a> {
     evicted_for: BTreeMap<ProcessId, u64>,
     /// Bytes evicted for each process from each of its victims.
     evicted: BTreeMap<ProcessId, BTreeMap<ProcessId, Evicted>>,
+    /// Sums over the known blocks of each process at the GPU.
+    blocks: BTreeMap<ProcessId, BlockSums>,
     demand: OnceCell<Demand>,
 }
 
@@ -73,9 +75,9 @@ impl<'a> GpuContext<'a> {
                 });
             }
             if process.exited_at.is_none() {
-                let blocks = memory.get(&process.id).map(|memory| memory.blocks.as_slice()).unwrap_or_default();
+                let memory = memory.get(&process.id);
                 for (key, counters) in &process.gpus {
-                    each(*key, &mut |gpu_context| gpu_context.add(process, blocks, counters));
+                    each(*key, &mut |gpu_context| gpu_context.add(process, memory, *key, counters));
                 }
             }
         }
@@ -98,8 +100,11 @@ impl<'a> GpuContext<'a> {
         all
     }
 
-    fn add(&mut self, process: &'a Process, blocks: &'a [Block], counters: &Counters) {
-        self.processes.push((process, blocks));
+    fn add(&mut self, process: &'a Process, memory: Option<&'a Memory>, key: GpuKey, counters: &Counters) {
+        self.processes.push((process, memory.map(|memory| memory.blocks.as_slice()).unwrap_or_default()));
+        if let Some(sums) = memory.and_then(|memory| memory.gpus.get(&key)) {
+            self.blocks.insert(process.id, *sums);
+        }
         Arc::make_mut(&mut self.ids).insert(process.id);
         self.arrived_bytes = self.arrived_bytes.saturating_add(arrived_bytes(counters));
     }
@@ -139,6 +144,11 @@ impl<'a> GpuContext<'a> {
         victims.map(|(victim, evicted)| (*victim, *evicted))
     }
 
+    /// Sums over the blocks of a process at this GPU; `None` if it has no known ones.
+    pub(crate) fn blocks_of(&self, process: ProcessId) -> Option<&BlockSums> {
+        self.blocks.get(&process)
+    }
+
     /// Memory that the processes need, computed when first asked for. `key`: this GPU.
     pub(crate) fn demand(&self, key: GpuKey) -> &Demand {
         self.demand.get_or_init(|| Demand::of(self, key))
@@ -156,8 +166,14 @@ impl Demand {
     fn of(gpu_context: &GpuContext<'_>, key: GpuKey) -> Self {
         let mut demand = Self::default();
         for (process, blocks) in &gpu_context.processes {
-            demand.used.insert(process.id, used_bytes(blocks, key));
-            let hot = hot_bytes(process, blocks, key, gpu_context.streams(process.id));
+            let sums = gpu_context.blocks_of(process.id);
+            demand.used.insert(process.id, sums.map_or(0, |sums| sums.used_bytes));
+            let resident_bytes = process.residency.get(&key).map_or(0, |resident| resident.bytes);
+            let hot = if gpu_context.streams(process.id) && !blocks.is_empty() {
+                sums.map_or(0, |sums| sums.refetched_resident_bytes).min(resident_bytes)
+            } else {
+                resident_bytes
+            };
             if hot > 0 {
                 demand.hot.insert(process.id, hot);
                 demand.hot_bytes = demand.hot_bytes.saturating_add(hot);
@@ -184,13 +200,4 @@ pub(crate) fn used_bytes(blocks: &[Block], key: GpuKey) -> u64 {
     let has_arrived = |block: &&Block| block.bytes_htod.saturating_add(block.populated_bytes) > 0;
     let here = blocks.iter().filter(|block| block.gpu == Some(key)).filter(has_arrived);
     (here.count() as u64).saturating_mul(BLOCK_BYTES)
-}
-
-fn hot_bytes(process: &Process, blocks: &[Block], key: GpuKey, streams: bool) -> u64 {
-    let resident = process.residency.get(&key).map_or(0, |resident| resident.bytes);
-    if !streams || blocks.is_empty() {
-        return resident;
-    }
-    let again = blocks.iter().filter(|block| block.gpu == Some(key) && block.refetched_bytes > 0);
-    again.map(|block| block.resident.bytes).fold(0, u64::saturating_add).min(resident)
 }

@@ -270,10 +270,13 @@ impl Guard {
     /// Whether the process exceeds the GPU, and evicts another process that fits or is protected
     /// from eviction by reserved blocks.
     fn evicts_others(&self, target: &Target<'_>) -> bool {
+        if !exceeds_gpu(target) {
+            return false;
+        }
         let with_reserved =
             self.processes.iter().filter(|(_, account)| account.reserved_blocks.contains_key(&target.gpu));
         let mut affected = with_reserved.map(|(other, _)| *other).chain(eviction_victims(target));
-        exceeds_gpu(target) && affected.any(|other| is_fitting_other(target, other))
+        affected.any(|other| is_fitting_other(target, other))
     }
 
     /// Reason why the process may neither get nor keep advice.

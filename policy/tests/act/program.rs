@@ -195,7 +195,7 @@ impl Simulated {
 
     /// Known memory of the program.
     pub(crate) fn memory(&self) -> Memory {
-        Memory { blocks: self.blocks.clone(), ranges: vec![self.range()] }
+        Memory::new(self.blocks.clone(), vec![self.range()])
     }
 
     fn range(&self) -> Range {

@@ -88,7 +88,7 @@ impl Walker {
 
     /// Known memory of the program.
     pub(crate) fn memory(&self) -> Memory {
-        Memory { blocks: self.blocks.values().cloned().collect(), ranges: self.ranges().collect() }
+        Memory::new(self.blocks.values().cloned().collect(), self.ranges().collect())
     }
 
     /// One range per allocation. A range with all blocks has the counts of the program.

@@ -48,6 +48,8 @@ pub(super) struct Wanted {
     pub(super) uid: u32,
     /// Number of its GPUs.
     pub(super) gpus: usize,
+    /// Whether it has a directive. The others are victims or evictors of those.
+    pub(super) is_directed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +87,8 @@ impl Memories {
         &self.of
     }
 
-    /// Reads the memory of these processes, in this order and as far as that is permitted, and
-    /// forgets that of others. `None` if `read` returns `None`, as there is no reader any more.
+    /// Reads the memory of these processes, directed ones first, and of them those read longest ago, as far as that is
+    /// permitted, and forgets that of others. `None` if `read` returns `None`, as there is no reader any more.
     pub(super) fn update(
         &mut self,
         processes: &[Wanted],
@@ -101,7 +103,9 @@ impl Memories {
         }
         self.refused.clear();
         self.deferred.clear();
-        for Wanted { process, uid, gpus } in processes.iter().copied() {
+        let mut processes = processes.to_vec();
+        processes.sort_by_key(|wanted| (!wanted.is_directed, self.read.get(&wanted.process).map(|last| last.at)));
+        for Wanted { process, uid, gpus, .. } in processes {
             if self.accounts.is_over(uid, now) {
                 if self.of.contains_key(&process) {
                     self.deferred.insert(process);
@@ -110,8 +114,8 @@ impl Memories {
                 }
                 continue;
             }
-            let memory = read(process)?;
             self.forget(process);
+            let memory = read(process)?;
             let entries = memory.as_ref().map_or(0, |memory| memory.blocks.len().saturating_add(memory.ranges.len()));
             let [entries_u32, gpus] = [entries, gpus].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
             let each = ENTRY_COST.saturating_add(EVALUATION_COST.saturating_mul(gpus.max(1)));
@@ -165,12 +169,12 @@ mod tests {
     }
 
     const fn wanted(pid: u32, uid: u32) -> Wanted {
-        Wanted { process: process(pid), uid, gpus: 1 }
+        Wanted { process: process(pid), uid, gpus: 1, is_directed: true }
     }
 
     fn memory(blocks: usize) -> Memory {
         let block = Block::new(0, SystemTime::UNIX_EPOCH);
-        Memory { blocks: vec![block; blocks], ranges: Vec::new() }
+        Memory::new(vec![block; blocks], Vec::new())
     }
 
     #[test]

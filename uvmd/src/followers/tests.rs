@@ -198,7 +198,7 @@ const ELSEWHERE: std::ops::Range<u64> = 100..100 + LAYERS;
 /// Memory with this number of GPU faults on each of these units.
 fn faults(units: std::ops::Range<u64>, count: u64) -> model::Memory {
     let block = |unit| Block { fault_entries: count, ..Block::new(address(unit), SystemTime::UNIX_EPOCH) };
-    model::Memory { blocks: units.map(block).collect(), ..model::Memory::default() }
+    model::Memory::new(units.map(block).collect(), Vec::new())
 }
 
 /// Snapshot in which each process evicts its own memory, and has this many bytes of it on the GPU.

@@ -14,7 +14,7 @@ impl Acting {
     #[must_use]
     pub fn restrictions(&mut self, scene: &Scene<'_>) -> Vec<Restriction> {
         let mut all = restrictions_without_gpu(scene);
-        let last = std::mem::take(&mut self.last_restrictions);
+        let mut last = std::mem::take(&mut self.last_restrictions);
         let targets = targets(scene);
         let gpu_contexts = scene.gpu_contexts(targets.iter().map(|(_, gpu, _)| *gpu));
         let acted_on = self.acted_on();
@@ -23,21 +23,23 @@ impl Acting {
                 continue;
             };
             if scene.deferred.contains(&process.id) {
-                all.extend(last.iter().filter(|one| (one.process, one.gpu) == (process.id, Some(gpu))).cloned());
+                if let Some((key, restrictions)) = last.remove_entry(&(process.id, gpu)) {
+                    all.extend(restrictions.iter().cloned());
+                    self.last_restrictions.insert(key, restrictions);
+                }
                 continue;
             }
             let target = Target::of(scene, process, gpu, directive, gpu_context, acted_on.at(gpu));
             let is_withdrawing = self.rollbacks.is_withdrawing(process.id, gpu);
             let mut restrictions = track.restrictions(&target, &self.guard, &self.limits, is_withdrawing);
             restrictions.extend(self.plan_restrictions(&target));
-            all.extend(restrictions.into_iter().map(|(scope, reason)| Restriction {
-                process: process.id,
-                gpu: Some(gpu),
-                scope,
-                reason,
-            }));
+            let restrictions: Vec<Restriction> = restrictions
+                .into_iter()
+                .map(|(scope, reason)| Restriction { process: process.id, gpu: Some(gpu), scope, reason })
+                .collect();
+            all.extend(restrictions.iter().cloned());
+            self.last_restrictions.insert((process.id, gpu), restrictions);
         }
-        self.last_restrictions.clone_from(&all);
         all
     }
 }

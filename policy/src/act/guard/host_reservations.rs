@@ -26,7 +26,7 @@ fn at_gpus_bytes(process: &Process, scene: &Scene<'_>) -> u64 {
     if snapshot.source.driver.as_ref().is_none_or(|driver| driver.residency_unavailable.is_some()) {
         process.gpus.keys().map(of_gpu).fold(0, u64::saturating_add)
     } else {
-        process.residency.values().map(|gpu_context| gpu_context.max_bytes).fold(0, u64::saturating_add)
+        process.residency.values().map(|resident| resident.max_bytes).fold(0, u64::saturating_add)
     }
 }
 
@@ -34,12 +34,18 @@ impl HostReservations {
     /// Reservations for the live processes of a scene.
     pub(super) fn of(scene: &Scene<'_>, accounts: &BTreeMap<ProcessId, Account>) -> Self {
         let mut reservations = Self::default();
+        let mut bound_bytes_of_all: u64 = 0;
         for process in scene.snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
             let Some(account) = accounts.get(&process.id) else { continue };
             let bound_bytes = resident_within(&account.host_preferred, scene.blocks_of(process.id));
             let bound_bytes = bound_bytes.min(at_gpus_bytes(process, scene));
             reservations.add(process.cgroup.as_deref(), account.pending_to_host_bytes.saturating_add(bound_bytes));
+            bound_bytes_of_all = bound_bytes_of_all.saturating_add(bound_bytes);
         }
+        // All together, no more than the GPUs have. The bound of each process may be too high.
+        let gpus = scene.snapshot.gpus.values().map(|gpu| gpu.memory_bytes.unwrap_or(u64::MAX));
+        let excess = bound_bytes_of_all.saturating_sub(gpus.fold(0, u64::saturating_add));
+        reservations.node_bytes = reservations.node_bytes.saturating_sub(excess);
         reservations
     }
 
@@ -69,18 +75,20 @@ impl HostReservations {
 mod tests {
     use std::{collections::BTreeSet, time::SystemTime};
 
-    use model::{DriverInfo, RecordFigures, Residency, Snapshot, SourceState, SourceStatus, Verdicts};
+    use model::{DriverInfo, Gpu, RecordFigures, Residency, Snapshot, SourceState, SourceStatus, Verdicts};
 
     use super::*;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+    const GPU: GpuKey = GpuKey::Unknown(0);
+    const OTHER: ProcessId = ProcessId { pid: 2, start_ticks: 1 };
     const PROCESS: ProcessId = ProcessId { pid: 1, start_ticks: 1 };
 
     #[test]
     fn memory_of_unknown_blocks_is_reserved_as_far_as_it_is_at_a_gpu() {
         let mut process = Process::new(PROCESS, "program");
         process.cgroup = Some("/job".into());
-        process.residency.insert(GpuKey::Unknown(0), Residency::exactly(4 << 20));
+        process.residency.insert(GPU, Residency::exactly(4 << 20));
         let source = SourceStatus {
             backend: "ebpf",
             state: SourceState::Counting { since: NOW },
@@ -92,7 +100,10 @@ mod tests {
             dropped_events: BTreeMap::new(),
             block_records: RecordFigures::default(),
         };
-        let snapshot = Snapshot { processes: vec![process], ..Snapshot::empty(NOW, source) };
+        let large = Process { id: OTHER, cgroup: Some("/other".into()), ..process.clone() };
+        let mut snapshot = Snapshot { processes: vec![process, large], ..Snapshot::empty(NOW, source) };
+        snapshot.processes[1].residency.insert(GPU, Residency::exactly(80 << 30));
+        snapshot.gpus.insert(GPU, Gpu { memory_bytes: Some(80 << 30), ..Gpu::default() });
         let mut account = Account::new(1, NOW);
         account.host_preferred.insert(0, 250 << 30);
         account.pending_to_host_bytes = 4096;
@@ -109,9 +120,11 @@ mod tests {
             directives: &BTreeMap::new(),
             acting_enabled: true,
         };
-        let reservations = HostReservations::of(&scene, &BTreeMap::from([(PROCESS, account)]));
-        assert_eq!(reservations.node_bytes(), (4 << 20) + 4096);
+        let reservations =
+            HostReservations::of(&scene, &BTreeMap::from([(PROCESS, account.clone()), (OTHER, account)]));
+        assert_eq!(reservations.node_bytes(), (80 << 30) + 2 * 4096, "no more than the GPUs have");
         assert_eq!(reservations.cgroup_bytes(Some(Path::new("/job"))), (4 << 20) + 4096);
-        assert_eq!(reservations.cgroup_bytes(Some(Path::new("/other"))), 0);
+        assert_eq!(reservations.cgroup_bytes(Some(Path::new("/other"))), (80 << 30) + 4096);
+        assert_eq!(reservations.cgroup_bytes(Some(Path::new("/third"))), 0);
     }
 }

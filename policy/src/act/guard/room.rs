@@ -59,9 +59,10 @@ pub(crate) fn eviction_victims<'a>(target: &'a Target<'_>) -> impl Iterator<Item
 /// Whether memory of a process at the GPU was recently active. False if its blocks are unknown:
 /// they are read only for processes with a directive.
 fn was_recently_active(target: &Target<'_>, other: ProcessId) -> bool {
-    let (now, key) = (target.scene.snapshot.taken, target.key());
-    let is_recent = |block: &Block| now.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= RECENT);
-    target.scene.blocks_of(other).iter().any(|block| block.gpu == Some(key) && is_recent(block))
+    let last_seen_at = target.gpu_context.blocks_of(other).map(|sums| sums.last_seen_at);
+    // Calendar time may be set, so that the last activity is later.
+    let ago = |at| target.scene.snapshot.taken.duration_since(at).unwrap_or_default();
+    last_seen_at.is_some_and(|at| ago(at) <= RECENT)
 }
 
 /// Whether any part of the block at this address is at the GPU.

@@ -74,9 +74,13 @@ impl Meter {
         }
         let now = sample.at;
         self.samples.push_back(sample);
-        let mark = marks.recent(target, window / MARKS_PER_WINDOW);
-        self.marks.extend(mark.filter(|mark| self.marks.back().is_none_or(|last| last.at < mark.at)));
         let old = |at: SystemTime, windows: u32| between(at, now) > window.saturating_mul(windows);
+        match marks.recent(target, window / MARKS_PER_WINDOW) {
+            Some(mark) if self.marks.back().is_some_and(|last| last.at >= mark.at) => {}
+            Some(mark) => self.marks.push_back(mark),
+            // Blocks are unknown: marks have a megabyte for a large process.
+            None => self.marks.retain(|mark| !old(mark.at, 1)),
+        }
         while self.samples.get(1).is_some_and(|next| old(next.at, HISTORY_WINDOWS)) {
             self.samples.pop_front();
         }
