@@ -7,7 +7,7 @@
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
-evidence="/tmp/early /tmp/late /tmp/honest /tmp/ops $UVMD_LOG"
+evidence="/tmp/early /tmp/late /tmp/honest /tmp/second /tmp/ops $UVMD_LOG"
 CGROUPS=/sys/fs/cgroup
 
 # --- swap, and two cgroups that belong to a user
@@ -51,22 +51,30 @@ start sh -c "echo \$\$ >$CGROUPS/uvmd/cgroup.procs && exec uvmd --set policy.ena
 state_becomes counting
 within 60 "the ring that is swapped out is not refused" ops_say $early 'cannot be locked'
 
-# --- after that: uvmd has locked what it maps
-launch late 1002
-late=$launched
-within 60 "the program is not recorded" ops_say $late '"state": *"recording"'
-swap_out late $late
-sleep 5
-
-# --- others are recorded, and uvmd does not spin
+# --- while uvmd reads it: a page is replaced by one that is swapped out, again and again
 launch honest 1003
-within 60 "a program that begins now is not recorded" ops_say $launched '"state": *"recording"'
+honest=$launched
+within 60 "the honest program is not recorded" ops_say $honest '"state": *"recording"'
+user=1002
+chown $user $CGROUPS/user $CGROUPS/user/cgroup.procs
+for cgroup in late other; do chown -R $user $CGROUPS/user/$cgroup; done
+(exec sh -c "echo \$\$ >$CGROUPS/user/other/cgroup.procs && exec lab-runner attack swapped --uid $user" >/tmp/late 2>&1) &
+late=$!
+within 60 "the attack does not begin" grep -q '^attack swapped by' /tmp/late
 ticks() { sed 's/.*) //' "/proc/$uvmd/stat" | awk '{ print $12 + $13 }'; }
 before=$(ticks)
-sleep 10
+sleep 20
 took=$(($(ticks) - before))
-echo "uvmd took $took hundredths of a second in 10 s"
-[ $took -le 500 ] || fail "uvmd computes without end"
-kill -9 $early $late $launched
+echo "uvmd took $took hundredths of a second in 20 s; swapped out: $(cat $CGROUPS/user/late/memory.swap.current) bytes"
+! grep -q failed /tmp/late || fail "the attack fails"
+[ $took -le 1000 ] || fail "uvmd computes without end"
+
+# --- others are recorded: the one that is there, and one that begins now
+launch second 1004
+within 60 "a program that begins now is not recorded" ops_say $launched '"state": *"recording"'
+iterations=$(grep -c '^iteration' /tmp/honest)
+within 60 "the honest program does not go on" has_iterated honest $((iterations + 2))
+ops_say $honest '"state": *"recording"' || fail "the honest program is not recorded"
+kill -9 $early $late $honest $launched
 stop_uvmd
 echo "ok"

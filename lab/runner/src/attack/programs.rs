@@ -2,7 +2,7 @@
 //! read, is without measure. They take what processor time they get: none waits asleep.
 
 use std::{
-    hint,
+    fs, hint, thread,
     time::{Duration, Instant},
 };
 
@@ -176,6 +176,29 @@ pub(super) fn holes() -> anyhow::Result<()> {
             spin_from(Instant::now(), Duration::from_millis(500));
         }
     })
+}
+
+/// A ring whose first page is swapped out, and charged to a cgroup of the user without room: an access
+/// to it through a mapping faults without end.
+pub(super) fn swapped() -> anyhow::Result<()> {
+    /// Cgroup that belongs to the user.
+    const CGROUP: &str = "/sys/fs/cgroup/user/late";
+    let managed = Managed::new(BLOCK_BYTES)?;
+    let ring = Ring::create()?;
+    managed.fault()?;
+    announce("swapped");
+    let limit = |bytes: &str| fs::write(format!("{CGROUP}/memory.max"), bytes);
+    loop {
+        limit("max")?;
+        process::run_in_child(|| {
+            let replaced = fs::write(format!("{CGROUP}/cgroup.procs"), "0").map_err(Into::into);
+            let replaced = replaced.and_then(|()| ring.replace_first_page());
+            if let Err(error) = replaced.and_then(|()| Ok(limit("0")?)) {
+                println!("attack swapped failed: {error:#}");
+            }
+        })?;
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Eight programs whose rings stay empty.
