@@ -4,7 +4,7 @@
 //! cgroup. The kernel can then neither charge the page to it nor fail the access: it lets the instruction fault
 //! again, for good. Memory that is locked cannot be swapped out, but the process can replace a locked page
 //! between the lock and an access. So the guardian locks all mappings again and again, and revokes one that
-//! cannot be locked: the access reads zeros, and the next use of the memory is an error.
+//! cannot be locked or has holes: the access reads zeros, and the next use of the memory is an error.
 
 use std::{
     io,
@@ -42,7 +42,8 @@ pub(super) fn guard(mapping: &Arc<Mapping>) -> io::Result<()> {
 fn run() {
     while let Some(mappings) = live() {
         for mapping in &mappings {
-            if mapping.check_holes().is_ok() && mapping.lock().is_err() {
+            // Memory with holes is not used again, and a lock would fill them.
+            if mapping.check_holes().is_err() || mapping.lock().is_err() {
                 mapping.revoke();
             }
         }

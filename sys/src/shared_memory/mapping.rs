@@ -1,13 +1,14 @@
 //! Mapping of another process's memory, whose pages that process can take away.
 
 use std::{
+    ffi::{c_int, c_void},
     fs::{File, Metadata},
     io,
     num::NonZeroUsize,
     os::{fd::AsRawFd, unix::fs::MetadataExt},
     ptr::NonNull,
     slice,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
 
 use super::SharedMemoryError;
@@ -26,6 +27,8 @@ pub(super) struct Mapping {
     had_holes: AtomicBool,
     /// Whether a page could not be locked.
     was_unlocked: AtomicBool,
+    /// Zeros of the same size, which take the place of the words; null once they have.
+    reserve: AtomicPtr<c_void>,
 }
 
 #[expect(unsafe_code, reason = "words are atomic")]
@@ -40,30 +43,23 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this value's own mapping, of this size.
         unsafe { libc::munmap(self.words.as_ptr().cast(), self.bytes()) };
+        let reserve = *self.reserve.get_mut();
+        if !reserve.is_null() {
+            // SAFETY: this value's own mapping, of this size, as it has not taken the place of the words.
+            unsafe { libc::munmap(reserve, self.bytes()) };
+        }
     }
 }
 
 impl Mapping {
     /// Maps the first bytes of a file, which must not shrink.
-    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     pub(super) fn new(file: File, bytes: NonZeroUsize) -> io::Result<Self> {
         let count = NonZeroUsize::new(bytes.get() / WORD_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a new mapping, which touches no other.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes.get(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let words = NonNull::new(address.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { words, count, file, had_holes: AtomicBool::new(false), was_unlocked: AtomicBool::new(false) })
+        let words = map(bytes, libc::MAP_SHARED, file.as_raw_fd())?.cast();
+        let (had_holes, was_unlocked) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut mapping = Self { words, count, file, had_holes, was_unlocked, reserve: AtomicPtr::default() };
+        *mapping.reserve.get_mut() = map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?.as_ptr();
+        Ok(mapping)
     }
 
     pub(super) const fn file(&self) -> &File {
@@ -105,24 +101,34 @@ impl Mapping {
         Err(SharedMemoryError::Lock(error))
     }
 
-    /// Replaces the mapping by zeros of this process: an access that faults without end then succeeds.
+    /// Replaces the mapping by zeros of this process: an access that faults without end then succeeds. Further
+    /// calls have no effect.
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     pub(super) fn revoke(&self) {
-        // SAFETY: this value's own mapping, of this size. References to its words stay valid: they are to
-        // memory of the same address, which is mapped for reading and writing before and after the call.
-        let address = unsafe {
-            libc::mmap(
-                self.words.as_ptr().cast(),
-                self.bytes(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
-                -1,
-                0,
-            )
-        };
-        // Without memory for a mapping, the next attempt may succeed.
-        debug_assert_ne!(address, libc::MAP_FAILED);
+        let reserve = self.reserve.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if reserve.is_null() {
+            return;
+        }
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: both are this value's own mappings, of this size. References to its words stay valid: they are
+        // to memory of the same address, which is mapped for reading and writing before and after the call.
+        let address = unsafe { libc::mremap(reserve, self.bytes(), self.bytes(), flags, self.words.as_ptr()) };
+        if address == libc::MAP_FAILED {
+            self.reserve.store(reserve, Ordering::Release);
+        }
     }
+}
+
+/// A new mapping for reading and writing.
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+fn map(bytes: NonZeroUsize, flags: c_int, file: c_int) -> io::Result<NonNull<c_void>> {
+    // SAFETY: a new mapping, which touches no other.
+    let address =
+        unsafe { libc::mmap(std::ptr::null_mut(), bytes.get(), libc::PROT_READ | libc::PROT_WRITE, flags, file, 0) };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(address).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
 /// Whether a file takes less memory than its size, whoever pays for it. Memory beyond its end, allocated

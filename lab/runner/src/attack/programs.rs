@@ -178,27 +178,47 @@ pub(super) fn holes() -> anyhow::Result<()> {
     })
 }
 
-/// A ring whose first page is swapped out, and charged to a cgroup of the user without room: an access
-/// to it through a mapping faults without end.
+/// Cgroup that belongs to the user of the attack by swapped pages.
+const OWN_CGROUP: &str = "/sys/fs/cgroup/user/late";
+
+/// Programs whose ring has a first page that is swapped out, and charged to a cgroup without room: an
+/// access to it through a mapping faults without end.
 pub(super) fn swapped() -> anyhow::Result<()> {
-    /// Cgroup that belongs to the user.
-    const CGROUP: &str = "/sys/fs/cgroup/user/late";
-    let managed = Managed::new(BLOCK_BYTES)?;
-    let ring = Ring::create()?;
-    managed.fault()?;
     announce("swapped");
-    let limit = |bytes: &str| fs::write(format!("{CGROUP}/memory.max"), bytes);
     loop {
         limit("max")?;
         process::run_in_child(|| {
-            let replaced = fs::write(format!("{CGROUP}/cgroup.procs"), "0").map_err(Into::into);
+            if let Err(error) = swap_ring() {
+                println!("attack swapped failed: {error:#}");
+            }
+        })?;
+    }
+}
+
+/// Program that replaces the page for two seconds, and at last takes another page away as well.
+fn swap_ring() -> anyhow::Result<()> {
+    let managed = Managed::new(BLOCK_BYTES)?;
+    let ring = Ring::create()?;
+    managed.fault()?;
+    thread::sleep(Duration::from_secs(2));
+    for _ in 0..100 {
+        limit("max")?;
+        process::run_in_child(|| {
+            let replaced = fs::write(format!("{OWN_CGROUP}/cgroup.procs"), "0").map_err(Into::into);
             let replaced = replaced.and_then(|()| ring.replace_first_page());
-            if let Err(error) = replaced.and_then(|()| Ok(limit("0")?)) {
+            if let Err(error) = replaced.and_then(|()| limit("0")) {
                 println!("attack swapped failed: {error:#}");
             }
         })?;
         thread::sleep(Duration::from_millis(20));
     }
+    ring.punch_records()?;
+    thread::sleep(Duration::from_secs(1));
+    limit("max")
+}
+
+fn limit(bytes: &str) -> anyhow::Result<()> {
+    Ok(fs::write(format!("{OWN_CGROUP}/memory.max"), bytes)?)
 }
 
 /// Eight programs whose rings stay empty.

@@ -135,6 +135,11 @@ impl Ring {
         memory::page_out(self.words.bytes())
     }
 
+    /// Takes a page of records away.
+    pub(super) fn punch_records(&self) -> anyhow::Result<()> {
+        memory::punch(&self.file, HEADER_BYTES, PAGE_WORDS as u64 * WORD_BYTES)
+    }
+
     /// Takes the memory of all records away, and fills the lanes with records that are not there.
     pub(super) fn fill_with_holes(&mut self) -> anyhow::Result<()> {
         memory::punch(&self.file, HEADER_BYTES, RING_BYTES - HEADER_BYTES)?;
