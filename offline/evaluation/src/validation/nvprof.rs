@@ -1,11 +1,10 @@
 //! Seven programs on a GTX 1080 Ti with as much memory as they use, and with 1.25 and 1.5 times
 //! less: nvprof logs of Ganguly et al. (`gpgpu-sim_UVMSmart`).
 
-use std::error::Error;
-
 use sim::{Machine, units::BLOCK_BYTES};
 
-use crate::{error, gpu::Process, mean_abs, programs, to_u64};
+use super::{error, gpu::Process, mean_abs, programs, to_u64};
+use crate::Result;
 
 /// Figures of each log, in columns: program; divisor of the memory; bytes that the run allocated
 /// beforehand, which leave the rest to the program; MiB to the GPU, KiB per transfer, GiB/s; MiB to
@@ -53,10 +52,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn parse(line: &'static str) -> Result<Self, Box<dyn Error>> {
+    fn parse(line: &'static str) -> Result<Self> {
         let mut fields = line.split_whitespace();
         let program = fields.next().unwrap_or_default();
-        let mut number = || fields.next().ok_or("a figure is missing")?.parse::<f64>().map_err(Box::<dyn Error>::from);
+        let mut number = || -> Result<f64> { Ok(fields.next().ok_or("a figure is missing")?.parse()?) };
         Ok(Self {
             program,
             divisor: number()?,
@@ -93,13 +92,13 @@ impl Run {
 }
 
 /// All runs.
-pub(crate) fn runs() -> Result<Vec<Run>, Box<dyn Error>> {
+pub(crate) fn runs() -> Result<Vec<Run>> {
     LOGS.lines().filter(|line| !line.is_empty()).map(Run::parse).collect()
 }
 
 /// Compares the link's rate and the time of a fault group. Bytes, transfers and groups are the
 /// run's own inputs to the model.
-pub(crate) fn formulas(runs: &[Run]) -> Result<(), Box<dyn Error>> {
+pub(crate) fn formulas(runs: &[Run]) -> Result {
     let machine = Machine::named("gtx1080ti")?;
     println!("### Two formulas\n");
     println!(
@@ -135,7 +134,7 @@ pub(crate) fn formulas(runs: &[Run]) -> Result<(), Box<dyn Error>> {
 }
 
 /// Compares the programs themselves, run page by page on the model of the driver.
-pub(crate) fn programs(runs: &[Run]) -> Result<(), Box<dyn Error>> {
+pub(crate) fn programs(runs: &[Run]) -> Result {
     let machine = Machine::named("gtx1080ti")?;
     println!("### The programs themselves\n");
     println!(

@@ -2,7 +2,7 @@
 #![expect(clippy::indexing_slicing, reason = "nodes are valid indices")]
 
 use super::Program;
-use crate::gpu::{Groups, Space};
+use crate::validation::gpu::{Groups, Space};
 
 /// Random access: every hundredth of 2^20 numbers selects a word of a table to read, and a word to
 /// write. Each number has a thread.

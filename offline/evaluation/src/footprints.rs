@@ -1,11 +1,7 @@
 //! Footprints that are inferred from the arguments of launches, beside the memory that the lab's
 //! CUDA driver saw accessed; and the bound of bytes over the link.
-//!
-//! `cargo run -p planner --example footprints -- NAME=LOG...` prints the tables of
-//! docs/measurements/footprints.md. A log is written with `CUDA_LAB_LOG_ACCESSES=1`.
-#![expect(clippy::print_stdout, reason = "prints tables")]
 
-use std::{ops::Range, path::Path};
+use std::{ops::Range, path::PathBuf, str::FromStr};
 
 use sim::traffic::{Accesses, Copies, Operands, least};
 use trace::{
@@ -15,15 +11,30 @@ use trace::{
 };
 use trace_sources::import::lab::{self, LabLog, PAGE_BYTES};
 
+use crate::Result;
+
 const BLOCK_BYTES: u64 = 2 << 20;
 const MIB: u64 = 1 << 20;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut logs = Vec::new();
-    for argument in std::env::args().skip(1) {
-        let (name, path) = argument.split_once('=').ok_or("expected NAME=LOG")?;
-        logs.push((name.to_owned(), lab::load(Path::new(path))?));
+/// Log of the lab's CUDA, and the name of its program.
+#[derive(Clone)]
+pub(crate) struct NamedLog {
+    name: String,
+    path: PathBuf,
+}
+
+impl FromStr for NamedLog {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let (name, path) = text.split_once('=').ok_or("expected NAME=LOG")?;
+        Ok(Self { name: name.to_owned(), path: path.into() })
     }
+}
+
+pub(crate) fn print(logs: &[NamedLog]) -> Result {
+    let load = |NamedLog { name, path }: &NamedLog| -> Result<_> { Ok((name.clone(), lab::load(path)?)) };
+    let logs = logs.iter().map(load).collect::<Result<Vec<_>>>()?;
     println!(
         "| program | operations | extents end at | precision, bytes | recall, bytes | precision, 2 MiB | recall, 2 MiB |"
     );

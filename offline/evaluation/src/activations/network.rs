@@ -1,6 +1,6 @@
 //! Network of three convolutions with `ReLU` and pooling, and two dense layers.
 
-use crate::{
+use super::{
     images::{Image, KINDS, Random, SIDE},
     layers::Layer,
 };

@@ -1,32 +1,29 @@
-//! Comparison of the model with published runs on real GPUs: `cargo run --release -p sim --example
-//! published`. Its output is in docs/measurements/simulator.md.
-//!
-//! Kernel times on managed memory are read from the folder of published traces that `UVMD_DATA`
-//! names. The other figures are few, and are in the source.
-#![expect(clippy::print_stdout, reason = "prints a report")]
+//! Comparison of the model with published runs on real GPUs. Kernel times on managed memory are read
+//! from the folder of published traces. The other figures are few, and are in the source.
 
 mod gpu;
 mod nvprof;
 mod programs;
 
-use std::{error::Error, ffi::OsString, path::Path};
+use std::path::Path;
 
 use sim::{Machine, Setup, driver};
 use trace::{
     Access, Iteration, Role, Tensor,
     draft::{Draft, DraftKernel},
 };
-use trace_sources::import::g10;
 
-fn main() -> Result<(), Box<dyn Error>> {
+use crate::{Result, g10, gib};
+
+pub(crate) fn print() -> Result {
     println!("## GTX 1080 Ti, nvprof\n");
     let runs = nvprof::runs()?;
     nvprof::formulas(&runs)?;
     nvprof::programs(&runs)?;
     gpu_ext()?;
-    match std::env::var_os("UVMD_DATA") {
+    match published::data() {
         Some(data) => a100(&data)?,
-        None => println!("## A100: skipped, UVMD_DATA names no folder of published traces"),
+        None => println!("## A100: skipped, as there are no published traces"),
     }
     Ok(())
 }
@@ -38,7 +35,7 @@ const SEQ_STREAM: [(f64, f64, &str); 4] =
 const SEQ_STREAM_IDEAL_MS: f64 = 0.865;
 
 /// Passes of a kernel that reads a byte of each page.
-fn gpu_ext() -> Result<(), Box<dyn Error>> {
+fn gpu_ext() -> Result {
     let machine = Machine::named("rtx5090")?;
     let memory = machine.memory.gpu_bytes.value;
     println!("## RTX 5090, gpu_ext's seq_stream\n");
@@ -50,7 +47,7 @@ fn gpu_ext() -> Result<(), Box<dyn Error>> {
         let setup = Setup { bytes_per_thread: 4096, iterations: 3, ..Setup::new(&machine) };
         let outcome = driver(&iteration, &setup)?;
         let ms = outcome.time_s * 1e3;
-        let gib = outcome.bytes_htod as f64 / f64::from(1 << 30);
+        let gib = gib(outcome.bytes_htod);
         println!("| {factor} | {set} | {measured_ms:.1} | {ms:.1} | {:+.0} % | {gib:.1} |", error(ms, measured_ms));
     }
     println!();
@@ -58,7 +55,7 @@ fn gpu_ext() -> Result<(), Box<dyn Error>> {
 }
 
 /// G10's sets: added time of a kernel on managed memory, for faults on inputs and on outputs.
-fn a100(data: &OsString) -> Result<(), Box<dyn Error>> {
+fn a100(data: &Path) -> Result {
     let machine = Machine::named("a100")?;
     println!("## A100, G10's kernels on managed memory\n");
     println!(
@@ -68,12 +65,8 @@ fn a100(data: &OsString) -> Result<(), Box<dyn Error>> {
         "| set | | what faults | kernels | added, s: measured | modelled | error | a kernel's error: median | nine in ten within |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    for (index, (model, batch)) in
-        [("BERT_Base", 256), ("VIT", 1280), ("Inceptionv3", 1536), ("ResNet152", 1280), ("SENet154", 1024)]
-            .iter()
-            .enumerate()
-    {
-        let set = g10::load(&Path::new(data).join(format!("g10/derived/{model}/{batch}.kernels.csv")))?;
+    for (index, name) in g10::SETS.into_iter().enumerate() {
+        let (set, title) = (g10::load(data, name)?, g10::title(name));
         let part = if index == 0 { "calibration" } else { "test" };
         let mut outputs = Added::default();
         let mut inputs = Added::default();
@@ -97,7 +90,7 @@ fn a100(data: &OsString) -> Result<(), Box<dyn Error>> {
             let mut sizes: Vec<_> = added.errors.iter().map(|error| error.abs()).collect();
             sizes.sort_by(f64::total_cmp);
             println!(
-                "| {model} {batch} | {part} | {faulting} | {} | {:.1} | {:.1} | {:+.0} % | {:+.0} % | {:.0} % |",
+                "| {title} | {part} | {faulting} | {} | {:.1} | {:.1} | {:+.0} % | {:+.0} % | {:.0} % |",
                 sizes.len(),
                 added.measured_s,
                 added.modelled_s,
@@ -125,7 +118,7 @@ impl Added {
         inputs: &[(u64, bool)],
         outputs: &[(u64, bool)],
         measured_s: f64,
-    ) -> Result<(), Box<dyn Error>> {
+    ) -> Result {
         let bytes: u64 = inputs.iter().chain(outputs).map(|(bytes, _)| bytes).sum();
         if bytes < 16 << 20 || measured_s < 1e-3 || bytes > machine.memory.gpu_bytes.value {
             return Ok(());
@@ -140,7 +133,7 @@ impl Added {
 }
 
 /// Iteration of one kernel, with inputs and outputs as (bytes, persistent).
-fn one_kernel(duration_ns: u64, inputs: &[(u64, bool)], outputs: &[(u64, bool)]) -> Result<Iteration, Box<dyn Error>> {
+fn one_kernel(duration_ns: u64, inputs: &[(u64, bool)], outputs: &[(u64, bool)]) -> Result<Iteration> {
     let mut draft = Draft::default();
     let mut tensors = |list: &[(u64, bool)]| {
         let tensor = |&(bytes, persistent)| Tensor { name: String::new(), bytes, role: Role::Other, persistent };

@@ -6,7 +6,7 @@ mod random;
 
 use sim::RunError;
 
-use crate::gpu::{Process, Space};
+use crate::validation::gpu::{Process, Space};
 
 type Body = dyn Fn(&mut Process<'_>) -> Result<(), RunError>;
 

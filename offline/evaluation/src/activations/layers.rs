@@ -1,6 +1,6 @@
 //! Layers, for one image at a time: channel by channel, row by row.
 
-use crate::images::Random;
+use super::images::Random;
 
 pub(crate) enum Layer {
     Convolution(Convolution),

@@ -1,8 +1,6 @@
-//! Memory savings of `AppObMem`'s planner, and the time lost: `UVMD_DATA=DIR cargo run --release -p
-//! sim --example savings`. Its output is in docs/policies/appobmem.md.
-#![expect(clippy::print_stdout, reason = "prints a report")]
+//! Memory savings of `AppObMem`'s planner, and the time lost.
 
-use std::{error::Error, path::Path};
+use std::path::Path;
 
 use planner::{
     Link,
@@ -13,27 +11,26 @@ use planner::{
 use sim::{Machine, Setup};
 use trace::{Iteration, Lives, circle::Window};
 use trace_sources::{
-    import::{g10, singa},
+    import::singa,
     zoo::{Hardware, Recipe},
 };
 
+use crate::{Result, g10, gib, published_traces};
+
 const SAVINGS_PERCENT: [u64; 5] = [20, 30, 40, 50, 60];
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let data = std::env::var_os("UVMD_DATA").ok_or("UVMD_DATA names no folder of published traces")?;
-    let data = Path::new(&data);
+pub(crate) fn print() -> Result {
+    let data = published_traces()?;
     println!("| trace | peak | bound | long, share of idle bytes by time | {} | free | 10 % lost |", {
         SAVINGS_PERCENT.map(|saving| format!("{saving} %: time lost, moved each way")).join(" | ")
     });
     println!("|{}", " --- |".repeat(11));
-    authors(data)?;
+    authors(&data)?;
     let machine = Machine::named("a100")?;
     let a100 = Setup::new(&machine).for_planners_within(u64::MAX);
-    for (model, batch) in
-        [("BERT_Base", 256), ("VIT", 1280), ("Inceptionv3", 1536), ("ResNet152", 1280), ("SENet154", 1024)]
-    {
-        let set = g10::load(&data.join(format!("g10/derived/{model}/{batch}.kernels.csv")))?;
-        line(&format!("{model} {batch}"), &set.iteration, &a100, Settle::AT_ONCE);
+    for name in g10::SETS {
+        let set = g10::load(&data, name)?;
+        line(&g10::title(name), &set.iteration, &a100, Settle::AT_ONCE);
     }
     let hardware = Hardware::named("a100").ok_or("no such GPU")?;
     for recipe in ["resnet50:256", "resnet152:512", "vgg16:256", "bert:256", "gpt:16", "vit:256", "moe:2"] {
@@ -44,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Prints the authors' operation trace, on the link that they measured.
-fn authors(data: &Path) -> Result<(), Box<dyn Error>> {
+fn authors(data: &Path) -> Result {
     let busy = singa::load_busy(&data.join("singa/cifar10-vgg.swap-overhead.log.gz"))?;
     let stream = singa::load_ops(&data.join("singa/cifar10-vgg.vec_block_full.csv.gz"), &busy)?;
     let link = |latency_ns, ns_per_byte: f64| Link { latency_ns, bytes_per_second: 1e9 / ns_per_byte };
@@ -65,7 +62,6 @@ fn line(name: &str, iteration: &Iteration, machine: &planner::Machine, settle: S
     let (peak, duration_ns) = (problem.peak_bytes(), iteration.duration_ns());
     let saved = |bytes: u64| 100.0 * (1.0 - bytes as f64 / peak as f64);
     let lost = |ns: u64| 100.0 * ns as f64 / duration_ns as f64;
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let cells = SAVINGS_PERCENT.map(|percent| {
         let plan = appobmem::keep(&problem, peak - peak / 100 * percent);
         plan.map_or("-".to_owned(), |it| format!("{:.1} %, {:.1} GiB", lost(it.overhead_ns), gib(it.moved_bytes)))

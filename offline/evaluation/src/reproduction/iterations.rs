@@ -7,24 +7,15 @@ use sim::{Machine, Outcome, Setup, auto_plan, bound_s, driver, planned};
 use trace::Iteration;
 use trace_sources::zoo::{Hardware, Recipe};
 
-use crate::{
-    Report, Result, g10_set,
+use super::{
+    Report,
     report::{Target, or_skip},
 };
-
-const GIB: u64 = 1 << 30;
-
-/// Configuration of G10's artifact, as far as the model represents it.
-pub(crate) fn artifact() -> Result<Machine> {
-    let mut machine = Machine::named("a100")?;
-    machine.link_to_gpu.peak_bytes_per_s.value = 15.754e9;
-    machine.link_to_host.peak_bytes_per_s.value = 15.754e9;
-    Ok(machine)
-}
+use crate::{GIB, Result, g10};
 
 /// Set-up of G10's artifact.
 pub(crate) fn for_artifact(machine: &Machine) -> Setup<'_> {
-    Setup { host_bytes: 128 * GIB, ..Setup::new(machine) }
+    Setup { host_bytes: g10::HOST_BYTES, ..Setup::new(machine) }
 }
 
 /// Published seconds of an iteration with Base UVM, `FlashNeuron`, DeepUM+ and G10.
@@ -37,7 +28,7 @@ const FIGURE_11: [(&str, [Option<f64>; 4]); 5] = [
 ];
 
 pub(crate) fn of_g10(report: &mut Report, data: &Path) -> Result {
-    let machine = artifact()?;
+    let machine = g10::machine()?;
     let setup = for_artifact(&machine);
     report.section("G10's figure 11", "G10's figure 11: seconds of an iteration, a tenth allowed");
     println!(
@@ -49,7 +40,7 @@ pub(crate) fn of_g10(report: &mut Report, data: &Path) -> Result {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for (set, times_s) in FIGURE_11 {
-        let Some(iteration) = or_skip(set, g10_set(data, set)) else { continue };
+        let Some(iteration) = or_skip(set, g10::load(data, set)).map(|loaded| loaded.iteration) else { continue };
         let own = [
             Some(driver(&iteration, &setup)?.time_s),
             run(&iteration, &setup, "flashneuron"),
@@ -124,7 +115,7 @@ pub(crate) fn by_roofline(report: &mut Report) -> Result {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for (recipe, name, memory_gib, is_artifact) in RECIPES {
-        let machine = if is_artifact { artifact()? } else { Machine::named(name)? };
+        let machine = if is_artifact { g10::machine()? } else { Machine::named(name)? };
         let iteration = recipe.parse::<Recipe>()?.make(&Hardware::named(name).ok_or("no such hardware")?)?;
         let setup = Setup { gpu_bytes: memory_gib * GIB, ..Setup::new(&machine) };
         let [vdnn, g10, foresight] = ["vdnn-all", "g10", "foresight"].map(|planner| run(&iteration, &setup, planner));

@@ -4,18 +4,15 @@
 
 use std::{
     fs,
-    path::Path,
     process::{Command, Stdio},
 };
 
-use crate::{
-    Report, Result, g10_set,
-    iterations::{artifact, for_artifact, run},
+use super::{
+    Report,
+    iterations::{for_artifact, run},
     report::{Target, or_skip},
 };
-
-/// First argument of such a process; its set follows.
-pub(crate) const CHILD_ARGUMENT: &str = "cost-of";
+use crate::{Result, g10, published_traces};
 
 /// CPU seconds and resident memory in GiB of the artifact's runs of G10, if it was run.
 const ARTIFACT: [(&str, Option<(f64, f64)>); 5] = [
@@ -53,7 +50,7 @@ pub(crate) fn beside_artifact(report: &mut Report) {
 
 /// CPU seconds and peak KiB of a process that plans and runs a set.
 fn child_cost(set: &str) -> Result<(f64, f64)> {
-    let child = Command::new(std::env::current_exe()?).args([CHILD_ARGUMENT, set]).stderr(Stdio::inherit()).output()?;
+    let child = Command::new(std::env::current_exe()?).args(["cost-of", set]).stderr(Stdio::inherit()).output()?;
     if !child.status.success() {
         return Err(format!("the process for {set} failed: {}", child.status).into());
     }
@@ -63,9 +60,9 @@ fn child_cost(set: &str) -> Result<(f64, f64)> {
 }
 
 /// Plans and runs a set in that process, and prints the cost by the kernel's accounting.
-pub(crate) fn print_cost(data: &Path, set: &str) -> Result {
-    let iteration = g10_set(data, set)?;
-    let machine = artifact()?;
+pub(crate) fn print_cost(set: &str) -> Result {
+    let iteration = g10::load(&published_traces()?, set)?.iteration;
+    let machine = g10::machine()?;
     run(&iteration, &for_artifact(&machine), "g10").ok_or("no schedule, or it does not run")?;
     let scheduled = fs::read_to_string("/proc/self/schedstat")?;
     let cpu_s = scheduled.split_whitespace().next().ok_or("schedstat is empty")?.parse::<f64>()? / 1e9;

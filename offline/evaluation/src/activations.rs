@@ -1,13 +1,12 @@
 //! Trains a small convolutional network, and reports after each epoch the size of its layers'
-//! activations with zero-value compression, run-length encoding and zlib: `cargo run --release -p
-//! zvc --example train [SEED]`. A seed gives the same result every time on a machine.
+//! activations with zero-value compression, run-length encoding and zlib. A seed gives the same
+//! result every time on a machine.
 //!
 //! * [`images`]: ten kinds of shapes in any place, size, direction and contrast
 //! * [`layers`]: convolution, `ReLU`, pooling and dense layers, forward and backward
 //! * [`network`]: the layers in a row, and stochastic gradient descent
 //! * [`ratios`]: packed sizes of a layer's bytes
 
-#![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::indexing_slicing, clippy::expect_used, reason = "arrays whose sizes the layers know")]
 
 mod images;
@@ -15,9 +14,11 @@ mod layers;
 mod network;
 mod ratios;
 
-use images::Image;
-use network::Network;
-use ratios::Sizes;
+use self::{
+    images::{Image, Random},
+    network::Network,
+    ratios::Sizes,
+};
 
 const TRAIN_IMAGES: usize = 3000;
 const TEST_IMAGES: usize = 1000;
@@ -25,9 +26,8 @@ const EPOCHS: usize = 15;
 /// Images whose activations are measured, always the same: the first training images.
 const BATCH: usize = 256;
 
-fn main() {
-    let seed = std::env::args().nth(1).map_or(1, |seed| seed.parse().expect("a seed is a number"));
-    let mut random = images::Random(seed);
+pub(crate) fn print(seed: u64) {
+    let mut random = Random(seed);
     let train_images: Vec<Image> = (0..TRAIN_IMAGES).map(|_| Image::of(&mut random)).collect();
     let test_images: Vec<Image> = (0..TEST_IMAGES).map(|_| Image::of(&mut random)).collect();
     let mut network = Network::new(&mut random);

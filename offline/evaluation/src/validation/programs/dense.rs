@@ -1,7 +1,7 @@
 //! Programs whose sizes determine their accesses.
 
 use super::Program;
-use crate::gpu::{Array, Groups, Process, Space, Steps};
+use crate::validation::gpu::{Array, Groups, Process, Space, Steps};
 
 /// Forward pass of a layer of 131,056 units to 16 others, and correction of its weights. Blocks of
 /// 16 x 16 threads handle 16 units and their 272 weights. Arrays smaller than a page share one.

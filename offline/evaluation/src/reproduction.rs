@@ -1,6 +1,4 @@
-//! Published figures that this project can be compared with, beside its own: `scripts/reproduce`.
-//! It prints all sections, or those named: memory, g10, cost, roofline, pump, cdma.
-#![expect(clippy::print_stdout, reason = "prints a report")]
+//! Published figures that this project can be compared with, beside its own.
 
 mod cost;
 mod iterations;
@@ -9,20 +7,13 @@ mod memory;
 mod report;
 mod swaps;
 
-use std::{error::Error, path::Path};
+pub(crate) use self::cost::print_cost;
+use self::report::Report;
+use crate::Result;
 
-use report::Report;
-
-type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
-
-fn main() -> Result {
-    let sections: Vec<_> = std::env::args().skip(1).collect();
+/// Prints the named sections, all without names.
+pub(crate) fn print(sections: &[String]) -> Result {
     let data = published::data();
-    if let (Some(cost::CHILD_ARGUMENT), Some(set), Some(data)) =
-        (sections.first().map(String::as_str), sections.get(1), &data)
-    {
-        return cost::print_cost(data, set);
-    }
     let selects = |section: &str| sections.is_empty() || sections.iter().any(|name| name == section);
     let mut report = Report::default();
     println!(
@@ -57,8 +48,4 @@ fn main() -> Result {
     }
     report.end();
     Ok(())
-}
-
-fn g10_set(data: &Path, set: &str) -> Result<trace::Iteration> {
-    Ok(trace_sources::import::g10::load(&data.join(format!("g10/derived/{set}.kernels.csv")))?.iteration)
 }

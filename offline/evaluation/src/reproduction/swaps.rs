@@ -10,10 +10,11 @@ use planner::{
 use trace::{Iteration, Lives, circle::Window};
 use trace_sources::import::singa;
 
-use crate::{
-    Report, Result,
+use super::{
+    Report,
     report::{Target, or_skip},
 };
+use crate::Result;
 
 /// Machine with a link of given latency and time per byte, as measured by the authors.
 fn machine_with_link(out: (f64, f64), back: (f64, f64)) -> Machine {

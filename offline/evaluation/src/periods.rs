@@ -1,17 +1,15 @@
-//! Prints each state of the detector on a recorded run: `periods TRACE`. An iteration of a program
-//! that reads its loss ends with a sync.
-
-#![expect(clippy::print_stdout, reason = "a program for the terminal")]
+//! Each state of the detector on a recorded run. An iteration of a program that reads its loss ends
+//! with a sync.
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
 use trace::{Detector, OpKind, detect::Settings, ops::SyncKind};
 use trace_sources::import::{self, Trace};
 
-fn main() -> anyhow::Result<()> {
-    let path = std::env::args_os().nth(1).context("usage: periods TRACE")?;
-    let Trace::Ops(stream) = import::load(Path::new(&path))? else { bail!("the trace is not of a run") };
+use crate::Result;
+
+pub(crate) fn print(path: &Path) -> Result {
+    let Trace::Ops(stream) = import::load(path)? else { return Err("the trace is not of a run".into()) };
     let ops = stream.ops().values();
     println!("{} ops", ops.len());
     for (at, state) in Detector::new(Settings::of_recorded(&stream)).observe(&stream) {

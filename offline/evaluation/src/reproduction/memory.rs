@@ -9,10 +9,11 @@ use planner::{
 use trace::{Alignment, Circle, OpStream, circle::Window};
 use trace_sources::import::{kineto, minimalloc, singa};
 
-use crate::{
-    Report, Result, g10_set,
+use super::{
+    Report,
     report::{Target, or_skip},
 };
+use crate::{Result, g10};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -104,9 +105,9 @@ pub(crate) fn pools(report: &mut Report, data: &Path) {
     }
     let pytorch = kineto::load(&data.join("kineto/df_index_resolver.json.gz"), None);
     line("PyTorch, df_index_resolver", pytorch.map_err(Into::into).and_then(|run| of_run(&run.stream, 1, 2677)));
-    for set in ["BERT_Base/256", "VIT/1280", "Inceptionv3/1536", "ResNet152/1280", "SENet154/1024"] {
-        let iteration = g10_set(data, set);
-        line(set, iteration.and_then(|iteration| Ok(Circle::of_iteration(&iteration, Alignment::NONE)?)));
+    for set in g10::SETS {
+        let loaded = g10::load(data, set);
+        line(set, loaded.and_then(|loaded| Ok(Circle::of_iteration(&loaded.iteration, Alignment::NONE)?)));
     }
     println!();
 }

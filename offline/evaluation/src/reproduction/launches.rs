@@ -6,13 +6,12 @@ use planner::{Planner, pump::Pump};
 use sim::{Machine, Setup, driver, planned};
 use trace_sources::zoo::{Hardware, Recipe};
 
-use crate::{
-    Report, Result, g10_set,
+use super::{
+    Report,
     iterations::run,
     report::{Target, or_skip},
 };
-
-const GIB: u64 = 1 << 30;
+use crate::{GIB, Result, g10};
 
 pub(crate) fn pump(report: &mut Report, data: Option<&Path>) -> Result {
     report.section("PUMP", "PUMP: faster than the driver alone, by how far ahead kernels are launched");
@@ -30,7 +29,7 @@ pub(crate) fn pump(report: &mut Report, data: Option<&Path>) -> Result {
     }
     for set in ["BERT_Base/256", "VIT/1280"] {
         let Some(data) = data else { break };
-        iterations.extend(or_skip(set, g10_set(data, set)).map(|iteration| (set.to_owned(), iteration)));
+        iterations.extend(or_skip(set, g10::load(data, set)).map(|loaded| (set.to_owned(), loaded.iteration)));
     }
     let (mut product, mut count) = ([1.0_f64; 5], 0.0);
     for (name, iteration) in iterations {
@@ -82,8 +81,8 @@ pub(crate) fn packing(report: &mut Report, data: Option<&Path>) -> Result {
         rows.push((recipe, name, memory_gib, recipe.parse::<Recipe>()?.make(&hardware)?));
     }
     if let Some(data) = data {
-        let set = or_skip("VIT/1280", g10_set(data, "VIT/1280"));
-        rows.extend(set.map(|iteration| ("VIT/1280", "a100", 40, iteration)));
+        let set = or_skip("VIT/1280", g10::load(data, "VIT/1280"));
+        rows.extend(set.map(|set| ("VIT/1280", "a100", 40, set.iteration)));
     }
     let mut over_vdnn = Vec::new();
     for (recipe, name, memory_gib, iteration) in rows {
