@@ -13,9 +13,8 @@ cd "$UVMD_ROOT"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cargo build --locked --release --quiet -p evaluation
-cargo build --locked --release --quiet -p plans --example follow
-follow=$CARGO_TARGET_DIR/release/examples/follow
+cargo build --locked --release --quiet -p helper-tools -p evaluation
+follow=$CARGO_TARGET_DIR/release/follow
 
 # operations LOG: launches, copies and fills of the last iteration, which ends as the program reads the loss.
 operations() { awk '/"op":"(launch|memcpy|memset)"/ { count++ } /"op":"sync"/ { last = count; count = 0 } END { print last }' "$1"; }

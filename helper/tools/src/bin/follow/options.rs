@@ -3,9 +3,7 @@
 use std::{env, ffi::OsString, path::PathBuf};
 
 use anyhow::{Context, bail};
-
-/// GPU of the lab, on plain memory.
-const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
+use helper_tools::PLAIN_GPU;
 
 pub(crate) struct Options {
     pub(crate) policies: Vec<String>,

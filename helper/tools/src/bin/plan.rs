@@ -29,13 +29,12 @@ use call_ring::{
     Memory, Mode, Plan, PlanMemory, Token,
     plan::{Destination, HANDOVER_WAIT_MAX_NS, Move, Report},
 };
+use helper_tools::PLAIN_GPU;
 use recorder::{Memories, Process};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use sys::{Roots, futex};
 
-/// GPU of the lab, on plain memory.
-const GPU: [u8; 16] = *b"lab GPU, plain \x01";
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Recorded launches, and the iteration learnt from them.
@@ -151,7 +150,7 @@ fn main() -> anyhow::Result<()> {
             [command @ ("publish" | "publish-waiting" | "publish-for-ever"), budget, ref moves @ ..] => {
                 let moves = moves.iter().map(|text| parse_move(text)).collect::<anyhow::Result<Vec<Move>>>()?;
                 let plan = Plan {
-                    gpu: GPU,
+                    gpu: PLAIN_GPU,
                     first_launch: launches.first_launch,
                     budget_bytes: budget.parse()?,
                     handover_wait_ns: if command == "publish-waiting" { HANDOVER_WAIT_MAX_NS } else { 0 },

@@ -20,13 +20,14 @@ mod options;
 
 use std::{
     io::{BufRead, BufReader},
-    process::{Command, ExitCode, Stdio},
+    process::{ExitCode, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use actuator::HelperPlan;
 use anyhow::{Context, bail};
+use helper_tools::{exit_code, recorded};
 use link::{Counts, Link};
 use model::{PlanReport, policy::PLAN_CHOOSER};
 use options::Options;
@@ -258,10 +259,7 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     let arms = options.policies.iter().map(arm).collect::<anyhow::Result<Vec<Arm>>>()?;
     let roots = Roots::default();
-    let mut child = Command::new(&options.program)
-        .args(&options.arguments)
-        .env("LD_PRELOAD", &options.helper)
-        .env("UVMD_HELPER", "record")
+    let mut child = recorded(&options.helper, &options.program, options.arguments.iter().cloned())
         .stdout(Stdio::piped())
         .spawn()
         .context("the program does not start")?;
@@ -332,5 +330,5 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let losses = process.losses();
     println!("{}", json!({ "event": "exit", "dropped": losses.dropped, "iterations": session.lines }));
-    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255)))
+    Ok(exit_code(status))
 }

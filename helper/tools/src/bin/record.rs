@@ -10,7 +10,7 @@ use std::{
     env,
     fs::File,
     io::{BufWriter, Write},
-    process::{Command, ExitCode},
+    process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
@@ -20,6 +20,7 @@ use call_ring::{
     Mode, Target,
     call::{Action, Call},
 };
+use helper_tools::{exit_code, recorded};
 use recorder::{Ops, Process};
 use serde_json::{Map, Value, json};
 use sys::Roots;
@@ -40,13 +41,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut ops = Ops::default();
     let (input, hold) = std::io::pipe()?;
     let mut hold = Some(hold);
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(input)
-        .env("LD_PRELOAD", helper)
-        .env("UVMD_HELPER", "record")
-        .spawn()
-        .context("the program does not start")?;
+    let mut child =
+        recorded(&helper, &program, arguments).stdin(input).spawn().context("the program does not start")?;
     let started = Instant::now();
     let mut process = None;
     let status = loop {
@@ -74,7 +70,7 @@ fn main() -> anyhow::Result<ExitCode> {
     write(&mut output, &mut ops, process.finish()?)?;
     serde_json::to_writer(BufWriter::new(File::create(trace_path)?), &ops.finish())?;
     eprintln!("{:?}", process.losses());
-    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255)))
+    Ok(exit_code(status))
 }
 
 fn write(output: &mut impl Write, ops: &mut Ops, calls: Vec<Call>) -> anyhow::Result<()> {
