@@ -1,7 +1,7 @@
 //! Bytes over a GPU's link to the host.
 //!
-//! * [`software`]: the lab's software GPU, exact
-//! * [`nvml`]: a GPU, sampled by NVIDIA's library
+//! * `software`: the lab's software GPU, exact
+//! * `nvml`: a GPU, sampled by NVIDIA's library
 //!
 //! Remote accesses raise no fault, so the benefit of remote mappings is unknown without this.
 

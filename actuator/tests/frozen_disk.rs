@@ -169,10 +169,10 @@ fn advice_of_a_former_run_is_withdrawn_on_a_frozen_file_system() {
     let stat = format!("42 (app) S {}7 {}\n", "0 ".repeat(18), "0 ".repeat(30));
     let machine = Machine::new().with("proc/sys/kernel/random/boot_id", "first\n").with("proc/42/stat", stat);
     let path = state_dir.join("advice.journal");
-    // Line in the first version's format.
     let line = format!(
-        "{{\"boot\":\"first\",\"pid\":42,\"start_ticks\":7,\"gpu\":\"{GPU}\",\"begin\":4096,\"end\":8192,\"advice\":\"read_duplication\"}}\n"
+        "{{\"version\":1,\"boot\":\"first\",\"pid\":42,\"start_ticks\":7,\"gpu\":\"{GPU}\",\"begin\":4096,\"end\":8192,\"advice\":\"read_duplication\""
     );
+    let line = format!("{line},\"crc32\":\"{:08x}\"}}\n", crc32fast::hash(line.as_bytes()));
     let open = || Journal::open(&path, machine.roots.clone());
     drop(open().unwrap());
     drop(once_free(open));

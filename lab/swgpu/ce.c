@@ -5,7 +5,7 @@
  */
 #include "nvmisc.h"
 
-#include "channel.h"
+#include "method.h"
 #include "space.h"
 #include "swgpu.h"
 

@@ -144,9 +144,3 @@ void swgpu_engine_stop(struct swgpu *gpu)
     if (gpu->engine)
         kthread_stop(gpu->engine);
 }
-
-void swgpu_engine_kick(struct swgpu *gpu)
-{
-    WRITE_ONCE(gpu->engine_kicked, true);
-    wake_up_interruptible(&gpu->engine_wait);
-}

@@ -5,7 +5,6 @@
 
 #include "fault.h"
 #include "program.h"
-#include "space.h"
 #include "swgpu.h"
 
 #include "nvidia-uvm/clc369.h"
@@ -132,20 +131,4 @@ void fault_replay(struct swgpu *gpu)
 {
     gpu->faults.replay_generation++;
     gpu->counters.replays++;
-}
-
-void fault_cancel(struct swgpu *gpu, const struct fault_cancel *cancel)
-{
-    struct user_channel *channel;
-
-    gpu->counters.cancels++;
-    list_for_each_entry(channel, &gpu->user_channels, node) {
-        if (cancel->by_instance) {
-            if (user_channel_instance(channel) == cancel->instance)
-                program_cancel(channel, NULL);
-        } else if (channel->space->has_root && channel->space->root_aperture == cancel->root_aperture &&
-                   channel->space->root == cancel->root) {
-            program_cancel(channel, cancel);
-        }
-    }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * The MMU's replayable-fault unit: buffer of fault packets, replays and cancels. All under the
- * card's lock, except the registers, which the driver writes at any time.
+ * The MMU's replayable-fault unit: buffer of fault packets, and replays. All under the card's lock,
+ * except the registers, which the driver writes at any time.
  */
 #ifndef SWGPU_FAULT_H
 #define SWGPU_FAULT_H
@@ -36,16 +36,6 @@ struct fault_unit {
     u64 replay_generation; /* programs retry waiting accesses when it has increased */
 };
 
-/* Waiting accesses that the driver cancels. */
-struct fault_cancel {
-    bool by_instance; /* all accesses of the channel with this instance pointer, or: */
-    u64 instance;
-    enum mmu_aperture root_aperture; /* accesses in the address spaces with this root, on this page, of these types */
-    u64 root;
-    u64 page_va;
-    u32 access_types; /* mask of BIT(enum access_type) */
-};
-
 /* The next two functions take the lock themselves. */
 int fault_buffer_create(struct swgpu *gpu);
 void fault_buffer_destroy(struct swgpu *gpu);
@@ -62,6 +52,5 @@ void fault_raise(struct user_channel *channel, u64 va, enum access_type type, en
 void fault_show(struct swgpu *gpu);
 
 void fault_replay(struct swgpu *gpu);
-void fault_cancel(struct swgpu *gpu, const struct fault_cancel *cancel);
 
 #endif

@@ -6,8 +6,9 @@
  */
 #include "nvmisc.h"
 
-#include "channel.h"
 #include "fault.h"
+#include "method.h"
+#include "program.h"
 #include "swgpu.h"
 
 #include "nvidia-uvm/clc076.h"
@@ -142,7 +143,7 @@ static u32 cancelled_access_types(u32 field)
 static enum verdict cancel_by_va(struct host_channel *channel, u32 a, u32 b, u32 c, u32 d)
 {
     bool vidmem = FLD_TEST_DRF(C86F, _MEM_OP_C, _TLB_INVALIDATE_PDB_APERTURE, _VID_MEM, c);
-    struct fault_cancel cancel = {
+    struct program_cancel cancel = {
         .root_aperture = vidmem ? APERTURE_VIDMEM : APERTURE_SYSMEM,
         .root = ((u64)DRF_VAL(C86F, _MEM_OP_D, _TLB_INVALIDATE_PDB_ADDR_HI, d) << 32) |
                 ((u64)DRF_VAL(C86F, _MEM_OP_C, _TLB_INVALIDATE_PDB_ADDR_LO, c) << 12),
@@ -154,7 +155,7 @@ static enum verdict cancel_by_va(struct host_channel *channel, u32 a, u32 b, u32
 
     if (engine_id != channel->gpu->arch->graphics_mmu_engine_id)
         return host_channel_error(channel, "cancel for MMU engine %u, which raises no faults", engine_id);
-    fault_cancel(channel->gpu, &cancel);
+    program_cancel(channel->gpu, &cancel);
     return VERDICT_NEXT;
 }
 

@@ -42,20 +42,6 @@ MODULE_PARM_DESC(fault_buffer_packets, "capacity of the replayable-fault buffer:
 
 #define DMA_ADDRESS_BITS 47
 
-struct swgpu *swgpu_gpus[SWGPU_MAX_GPUS];
-unsigned int swgpu_gpu_count;
-
-struct swgpu *swgpu_find(const NvProcessorUuid *uuid)
-{
-    unsigned int i;
-
-    for (i = 0; i < swgpu_gpu_count; i++) {
-        if (!memcmp(&swgpu_gpus[i]->uuid, uuid, sizeof(*uuid)))
-            return swgpu_gpus[i];
-    }
-    return NULL;
-}
-
 static void destroy_gpu(struct swgpu *gpu)
 {
     swgpu_engine_stop(gpu);

@@ -20,6 +20,8 @@
 struct gpu_space;
 struct user_channel;
 
+#define MIRROR_NO_VA U64_MAX /* of write_va */
+
 struct mirror {
     struct file *anchor;           /* its address_space holds the mappings of this client's file alone */
     struct gpu_space *space;       /* NULL until the client creates its first space; then as long as the file */
@@ -32,8 +34,11 @@ struct mirror {
 
 /* Of the client's file: at its opening, mmap and closing. No mapping is left when it is closed. */
 int mirror_init(struct mirror *mirror);
-int mirror_mmap(struct mirror *mirror, struct vm_area_struct *vma);
+int mirror_mmap(struct mirror *mirror, struct vm_area_struct *vma); /* mirror_fault.c */
 void mirror_destroy(struct mirror *mirror);
+
+/* Returns a page of the table of permissions, which is zero at first; NULL without memory. */
+struct page *mirror_permission_page(struct mirror *mirror, unsigned long index);
 
 /* Attaches the mirror to a space with its channel, and detaches it. Take the card's lock. */
 void mirror_attach(struct mirror *mirror, struct gpu_space *space, struct user_channel *channel);

@@ -276,7 +276,8 @@ bool program_is_stuck(const struct user_channel *channel)
            (program->waiting_count == program->window || program->next == program->count);
 }
 
-void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel)
+/* Cancels waiting accesses of a channel: the matching ones, or all (NULL). */
+static void cancel_accesses(struct user_channel *channel, const struct program_cancel *cancel)
 {
     struct program *program = channel->running;
     u64 va_mask = BIT_ULL(channel->gpu->arch->mmu->va_bits) - 1;
@@ -293,6 +294,22 @@ void program_cancel(struct user_channel *channel, const struct fault_cancel *can
             mirror_reset(channel->space);
             finish(channel, -EFAULT);
             return;
+        }
+    }
+}
+
+void program_cancel(struct swgpu *gpu, const struct program_cancel *cancel)
+{
+    struct user_channel *channel;
+
+    gpu->counters.cancels++;
+    list_for_each_entry(channel, &gpu->user_channels, node) {
+        if (cancel->by_instance) {
+            if (user_channel_instance(channel) == cancel->instance)
+                cancel_accesses(channel, NULL);
+        } else if (channel->space->has_root && channel->space->root_aperture == cancel->root_aperture &&
+                   channel->space->root == cancel->root) {
+            cancel_accesses(channel, cancel);
         }
     }
 }

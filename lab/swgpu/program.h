@@ -15,7 +15,6 @@
 #include "swgpu_ioctl.h"
 
 struct gpu_space;
-struct fault_cancel;
 struct swgpu;
 
 enum user_channel_state {
@@ -55,6 +54,16 @@ struct program {
     struct completion finished;
 };
 
+/* Waiting accesses that the driver cancels. */
+struct program_cancel {
+    bool by_instance; /* all accesses of the channel with this instance pointer, or: */
+    u64 instance;
+    enum mmu_aperture root_aperture; /* accesses in the address spaces with this root, on this page, of these types */
+    u64 root;
+    u64 page_va;
+    u32 access_types; /* mask of BIT(enum access_type) */
+};
+
 /* Creates a channel with one reference on itself and one on its space. Takes the lock itself, as
  * do the next two functions. */
 struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *space);
@@ -81,7 +90,7 @@ bool program_step(struct user_channel *channel);
 /* Whether no access can complete before a replay. */
 bool program_is_stuck(const struct user_channel *channel);
 
-/* Cancels waiting accesses for the driver: the matching ones, or all (NULL). */
-void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel);
+/* Cancels waiting accesses of all channels for the driver. */
+void program_cancel(struct swgpu *gpu, const struct program_cancel *cancel);
 
 #endif

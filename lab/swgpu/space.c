@@ -153,17 +153,6 @@ void space_unmap_memory(struct gpu_space *space, u64 va)
         swgpu_error(space->gpu, "free of memory at 0x%llx that is not mapped", va);
 }
 
-struct rm_mapping *space_find_mapping(struct gpu_space *space, u64 va)
-{
-    struct rm_mapping *mapping;
-
-    list_for_each_entry(mapping, &space->mappings, node) {
-        if (va - mapping->va < mapping->memory->bytes)
-            return mapping;
-    }
-    return NULL;
-}
-
 /* === Handles === */
 
 struct handle_entry {

@@ -55,8 +55,24 @@ void space_clear_root(struct gpu_space *space);
  * more. Returns 0 for none. */
 u64 space_map_memory(struct gpu_space *space, struct rm_memory *source, u64 bytes, u64 alignment);
 void space_unmap_memory(struct gpu_space *space, u64 va);
-/* Finds the mapping that contains `va`. Under the card's lock. */
-struct rm_mapping *space_find_mapping(struct gpu_space *space, u64 va);
+/* Finds the mapping that contains `va`. Under the card's lock. Inline for the MMU, which is below
+ * spaces. */
+static inline struct rm_mapping *space_find_mapping(struct gpu_space *space, u64 va)
+{
+    struct rm_mapping *mapping;
+
+    list_for_each_entry(mapping, &space->mappings, node) {
+        if (va - mapping->va < mapping->memory->bytes)
+            return mapping;
+    }
+    return NULL;
+}
+
+/* Whether the target is in the memory of the space's card. */
+static inline bool space_is_local(const struct gpu_space *space, const struct mmu_target *target)
+{
+    return target->aperture == APERTURE_VIDMEM && target->owner == space->gpu;
+}
 
 /* Type of the object of a handle. All clients share one number space: a channel's handle is also
  * its instance pointer. */

@@ -5,8 +5,8 @@
  */
 #include "nvmisc.h"
 
-#include "channel.h"
-#include "fault.h"
+#include "method.h"
+#include "program.h"
 #include "swgpu.h"
 
 #include "nvidia-uvm/clc076.h"
@@ -21,12 +21,12 @@ static enum verdict cancel_by_instance(struct host_channel *channel)
     u32 b = channel->sw[NVC076_FAULT_CANCEL_B / 4];
     /* The targeted mode names a client of a GPC. All accesses come from one client, so the modes
      * do not differ. */
-    struct fault_cancel cancel = {
+    struct program_cancel cancel = {
         .by_instance = true,
         .instance = ((u64)b << 32) | ((u64)DRF_VAL(C076, _FAULT_CANCEL_A, _INST_LOW, a) << 12),
     };
 
-    fault_cancel(channel->gpu, &cancel);
+    program_cancel(channel->gpu, &cancel);
     return VERDICT_NEXT;
 }
 

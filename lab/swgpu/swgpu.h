@@ -96,6 +96,13 @@ static inline u64 swgpu_time_ns(void)
     return ktime_get_ns();
 }
 
+/* Wakes the engine, as there may be work: all that a channel needs of it. */
+static inline void swgpu_engine_kick(struct swgpu *gpu)
+{
+    WRITE_ONCE(gpu->engine_kicked, true);
+    wake_up_interruptible(&gpu->engine_wait);
+}
+
 /* Counts an error, which invalidates the run, and prints the first one of each place in the
  * code. */
 #define swgpu_error(gpu, fmt, ...)                                                                                     \
@@ -107,8 +114,6 @@ static inline u64 swgpu_time_ns(void)
 /* engine.c */
 int swgpu_engine_start(struct swgpu *gpu);
 void swgpu_engine_stop(struct swgpu *gpu);
-/* Wakes the engine, as there may be work. */
-void swgpu_engine_kick(struct swgpu *gpu);
 
 /* rm_faults.c: raises the interrupt at the driver, if it is loaded. Sleeps. */
 void swgpu_raise_interrupt(struct swgpu *gpu);

@@ -1,8 +1,8 @@
 //! Methods of computing the moves of a plan.
 //!
-//! * [`swaps`]: memory leaves the GPU and comes back, by the schedule of a planner
-//! * [`prefetches`]: memory is prefetched ahead of launches, and the driver evicts
-//! * [`harm`]: memory leaves the GPU after each launch that uses it, as a control
+//! * `swaps`: memory leaves the GPU and comes back, by the schedule of a planner
+//! * `prefetches`: memory is prefetched ahead of launches, and the driver evicts
+//! * `harm`: memory leaves the GPU after each launch that uses it, as a control
 
 mod harm;
 mod prefetches;

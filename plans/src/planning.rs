@@ -1,7 +1,7 @@
 //! Planning: computes the best moves of several methods for the workload of an iteration.
 //!
 //! A workload is untrusted input, so methods may take any amount of time and memory. A follower
-//! therefore passes it to an [`Outliner`], which may answer later. In tests and examples, this is a
+//! therefore passes it to an [`Outliner`], which may answer later. In tests and tools, this is a
 //! list of methods, which answers immediately. In uvmd, it is a process, killed when it exceeds its
 //! limits: [`wire`] has the messages, the process's side and the validation of its answer.
 

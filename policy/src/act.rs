@@ -6,17 +6,17 @@
 //!
 //! Two modules decide, by different measurements. Neither depends on the other:
 //!
-//! * [`live`]: live policies: proposals of steps on what a process does now, judged by windows of
+//! * `live`: live policies: proposals of steps on what a process does now, judged by windows of
 //!   time
-//! * [`plans`]: plans of moves for iterations that repeat, judged by blocks of iterations
+//! * `plans`: plans of moves for iterations that repeat, judged by blocks of iterations
 //!
 //! Both use:
 //!
-//! * [`scene`]: input of an interval; `gpu_context`: figures that the processes at a GPU share
-//! * [`guard`]: permitted actions, and their budgets
-//! * [`cooldown`]: cool-downs of policies after a rollback
-//! * [`intervals`]: sets of addresses
-//! * [`life_cycle`]: stages of a decision
+//! * `scene`: input of an interval; `gpu_context`: figures that the processes at a GPU share
+//! * `guard`: permitted actions, and their budgets
+//! * `cooldown`: cool-downs of policies after a rollback
+//! * `intervals`: sets of addresses
+//! * `life_cycle`: stages of a decision
 //! * [`limits`]: every limit, with its reason
 //!
 //! [`engine`] runs both for all processes: [`Acting`].

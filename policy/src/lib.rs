@@ -3,17 +3,17 @@
 //! **Verdicts** on a process's use of managed memory at a GPU, with their evidence.
 //! docs/verdicts.md defines the kinds and the windows.
 //!
-//! snapshots -> [`reading`] -> [`window`] -> [`decision`] -> [`hysteresis`] -> verdicts
+//! snapshots -> `reading` -> [`window`] -> [`decision`] -> `hysteresis` -> verdicts
 //!
 //! * [`judge`]: the window and the verdict of each process and GPU
-//! * [`reading`]: cumulative counts of a process at a GPU in one snapshot
+//! * `reading`: cumulative counts of a process at a GPU in one snapshot
 //! * [`window`]: stretches of counts that are long enough in time and in events
 //! * [`thresholds`]: every limit, with its reason
 //! * [`decision`]: the kind of a stretch, by conditions that a person can check
-//! * [`hysteresis`]: begin and end of a verdict
-//! * [`verdict_time`]: the time for which verdicts held, by owner
-//! * [`ranges`]: ranges that a verdict involves
-//! * [`victims`]: evictions by victim and evictor
+//! * `hysteresis`: begin and end of a verdict
+//! * `verdict_time`: the time for which verdicts held, by owner
+//! * `ranges`: ranges that a verdict involves
+//! * `victims`: evictions by victim and evictor
 //!
 //! **Live policies**: plans, their guard, verification and rollback. docs/policies.md describes
 //! them.

@@ -2,7 +2,7 @@
 //!
 //! A process can delay its search: by many mappings, or by holding the lock of its memory map. So
 //! maps are read in slices, each on a thread of its own, whose processor time is charged to the
-//! user of the process; [`schedule`] has the limits. One search finds all memories. It is repeated
+//! user of the process; `schedule` has the limits. One search finds all memories. It is repeated
 //! when the process executes another program, and not each time that it opens the driver.
 
 mod checks;

@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 logs=${1:-$work/logs}
 mkdir -p "$work/cuda" "$logs"
 cargo build --locked --release -p libcuda -p workloads
-cargo build --locked --release -p planner --example footprints
+cargo build --locked --release -p evaluation
 ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 ln -s libcuda.so.1 "$work/cuda/libcuda.so"
 
@@ -37,4 +37,4 @@ log_of burn env CUDA_PATH="$burn/site/nvidia/cuda_runtime" LD_LIBRARY_PATH="$wor
 for workload in $("$CARGO_TARGET_DIR/release/uvm-workload" --list | awk '{ print $1 }'); do
   log_of "$workload" "$CARGO_TARGET_DIR/release/uvm-workload" --mib 16 --iterations 3 "$workload"
 done
-"$CARGO_TARGET_DIR/release/examples/footprints" "${arguments[@]}"
+"$CARGO_TARGET_DIR/release/evaluation" footprints "${arguments[@]}"

@@ -12,10 +12,10 @@ if [ "${1:-}" = --bundle ]; then
   scripts/gpu-check --bundle "$to"
   scripts/build --lab >/dev/null
   remap_paths
-  cargo build --locked --release --quiet -p recorder --example record -p plans --example follow
-  for example in record follow; do
-    cp "target/release/examples/$example" "$to/"
-    strip "$to/$example"
+  cargo build --locked --release --quiet -p helper-tools
+  for tool in record follow; do
+    cp "target/release/$tool" "$to/"
+    strip "$to/$tool"
   done
   tinygrad=$(foreign_dir tinygrad)
   [ -e "$tinygrad" ] || scripts/setup --no-lab

@@ -19,7 +19,7 @@ built() {
   cargo build --locked --workspace "$@" --message-format json 2>/dev/null |
     python3 -c 'import json, sys; print(*[line["executable"] for line in map(json.loads, sys.stdin) if line.get("executable")])'
 }
-helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$(built --example record) plan=$(built --example plan) driver_tests=$(built --test driver)
+helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$(built --bin record) plan=$(built --bin plan) driver_tests=$(built --test driver)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -13,8 +13,8 @@ cd "$UVMD_ROOT"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cargo build --locked --release --quiet -p plans --example follow -p planner --example bound
-examples=$CARGO_TARGET_DIR/release/examples
+cargo build --locked --release --quiet -p helper-tools -p evaluation
+follow=$CARGO_TARGET_DIR/release/follow
 
 # operations LOG: launches, copies and fills of the last iteration, which ends as the program reads the loss.
 operations() { awk '/"op":"(launch|memcpy|memset)"/ { count++ } /"op":"sync"/ { last = count; count = 0 } END { print last }' "$1"; }
@@ -26,10 +26,10 @@ in_the_lab() {
   # What a full GPU holds of managed memory: docs/measurements/residency.md has 62 of 64 MiB.
   local capacity_mib=$((gpu_mib - 2))
   train 7 CUDA_LAB_LOG="$work/log" CUDA_LAB_LOG_ACCESSES=1 >/dev/null
-  "$examples/bound" "$work"/log.* "$capacity_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"
+  "$CARGO_TARGET_DIR/release/evaluation" bound "$work"/log.* "$capacity_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"
   train "$iterations" >"$work/files/native"
   echo "--gpu-mib $gpu_mib --capacity-mib $capacity_mib $*" >"$work/files/follow_options"
-  added=(--add "$examples/follow")
+  added=(--add "$follow")
   add_training "$iterations"
   local file
   for file in "$work"/files/*; do added+=(--add "$file"); done
@@ -48,7 +48,7 @@ else
   program=(deep) gpu_mib=32
   prepare_training
   say "natively"
-  tests/scripts/plans.py target/helper/libuvmd_helper.so "$examples/follow" "$work/cuda" "$tinygrad" --gpu-mib $gpu_mib
+  tests/scripts/plans.py target/helper/libuvmd_helper.so "$follow" "$work/cuda" "$tinygrad" --gpu-mib $gpu_mib
   in_the_lab 13 --off-after 2
   tests/scripts/plans_report.py "$work/report" "$work/bound"
 fi

@@ -10,8 +10,8 @@ numba=$(foreign_dir numba) burn=$(foreign_dir burn) tinygrad=$(foreign_dir tinyg
 if [ ! -e "$numba/complete" ] || [ ! -e "$burn" ] || [ ! -e "$tinygrad" ]; then scripts/setup --no-lab --foreign; fi
 scripts/build --lab >/dev/null
 remap_paths
-cargo build --locked --release -p recorder --example record
-helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$UVMD_ROOT/target/release/examples/record
+cargo build --locked --release -p helper-tools
+helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$UVMD_ROOT/target/release/record
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ln -s "$UVMD_ROOT/target/release/libcuda_lab.so" "$work/libcuda.so.1"

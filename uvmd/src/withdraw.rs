@@ -193,19 +193,19 @@ mod tests {
         stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap()
     }
 
-    /// Journal with a page of advice of each kind on this process at each of these GPUs, in the
-    /// first uvmd's format.
+    /// Journal with a page of advice of each kind on this process at each of these GPUs.
     fn journal(folder: &Path, gpus: &[GpuUuid]) -> Journal {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let pid = process::id();
         let line = |gpu: &GpuUuid, page: u64, advice: &str| {
-            format!(
-                "{{\"boot\":\"{}\",\"pid\":{pid},\"start_ticks\":{},\"gpu\":\"{gpu}\",\"begin\":{},\"end\":{},\"advice\":{advice}}}\n",
+            let text = format!(
+                "{{\"version\":1,\"boot\":\"{}\",\"pid\":{pid},\"start_ticks\":{},\"gpu\":\"{gpu}\",\"begin\":{},\"end\":{},\"advice\":{advice}",
                 boot.trim(),
                 start_ticks(pid),
                 page * 4096,
                 (page + 1) * 4096
-            )
+            );
+            format!("{text},\"crc32\":\"{:08x}\"}}\n", crc32fast::hash(text.as_bytes()))
         };
         let lines = gpus.iter().zip(0..).flat_map(|(gpu, page)| {
             let accessed = format!("\"accessed_by\",\"processor\":\"{gpu}\"");

@@ -1,11 +1,9 @@
 //! Line of the journal: a JSON object without braces inside, which ends in the checksum of the text
 //! before that.
 //!
-//! Version 0, of the first uvmd, has neither a version nor a checksum. Version 1 has both, and
-//! otherwise the same members, so that the first uvmd can read its advice. A later version with
-//! another meaning gets another number. It keeps the place of the checksum, and should keep the
-//! names `boot`, `pid`, `start_ticks`, `begin` and `end`, so that a uvmd older than the line knows
-//! which memory not to touch.
+//! A later version with another meaning gets another number. It keeps the place of the checksum, and
+//! should keep the names `boot`, `pid`, `start_ticks`, `begin` and `end`, so that a uvmd older than
+//! the line knows which memory not to touch.
 
 use std::{borrow::Cow, io};
 
@@ -27,8 +25,6 @@ const DIGITS: usize = 8;
 /// Advice about to be given, or withdrawn.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Line<'a> {
-    /// Absent in version 0.
-    #[serde(default)]
     version: u64,
     pub(super) boot: Cow<'a, str>,
     pid: u32,
@@ -160,14 +156,12 @@ pub(super) fn parse(text: &[u8]) -> Parsed<'_> {
     let Ok(value) = serde_json::from_slice::<Value>(text) else { return Parsed::Damaged };
     let number = |name: &str| value.get(name).and_then(Value::as_u64);
     let boot = value.get("boot").and_then(Value::as_str).map(ToOwned::to_owned);
-    match value.get("version").map(Value::as_u64) {
-        // A checksum in a version without one: the version is damaged.
-        None if value.get("crc32").is_none() && is_flat(text) => advice(text),
-        Some(Some(VERSION)) if is_sealed(text) && is_flat(text) => match boot {
+    match number("version") {
+        Some(VERSION) if is_sealed(text) && is_flat(text) => match boot {
             Some(boot) if value.get("pid").is_none() => Parsed::Header { boot },
             _ => advice(text),
         },
-        Some(Some(version)) if version > VERSION && is_sealed(text) => {
+        Some(version) if version > VERSION && is_sealed(text) => {
             let pid = number("pid").and_then(|pid| u32::try_from(pid).ok());
             let process = pid.zip(number("start_ticks")).map(|(pid, start_ticks)| ProcessId { pid, start_ticks });
             let range = number("begin").zip(number("end")).filter(|(begin, end)| begin < end);
@@ -256,16 +250,17 @@ mod tests {
     }
 
     #[test]
-    fn unversioned_line_has_the_first_format() {
-        let first = line().replace("\"version\":1,", "").split(",\"crc32\"").next().unwrap().to_owned() + "}";
-        assert!(matches!(parse(first.as_bytes()), Parsed::Advice(_)), "{first}");
+    fn line_with_missing_or_invalid_members_is_damaged() {
+        let line = line();
         for wrong in [
-            first.replace(&GPU.to_string(), "GPU-1"),
-            first.replace("4096", "0"),
-            first.replace("\"pid\":42", "\"pid\":42,\"pid\":43"),
-            first.replace("\"pid\":42", "\"pid\":-1"),
-            first.replace("\"pid\":42,", ""),
+            line.replace("\"version\":1,", ""),
+            line.replace(&GPU.to_string(), "GPU-1"),
+            line.replace("4096", "0"),
+            line.replace("\"pid\":42", "\"pid\":42,\"pid\":43"),
+            line.replace("\"pid\":42", "\"pid\":-1"),
+            line.replace("\"start_ticks\":7,", ""),
         ] {
+            let wrong = resealed(&wrong);
             assert!(matches!(parse(wrong.as_bytes()), Parsed::Damaged), "{wrong}");
         }
     }

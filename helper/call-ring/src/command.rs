@@ -6,7 +6,7 @@
 //!
 //! | words | content |
 //! | --- | --- |
-//! | [`COMMANDS`] | [`AgentState`], written by the helper; a cache line of its own |
+//! | `COMMANDS` | [`AgentState`], written by the helper; a cache line of its own |
 //! | + 8 | number of the command, with its stage in the 2 lowest bits; a cache line of its own |
 //! | + 9 | [`Action`] |
 //! | + 10, 11 | UUID of the GPU |

@@ -9,9 +9,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
-
-use crate::support::{Daemon, Node, PATIENCE, eventually, privileged, run};
+use crate::support::{Daemon, Node, PATIENCE, advice_line, eventually, privileged, run};
 
 fn warnings(node: &Node) -> Vec<(String, String)> {
     let status = node.get("/api/v1/status");
@@ -144,18 +142,11 @@ fn advice_of_a_former_run_is_withdrawn_before_the_listeners_are_bound() {
     }
     let node = Node::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     // A live process without memory of the driver: there is nothing left to withdraw, which the
     // actuator detects.
     let mut target = Command::new("sleep").arg("600").spawn().unwrap();
-    let stat = fs::read_to_string(format!("/proc/{}/stat", target.id())).unwrap();
-    let start_ticks: u64 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
-    let line = json!({
-        "boot": boot.trim(), "pid": target.id(), "start_ticks": start_ticks, "gpu": "GPU-00000000-0000-0000-0000-000000000001",
-        "begin": 0, "end": 2 << 20, "advice": "preferred_location",
-    });
     fs::create_dir(node.path("state")).unwrap();
-    fs::write(node.path("state/advice.journal"), format!("{line}\n")).unwrap();
+    fs::write(node.path("state/advice.journal"), advice_line(target.id())).unwrap();
     fs::set_permissions(node.path("state"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
 
     let address = taken.local_addr().unwrap().to_string();

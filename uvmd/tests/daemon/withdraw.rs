@@ -10,7 +10,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::support::{Daemon, Node, UVMD, eventually, privileged, run};
+use crate::support::{Daemon, Node, UVMD, advice_line, eventually, privileged, run};
 
 /// Process with advice in a journal, and no GPU.
 struct Left {
@@ -43,25 +43,12 @@ impl Left {
         fs::DirBuilder::new().mode(0o700).create(node.path("state")).unwrap();
         let target = command.spawn().unwrap();
         let left = Self { node, target };
-        fs::write(left.journal(), left.line()).unwrap();
+        fs::write(left.journal(), advice_line(left.target.id())).unwrap();
         left
     }
 
     fn journal(&self) -> PathBuf {
         self.node.path("state/advice.journal")
-    }
-
-    /// Line in the first uvmd's format.
-    fn line(&self) -> String {
-        let pid = self.target.id();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let start_ticks = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().to_owned();
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-        let gpu = "GPU-01010101-0101-0101-0101-010101010101";
-        format!(
-            "{{\"boot\":\"{}\",\"pid\":{pid},\"start_ticks\":{start_ticks},\"gpu\":\"{gpu}\",\"begin\":4096,\"end\":8192,\"advice\":\"preferred_location\"}}\n",
-            boot.trim()
-        )
     }
 
     fn uvmd(&self, listen: &str) -> Command {
@@ -135,7 +122,7 @@ fn unrecognised_journal_lines_are_reported_as_a_failure() {
         return;
     }
     let left = Left::new();
-    fs::write(left.journal(), format!("{}damaged\n", left.line())).unwrap();
+    fs::write(left.journal(), format!("{}damaged\n", advice_line(left.target.id()))).unwrap();
     let output = left.withdraw("/dev/null".as_ref());
     let report = text(&output.stdout);
     assert!(report.contains("advice.journal: it is damaged in 1 places"), "{report}");

@@ -1,0 +1,26 @@
+//! Parts of the tools that test scripts run in uvmd's place, beside a program with the helper:
+//!
+//! * `record` writes the calls of a program that it starts
+//! * `plan` publishes plans from commands for a program that runs
+//! * `follow` makes and publishes plans for a program that it starts
+
+use std::{
+    ffi::{OsStr, OsString},
+    process::{Command, ExitCode, ExitStatus},
+};
+
+/// GPU of the lab, on plain memory.
+pub const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
+
+/// Command that starts a program with the helper, which records its calls.
+pub fn recorded(helper: &OsStr, program: &OsStr, arguments: impl IntoIterator<Item = OsString>) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", helper).env("UVMD_HELPER", "record");
+    command
+}
+
+/// Exit code of the program; 255 after a signal.
+#[must_use]
+pub fn exit_code(status: ExitStatus) -> ExitCode {
+    ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255))
+}
