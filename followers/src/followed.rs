@@ -41,6 +41,8 @@ pub(crate) struct Followed {
     capacity: Capacity,
     /// Error of the last command.
     error: Option<PlanError>,
+    /// Number of tables that were not published: the thread had replaced or withdrawn them.
+    outdated_tables: u64,
 }
 
 impl Drop for Followed {
@@ -55,7 +57,8 @@ impl Drop for Followed {
 impl Followed {
     fn new(target: Target, shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
         let (thread, capacity) = (Some(thread), Capacity::default());
-        Self { target, shared, thread, failure: None, is_restarted: false, capacity, error: None }
+        let (failure, error, is_restarted, outdated_tables) = (None, None, false, 0);
+        Self { target, shared, thread, failure, is_restarted, capacity, error, outdated_tables }
     }
 
     /// Measures the bytes of the process that the GPU holds.
@@ -170,8 +173,8 @@ impl Followed {
         Following { gpu, policy, state, iteration, report }
     }
 
-    /// Publishes a table, or withdraws the published one.
-    pub(crate) fn carry_out(&mut self, publish: Option<Publication>) {
+    /// Publishes a table, or withdraws the published one. `id`: the process.
+    pub(crate) fn carry_out(&mut self, id: ProcessId, publish: Option<Publication>) {
         self.error = None;
         let mut helper_plan = lock(&self.shared.helper_plan);
         let Some(Publication { version, launches_wait }) = publish else {
@@ -184,6 +187,15 @@ impl Followed {
         let table = latest.table.as_ref().filter(|(latest, _)| *latest == version);
         let (Some(helper_plan), Some((_, table))) = (&mut *helper_plan, table) else {
             // The loop sees the next table, or none, at its next interval.
+            self.outdated_tables += 1;
+            // A program may cause any number of them.
+            if self.outdated_tables.is_power_of_two() {
+                tracing::warn!(
+                    "{} tables of process {} were outdated before they were published: its iterations change",
+                    self.outdated_tables,
+                    id.pid
+                );
+            }
             return;
         };
         self.error = helper_plan.publish(&table.plan(self.target.gpu.0, launches_wait)).err();
@@ -230,6 +242,16 @@ mod tests {
             assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    #[test]
+    fn outdated_tables_are_counted() {
+        let mut followed = Followed::new(TARGET, Arc::new(Shared::default()), thread::spawn(|| ()));
+        for version in 1..=3 {
+            followed.carry_out(PROCESS, Some(Publication { version, launches_wait: false }));
+        }
+        followed.carry_out(PROCESS, None);
+        assert_eq!(followed.outdated_tables, 3);
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Followers {
     pub fn carry_out(&mut self, commands: Vec<PlanCommand>) {
         for PlanCommand { process, publish } in commands {
             if let Some(followed) = self.followed.get_mut(&process) {
-                followed.carry_out(publish);
+                followed.carry_out(process, publish);
             }
         }
     }

@@ -279,6 +279,8 @@ fn each_plan_policy_plans_a_recorded_training() {
         followers.carry_out(vec![publication(id, planned.version, false)]);
         assert_eq!(handover_wait_ns(plan), 0);
         let published = plan.generation();
+        followers.carry_out(vec![publication(id, planned.version + 1, false)]);
+        assert_eq!(plan.generation(), published, "the follower has no such table: {policy:?}");
         followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
         assert_ne!(plan.generation(), published, "it is withdrawn: {policy:?}");
     }
