@@ -2,9 +2,15 @@
 //!
 //! Overrides have one order for all processes: by priority, then by specificity, then by id. The
 //! first that matches and has not expired is selected; without one, the default applies.
+//!
+//! * [`RuleSet`]: overrides by source, and their changes
+//! * [`bind`], [`has_ended`]: overrides for one process
+//! * `matching`: match of a selector; `order`: precedence
 
+mod binding;
 mod matching;
 mod order;
+mod rule_set;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +19,9 @@ use std::{
     time::SystemTime,
 };
 
+pub use binding::{NoProcess, bind, has_ended};
 use model::{Budget, Directive, Mode, Override, Process};
+pub use rule_set::{Expired, NewlyExpired, RuleSet};
 
 /// Overrides in order of precedence, and the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +116,11 @@ impl fmt::Display for MatchResult {
     }
 }
 
+/// Whether the expiry of an override has passed.
+fn has_passed(rule: &Override, now: SystemTime) -> bool {
+    rule.expires_at.is_some_and(|end| end <= now)
+}
+
 impl Rules {
     /// Rules of these overrides, in any order.
     #[must_use]
@@ -126,7 +139,14 @@ impl Rules {
     /// Whether an override has expired.
     #[must_use]
     pub fn has_expired(&self, rule: &Override, now: SystemTime) -> bool {
-        self.expired.contains(&rule.id) || rule.expires_at.is_some_and(|end| end <= now)
+        self.expired.contains(&rule.id) || has_passed(rule, now)
+    }
+
+    /// Whether any process may be in another mode than observe.
+    #[must_use]
+    pub fn may_act(&self, now: SystemTime) -> bool {
+        let acts = |mode: Mode| mode != Mode::Observe;
+        acts(self.fallback.mode) || self.ordered.iter().any(|rule| acts(rule.mode) && !self.has_expired(rule, now))
     }
 
     /// Overrides in order of precedence.

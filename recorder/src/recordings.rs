@@ -4,6 +4,7 @@
 //! The registry is locked for look-ups only. Rings and files in /proc are read, and threads
 //! started, without that lock. Rings of the users are read in turn.
 
+mod calls;
 mod clock;
 mod reader_time;
 pub mod recording;
@@ -16,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+pub use calls::{NewCalls, NotFound, Unread};
 use clock::{Clock, SystemClock};
 use model::ProcessId;
 use reader_time::Budgets;
@@ -26,7 +28,7 @@ use slots::{Slot, Slots};
 use sys::{Roots, processes::Image};
 
 use crate::{
-    process::{Memories, ProcessError},
+    process::ProcessError,
     searches::{CheckResults, Delay, PendingSlice, SearchResult, Searches, image_of},
 };
 
@@ -161,13 +163,6 @@ impl Recordings {
     #[must_use]
     pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {
         lock(&self.registry).searches.delay_of(process, self.clock.now())
-    }
-
-    /// Memories of the helper in a recorded process.
-    #[must_use]
-    pub fn memories(&self, process: ProcessId) -> Option<Memories> {
-        let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
-        reader.memories()
     }
 
     /// Updates the running processes and their users, and searches for the rings of new processes.

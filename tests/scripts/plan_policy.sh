@@ -35,7 +35,7 @@ add_training 1000000
 echo "$policies" >"$work/files/policies"
 options=''
 if [ -n "$probe_mib" ]; then
-  options="--set policy.touch_probe=true --set policy.touch_probe_bytes=${probe_mib}MiB --set log.filter=info,uvmd::followers=debug"
+  options="--set policy.touch_probe=true --set policy.touch_probe_bytes=${probe_mib}MiB --set log.filter=info,followers=debug"
   train 6 CUDA_LAB_LOG="$work/accesses" CUDA_LAB_LOG_ACCESSES=1 >/dev/null
 fi
 echo "$options" >"$work/files/options"

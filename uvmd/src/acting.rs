@@ -33,6 +33,7 @@ use anyhow::{Context, anyhow};
 pub(crate) use board::{Board, BoardReader};
 use collector::Snapshots;
 use executables::Executables;
+use followers::Followers;
 use headrooms::Headrooms;
 use memories::{Memories, Wanted};
 use model::{
@@ -46,7 +47,7 @@ use sys::{Roots, clock, processes};
 use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
 
-use crate::{audit::Audit, followers::Followers, notify::Turns, rules::Rules, switch::Switch};
+use crate::{audit::Audit, notify::Turns, rules::Rules, switch::Switch};
 
 /// Interval of checks for directives, while there are none.
 const IDLE: Duration = Duration::from_millis(500);

@@ -8,7 +8,6 @@ mod acting;
 mod admin_file;
 mod audit;
 mod control;
-mod followers;
 mod instance;
 mod listeners;
 mod log;

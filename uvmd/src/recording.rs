@@ -8,14 +8,9 @@ use std::{
 };
 
 use anyhow::Context;
-use call_ring::call::Call;
 use collector::Snapshots;
 use model::{ProcessId, Snapshot};
-use recorder::{
-    Memories, Program, Quotas, Recordings,
-    recording::{Holder, Recording, State},
-    searches::Delay,
-};
+use recorder::{Quotas, Recordings, recording::Recording};
 use sys::Roots;
 use tokio::sync::Semaphore;
 use web::{CallsRefusal, CallsRequest, OpsSource, Source, TraceSource, Unrecorded};
@@ -42,22 +37,6 @@ pub(crate) struct Recorder {
     turns: Option<Turns>,
 }
 
-/// Calls of a process after a given number of calls.
-pub(crate) enum Since {
-    /// There are none, for this reason.
-    Absent(String),
-    /// They are not read for now, for this reason.
-    Throttled(String),
-    /// These calls.
-    Calls {
-        /// State of the program before these calls, if calls after the given number were dropped.
-        program: Option<Box<Program>>,
-        calls: Vec<Call>,
-        /// Number of calls recorded so far.
-        added: u64,
-    },
-}
-
 impl Recorder {
     /// Starts the thread, if recordings are enabled.
     pub(crate) fn start(config: config::Recordings, snapshots: Snapshots) -> anyhow::Result<Self> {
@@ -74,60 +53,18 @@ impl Recorder {
         Ok(Self { recordings, turns })
     }
 
-    /// Recorder without a thread: only [`Self::poll`] reads calls.
-    #[cfg(test)]
-    pub(crate) fn of(recordings: Recordings) -> Self {
-        Self { recordings: Arc::new(recordings), turns: Some(Turns::of("the recorder")) }
+    /// Recordings; `None` if they are not enabled.
+    pub(crate) fn recordings(&self) -> Option<Arc<Recordings>> {
+        self.is_enabled().then(|| Arc::clone(&self.recordings))
     }
 
-    /// Reads all available calls.
-    #[cfg(test)]
-    pub(crate) fn poll(&self) {
-        self.recordings.poll();
-    }
-
-    /// Whether recordings are enabled.
-    pub(crate) const fn is_enabled(&self) -> bool {
+    const fn is_enabled(&self) -> bool {
         self.turns.is_some()
     }
 
     /// Turns of the thread; `None` without one.
     pub(crate) fn turns(&self) -> Option<Turns> {
         self.turns.clone()
-    }
-
-    /// Whether the calls of a process are recorded, or the reason why not.
-    pub(crate) fn is_recorded(&self, process: ProcessId) -> Result<(), String> {
-        let state = self.recordings.state_of(process).ok_or_else(|| absent(&self.recordings, process));
-        state.and_then(|state| check(&state)).map_err(|Unread { reason, .. }| reason)
-    }
-
-    /// Memories of the helper in a process, or the reason why they are not known.
-    pub(crate) fn memories(&self, process: ProcessId) -> Result<Memories, String> {
-        self.is_recorded(process)?;
-        self.recordings.memories(process).ok_or_else(|| "its recording has ended".to_owned())
-    }
-
-    /// Bytes of the retained calls of a process, and of the program's state before them; 0 without any.
-    pub(crate) fn bytes(&self, process: ProcessId) -> usize {
-        recorded(&self.recordings, process).map_or(0, |recording| recording.window().bytes())
-    }
-
-    /// Calls of a process after this number of calls; all retained ones without a number.
-    pub(crate) fn since(&self, process: ProcessId, added: Option<u64>) -> Since {
-        let recording = match recorded(&self.recordings, process) {
-            Ok(recording) => recording,
-            Err(Unread { reason, is_throttled: true }) => return Since::Throttled(reason),
-            Err(Unread { reason, .. }) => return Since::Absent(reason),
-        };
-        let window = recording.window();
-        // A recording with fewer calls than that is another one.
-        let added = added.filter(|added| *added <= window.added());
-        let (program, calls) = match added.and_then(|added| window.since(added)) {
-            Some(calls) => (None, calls),
-            None => (Some(Box::new(window.before().clone())), window.calls().cloned().collect()),
-        };
-        Since::Calls { program, calls, added: window.added() }
     }
 
     /// Source of calls.
@@ -158,7 +95,7 @@ impl Recorder {
                 }
                 let make = move || {
                     let recording = recordings.snapshot(process);
-                    let absent = || not_found(recordings.delay_of(process));
+                    let absent = || Unrecorded(recordings.not_found(process).to_string());
                     recording.map(|recording| answer(&recording, count)).ok_or_else(absent)
                 };
                 places.make(make).await
@@ -221,64 +158,22 @@ fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
     running.map(|process| (process.id, process.uid)).collect()
 }
 
-/// Recording of a process as it is now, or the reason why there is none.
-fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, Unread> {
-    let recording = recordings.snapshot(process).ok_or_else(|| absent(recordings, process))?;
-    check(recording.state())?;
-    Ok(recording)
-}
-
-/// Reason why a process has no recording.
-fn absent(recordings: &Recordings, process: ProcessId) -> Unread {
-    let reason = format!("its calls are not recorded: {}", not_found(recordings.delay_of(process)).0);
-    Unread { reason, is_throttled: false }
-}
-
-/// Whether calls are read in this state of a recording, or the reason why not.
-fn check(state: &State) -> Result<(), Unread> {
-    let reason = match state {
-        State::Recording => return Ok(()),
-        State::Throttled => "its calls are not read for now: its user's reader time is used up".to_owned(),
-        State::Ended => "its recording has ended".to_owned(),
-        State::Unreadable(reason) => format!("its recording is not readable: {reason}"),
-        State::QuotaReached(Holder { uid, recordings, max }) => {
-            format!("the quota of recordings is reached: user {uid} has {recordings} of {max}")
-        }
-    };
-    Err(Unread { reason, is_throttled: *state == State::Throttled })
-}
-
-/// Reason why the calls of a process are not read.
-struct Unread {
-    reason: String,
-    /// Whether its user's reader time is used up, for now.
-    is_throttled: bool,
-}
-
-/// Reason why the helper in a process is not found.
-fn not_found(delay: Option<Delay>) -> Unrecorded {
-    let Some(delay) = delay else { return Unrecorded::without_helper() };
-    let reason = match delay {
-        Delay::Turn => "its memory map is being searched for the helper",
-        Delay::Budget => {
-            "its memory map is not searched for the helper until its user has processor time for searches again"
-        }
-        Delay::Lock => "the search for the helper waits for the lock of its memory map, which the process holds",
-        Delay::LocksOfUser => "the search for the helper waits: processes of its user hold their memory maps",
-    };
-    Unrecorded(reason.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
+    use recorder::NotFound;
     use tokio::time::timeout;
 
     use super::*;
 
     /// Time within which nothing hangs.
     const HANG_LIMIT: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn process_without_a_helper_has_one_reason() {
+        assert_eq!(Unrecorded::without_helper().0, NotFound::NoHelper.to_string());
+    }
 
     #[tokio::test]
     async fn requests_beyond_the_places_are_refused_at_once_until_one_is_free() {

@@ -1,13 +1,16 @@
 //! Overrides in effect: those of the files, which are followed, and those of the API, which
-//! persist.
+//! persist. [`policy::rules`] decides what they mean.
+//!
+//! * `file`: files and their observation
+//! * `change`: changes over the API; `stored`: overrides of the API on the disk
+//! * `expiry`: expired overrides in the log and on the disk
 
-mod bound;
 mod change;
 mod expiry;
 mod file;
+mod stored;
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -19,18 +22,15 @@ pub(crate) use change::Announce;
 use config::{Policy, overrides::Files};
 pub(crate) use expiry::Clock;
 use model::{
-    Budget, Directive, Mode, Override, Process,
+    Budget, Directive, Override, Process,
     api::rule::{OverrideStatus, Overrides},
 };
-use policy::rules::{Explained, Fallback, Rules as Ordered, Subject};
+use policy::rules::{Explained, Fallback, RuleSet, Rules as Ordered, Subject};
 
 use crate::{audit::Audit, state_file::StateFile};
 
 use file::Look;
 
-/// Expired overrides of the files, by id, each with its expiry: with another expiry it is another
-/// override.
-type Expired = BTreeMap<String, String>;
 pub(crate) use file::load_settled;
 
 /// Overrides in effect. Cheap to clone; all clones share one state.
@@ -51,23 +51,17 @@ struct Shared {
     next_expiry_ns: AtomicU64,
 }
 
-/// Overrides by source.
+/// Overrides, and the state of the files.
 #[derive(Debug)]
 struct Known {
     file: PathBuf,
-    /// Default without a matching override.
-    fallback: Fallback,
-    /// `None` until the file was valid for the first time: its exceptions are unknown before.
-    of_file: Option<Vec<Override>>,
+    set: RuleSet,
     /// Last state of the files.
     looked: Option<Look>,
     /// Files applied last, or the reason why they could not be read.
     taken: Option<Result<Files, String>>,
     /// Error of the file; its overrides are then of an earlier version.
     file_error: Option<String>,
-    of_api: Vec<Override>,
-    /// Expired overrides of the file.
-    expired_of_file: Expired,
     /// Whether an expiry is not on the disk yet.
     is_persist_pending: bool,
     /// Whether the disk failed that, which is logged once.
@@ -93,11 +87,9 @@ impl Rules {
             }
             text => text?,
         };
-        let ((of_api, expired_of_file), quarantined) = match text
-            .map(|text| bound::parse(&state_file, &text))
-            .transpose()
-        {
-            Ok(of_former_runs) => (of_former_runs.unwrap_or_default(), None),
+        let of_former_runs = text.map(|text| stored::parse(&state_file, &text)).transpose();
+        let (of_former_runs, quarantined) = match of_former_runs {
+            Ok(of_former_runs) => (Some(of_former_runs.unwrap_or_default()), None),
             Err(error) => {
                 let quarantine = state_file.quarantine()?;
                 let why = format!(
@@ -105,22 +97,19 @@ impl Rules {
                     quarantine.display()
                 );
                 tracing::warn!("{why}");
-                (Default::default(), Some(why))
+                (None, Some(why))
             }
         };
-        let fallback = fallback(policy);
+        let set = RuleSet::new(fallback(policy), of_former_runs);
         let rules = Self(Arc::new(Shared {
             state_file,
-            ordered: RwLock::new(Arc::new(Ordered::new(Vec::new(), fallback.clone()))),
+            ordered: RwLock::new(Arc::new(set.rules())),
             known: Mutex::new(Known {
                 file: policy.overrides_file.0.clone(),
-                fallback,
-                of_file: None,
+                set,
                 looked: None,
                 taken: None,
                 file_error: None,
-                of_api,
-                expired_of_file,
                 is_persist_pending: false,
                 is_persist_failing: false,
                 quarantined,
@@ -149,11 +138,8 @@ impl Rules {
 
     /// Whether any process may be in another mode than observe.
     pub(crate) fn may_act(&self) -> bool {
-        let wants = |mode: Mode| mode != Mode::Observe;
         let now = self.now();
-        let ordered = self.ordered();
-        wants(self.known().fallback.mode)
-            || ordered.ordered().iter().any(|rule| wants(rule.mode) && !ordered.has_expired(rule, now))
+        self.ordered().may_act(now)
     }
 
     /// All overrides, in order of precedence.
@@ -170,24 +156,20 @@ impl Rules {
 
     /// Default without a matching override.
     pub(crate) fn fallback(&self) -> Fallback {
-        self.known().fallback_now()
+        self.known().set.fallback()
     }
 
     fn apply(&self, known: &Known) {
-        let (hidden, of_api): (Vec<_>, Vec<_>) = known.of_api.iter().partition(|rule| known.is_of_file(&rule.id));
-        for hidden in hidden {
+        for hidden in known.set.hidden() {
             tracing::warn!(
                 "the override {} of {} is in effect instead of the API's of that name",
                 hidden.id,
                 known.file.display()
             );
         }
-        let all = known.of_file.iter().flatten().chain(of_api).cloned().collect();
-        let ordered = Ordered::new(all, known.fallback_now());
-        let expired = known.expired_now_of_file().map(|rule| rule.id.clone()).collect();
-        let ordered = Arc::new(ordered.with_expired(expired));
-        self.0.next_expiry_ns.store(known.next_expiry_ns(), Ordering::Relaxed);
-        *self.0.ordered.write().unwrap_or_else(PoisonError::into_inner) = ordered;
+        let next_expiry_ns = known.set.next_expiry().map_or(u64::MAX, expiry::unix_ns);
+        self.0.next_expiry_ns.store(next_expiry_ns, Ordering::Relaxed);
+        *self.0.ordered.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known.set.rules());
     }
 
     fn ordered(&self) -> Arc<Ordered> {
@@ -200,21 +182,6 @@ impl Rules {
 
     fn changing(&self) -> MutexGuard<'_, ()> {
         self.0.changing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Known {
-    /// Default without a matching override. It acts on no process while exceptions are unknown.
-    fn fallback_now(&self) -> Fallback {
-        let mut fallback = self.fallback.clone();
-        if self.quarantined.is_some() || self.of_file.is_none() {
-            fallback.mode = fallback.mode.min(Mode::Shadow);
-        }
-        fallback
-    }
-
-    fn is_of_file(&self, id: &str) -> bool {
-        self.of_file.iter().flatten().any(|rule| rule.id == id)
     }
 }
 
@@ -234,7 +201,7 @@ fn fallback(policy: &Policy) -> Fallback {
 fn status(rule: &Override, known: &Known, expired: bool) -> OverrideStatus {
     OverrideStatus {
         r#override: rule.into(),
-        source: if known.is_of_file(&rule.id) { "file" } else { "api" }.to_owned(),
+        source: if known.set.is_of_file(&rule.id) { "file" } else { "api" }.to_owned(),
         expired,
     }
 }

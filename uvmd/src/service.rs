@@ -12,11 +12,12 @@ use std::{
 use anyhow::{Context, anyhow};
 use collector::{Collector, Retention};
 use config::{Config, Loaded, value::HostNames};
+use followers::{Followers, Planners, Probes};
 use model::Verdicts;
 use reload::Reloader;
 use running::Running;
 use start::Start;
-use sys::{Roots, capabilities::Capabilities, kernel};
+use sys::{Roots, capabilities::Capabilities, executable::Program, kernel};
 use tokio::{runtime, sync::watch, task::JoinSet, time};
 use web::{
     Controls, DecisionSource, DenialSink, Events, Hosts, Node, Protection, Reloads, Service, Snapshots, Source,
@@ -28,7 +29,6 @@ use crate::{
     acting::{self, ActingHandle, Actuation, Rates},
     audit::{Audit, Denials},
     control::Control,
-    followers::{Followers, Planners, Probes},
     listeners::Listeners,
     log::Logging,
     notify,
@@ -95,13 +95,8 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
     let recorder = Recorder::start(config.recordings, collector.snapshots())?;
-    let followers = Followers::new(
-        recorder.clone(),
-        policy.actuator.0,
-        Planners::in_processes(sys::executable::Program::this()),
-        probes(policy),
-        policy.interval.0,
-    );
+    let planners = Planners::in_processes(Program::this());
+    let followers = Followers::new(recorder.recordings(), planners, following(policy));
     let parts =
         parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, followers), audit.clone());
     let acting_handle = ActingHandle::start(parts, actuation)?;
@@ -291,10 +286,11 @@ fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
     }
 }
 
-/// Probes of launches that may be made.
-fn probes(policy: &config::Policy) -> Probes {
-    let config::Policy { touch_probe, touch_probe_bytes, .. } = policy;
-    Probes { is_enabled: *touch_probe, bytes: touch_probe_bytes.map(|most| most.bytes) }
+/// Settings of followers.
+fn following(policy: &config::Policy) -> followers::Settings {
+    let config::Policy { interval, actuator, touch_probe, touch_probe_bytes, .. } = policy;
+    let probes = touch_probe.then_some(Probes { iteration_bytes_max: touch_probe_bytes.map(|most| most.bytes) });
+    followers::Settings { interval: interval.0, actuator: actuator.0, probes }
 }
 
 /// Inputs of the loop that acts.

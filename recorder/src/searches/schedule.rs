@@ -9,6 +9,7 @@ use std::{
 
 use model::ProcessId;
 use sys::cpu_budget::{Accounts, Allowance};
+use thiserror::Error;
 
 /// Processor time allowance for the searches of a user.
 const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250), credit_part: Some(CREDIT_PART) };
@@ -29,15 +30,19 @@ pub(super) const THREADS_MAX: usize = 64;
 const THREADS_OF_SLOW_MAX: usize = THREADS_MAX / 4 * 3;
 
 /// Reason why the search in a process's memory map is incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Delay {
     /// The search waits for its turn.
+    #[error("its memory map is being searched for the helper")]
     Turn,
     /// The user has used up the processor time for searches.
+    #[error("its memory map is not searched for the helper until its user has processor time for searches again")]
     Budget,
     /// The process holds the lock of its memory map.
+    #[error("the search for the helper waits for the lock of its memory map, which the process holds")]
     Lock,
     /// Other processes of the user hold the locks of theirs.
+    #[error("the search for the helper waits: processes of its user hold their memory maps")]
     LocksOfUser,
 }
 

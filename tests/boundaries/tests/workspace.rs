@@ -18,12 +18,13 @@ const LAB_RUNNER: [&str; 7] = ["gpu", "model", "planner", "sim", "trace", "trace
 /// Crates that `uvmctl` may link: nothing of the probes, so that it builds without their toolchain.
 const UVMCTL: [&str; 9] = ["abi", "config", "model", "planner", "sim", "sys", "trace", "trace-sources", "zvc"];
 /// Crates that the root daemon may link: nothing of the offline toolkit, such as importers of files.
-const UVMD: [&str; 13] = [
+const UVMD: [&str; 14] = [
     "abi",
     "actuator",
     "call-ring",
     "collector",
     "config",
+    "followers",
     "model",
     "planner",
     "plans",

@@ -6,7 +6,7 @@ use model::{
 };
 use web::{ChangeError, Precondition, PutOutcome};
 
-use super::{Rules, bound, status};
+use super::{Rules, status, stored};
 use crate::audit::Change;
 
 /// Maximum of overrides of the API.
@@ -30,7 +30,7 @@ impl Rules {
         announce: Announce<'_>,
     ) -> Result<PutOutcome, ChangeError> {
         api::rule::check_parameters(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
-        let rule = &bound::to_process(rule)?;
+        let rule = &stored::bind(rule).map_err(|error| ChangeError::NoProcess(error.to_string()))?;
         let _changing = self.changing();
         if rule.expires_at.is_some_and(|end| end <= self.now()) {
             let detail = "this time has passed".to_owned();
@@ -39,7 +39,7 @@ impl Rules {
         let existing = self.existing(&rule.id, fits)?;
         let is_new = existing.is_none();
         if existing.as_ref() != Some(rule) {
-            if is_new && self.known().of_api.len() >= MAX {
+            if is_new && self.known().set.of_api().len() >= MAX {
                 return Err(ChangeError::TooMany(MAX));
             }
             announce(existing.as_ref(), Some(rule))?;
@@ -59,10 +59,10 @@ impl Rules {
     /// Override with this id, if it is of the API and meets the request's precondition.
     fn existing(&self, id: &str, fits: &Precondition) -> Result<Option<Override>, ChangeError> {
         let known = self.known();
-        if known.is_of_file(id) {
+        if known.set.is_of_file(id) {
             return Err(ChangeError::InFile(known.file.display().to_string()));
         }
-        let existing = known.of_api.iter().find(|rule| rule.id == id);
+        let existing = known.set.of_api().iter().find(|rule| rule.id == id);
         let current = existing.map(|rule| status(rule, &known, false));
         if fits(current.as_ref()) { Ok(existing.cloned()) } else { Err(ChangeError::PreconditionFailed) }
     }
@@ -71,15 +71,13 @@ impl Rules {
     fn store(&self, id: &str, rule: Option<&Override>) -> Result<(), ChangeError> {
         let (of_api, expired_of_file) = {
             let known = self.known();
-            let beside = known.of_api.iter().filter(|rule| rule.id != id);
-            (beside.chain(rule).cloned().collect::<Vec<_>>(), known.expired_of_file.clone())
+            (known.set.of_api_with(id, rule), known.set.expired_of_file().clone())
         };
-        let written = bound::write(&self.0.state_file, &of_api, &expired_of_file);
+        let written = stored::write(&self.0.state_file, &of_api, &expired_of_file);
         written.map_err(|error| ChangeError::NotSaved(format!("{error:#}")))?;
         let mut known = self.known();
         // Overrides that have ended meanwhile, with their process or by expiry, are not restored.
-        known.of_api.retain(|rule| rule.id != id);
-        known.of_api.extend(rule.cloned());
+        known.set.change(id, rule);
         known.quarantined = None;
         self.apply(&known);
         Ok(())
@@ -87,27 +85,23 @@ impl Rules {
 
     /// Removes overrides whose process has exited. The disk follows with the next change.
     pub(super) fn forget_ended(&self) {
-        self.forget(bound::has_ended);
+        self.forget(stored::has_ended);
     }
 
     /// Checks without a lock, as it may take long.
     pub(super) fn forget(&self, has_ended: impl FnMut(&Override) -> bool) {
-        let mut ended: Vec<_> =
-            self.known().of_api.iter().filter(|rule| rule.selector.pid.is_some()).cloned().collect();
+        let mut ended = self.known().set.of_api().to_vec();
+        ended.retain(|rule| rule.selector.pid.is_some());
         ended.retain(has_ended);
         if ended.is_empty() {
             return;
         }
         let mut known = self.known();
         // An override put meanwhile, even with the same id, is for another process.
-        known.of_api.retain(|rule| {
-            let has_ended = ended.contains(rule);
-            if has_ended {
-                tracing::info!("override {} is deleted: its process has exited", rule.id);
-                self.0.audit.write(None, &end_of(rule, "process_exited"));
-            }
-            !has_ended
-        });
+        for rule in known.set.remove(&ended) {
+            tracing::info!("override {} is deleted: its process has exited", rule.id);
+            self.0.audit.write(None, &end_of(&rule, "process_exited"));
+        }
         self.apply(&known);
     }
 }

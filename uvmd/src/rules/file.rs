@@ -126,7 +126,7 @@ impl Rules {
     pub(crate) fn reload(&self, policy: &Policy, of_file: Vec<Override>) {
         let mut known = self.known();
         known.file.clone_from(&policy.overrides_file.0);
-        known.fallback = super::fallback(policy);
+        known.set.set_fallback(super::fallback(policy));
         (known.looked, known.taken) = (None, None);
         self.take(&mut known, Ok(of_file));
         self.apply(&known);
@@ -139,13 +139,12 @@ impl Rules {
                 if known.file_error.take().is_some() {
                     tracing::info!("{} is valid again", known.file.display());
                 }
-                if known.of_file.as_deref().unwrap_or_default() != of_file {
+                if known.set.of_file().unwrap_or_default() != of_file {
                     tracing::info!("{} overrides of {} are in effect", of_file.len(), known.file.display());
                 }
-                if known.of_file.as_ref() != Some(&of_file) {
+                if known.set.of_file() != Some(&of_file) {
                     self.0.audit.write(None, &loaded(known, Some(&of_file)));
-                    known.of_file = Some(of_file);
-                    known.forget_expired_of_former_files();
+                    known.is_persist_pending |= known.set.replace_file(of_file);
                     self.apply(known);
                 }
             }
@@ -163,11 +162,12 @@ impl Rules {
 
 /// Audit line of a changed file; none if it is invalid.
 fn loaded(known: &Known, of_file: Option<&[Override]>) -> Change {
+    let before = known.set.of_file();
     Change::OverridesFileLoad {
         file: known.file.display().to_string(),
-        overrides: of_file.or(known.of_file.as_deref()).map_or(0, <[_]>::len),
-        etag_before: known.of_file.as_deref().map(etag_of_all),
-        etag_after: of_file.or(known.of_file.as_deref()).map(etag_of_all),
+        overrides: of_file.or(before).map_or(0, <[_]>::len),
+        etag_before: before.map(etag_of_all),
+        etag_after: of_file.or(before).map(etag_of_all),
         result: Outcome::Accepted,
     }
 }
@@ -177,8 +177,8 @@ fn etag_of_all(overrides: &[Override]) -> String {
     web::etag(&overrides.iter().map(api::rule::Override::from).collect::<Vec<_>>())
 }
 
-const fn what_holds(known: &Known) -> &'static str {
-    if known.of_file.is_some() {
+fn what_holds(known: &Known) -> &'static str {
+    if known.set.of_file().is_some() {
         "the former overrides stay in effect"
     } else {
         "until the file's exceptions are known, policy.mode acts on no process"

@@ -4,7 +4,8 @@ use std::{
 };
 
 use config::value::AbsolutePath;
-use model::{ProcessId, Selector};
+use model::{Mode, ProcessId, Selector};
+use policy::rules::Expired;
 use tempfile::TempDir;
 
 use web::{ChangeError, Precondition};
@@ -275,7 +276,7 @@ fn invalid_parameters_are_rejected_and_those_of_another_version_ignored() {
     let Err(ChangeError::Invalid(invalid)) = rules.put(&misspelt, &whatever(), &granted) else { panic!("it is taken") };
     assert_eq!(invalid.field, "parameters.rest");
     assert!(names(&rules).is_empty());
-    bound::write(&rules.0.state_file, &[misspelt], &Expired::new()).unwrap();
+    stored::write(&rules.0.state_file, &[misspelt], &Expired::new()).unwrap();
     assert_eq!((names(&node.open()), override_id(&node.open())), (vec!["mine".to_owned()], Some("mine".to_owned())));
 }
 
@@ -351,25 +352,6 @@ fn expired_override_of_the_file_stays_expired() {
     rules.persist_expired();
     let text = fs::read_to_string(node.folder.path().join("state/overrides.json")).unwrap();
     assert!(!text.contains("1970-01-01T00:00:10"), "{text}");
-}
-
-#[test]
-fn expiry_in_an_invalid_file_does_not_affect_the_api() {
-    let node = Node::new();
-    node.write(BRIEF_FILE);
-    let rules = node.open();
-    node.set_clock(11);
-    assert_eq!(override_id(&rules), None);
-    rules.persist_expired();
-    node.write("x");
-    let rules = node.open();
-    rules.put(&Override { mode: Mode::Act, ..rule("b") }, &whatever(), &granted).unwrap();
-    assert_eq!(override_id(&rules).as_deref(), Some("b"));
-    assert!(!rules.overrides().overrides[0].expired);
-    // The one of the file has expired for good all the same.
-    node.write(BRIEF_FILE);
-    settle(&rules);
-    assert_eq!(override_id(&rules), None);
 }
 
 #[test]

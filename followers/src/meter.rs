@@ -10,7 +10,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reader of the processor time that a process uses.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     process: ProcessId,
     /// Time of the last reading, also of one that failed.
     read_at: Option<Instant>,
@@ -18,12 +18,12 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) const fn new(process: ProcessId) -> Self {
+    pub(crate) const fn new(process: ProcessId) -> Self {
         Self { process, read_at: None, used: None }
     }
 
     /// Time used since the last reading; `None` before the next one is due, and after the process has exited.
-    pub(super) fn used(&mut self) -> Option<Duration> {
+    pub(crate) fn used(&mut self) -> Option<Duration> {
         if self.read_at.is_some_and(|at| at.elapsed() < READ_INTERVAL) {
             return None;
         }
@@ -35,6 +35,6 @@ impl Meter {
 }
 
 /// Processor time that a process has used so far; `None` if it is gone.
-pub(super) fn cpu_time_of(ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
+pub(crate) fn cpu_time_of(ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
     processes::cpu_time(&Roots::default(), pid, start_ticks)
 }

@@ -15,7 +15,7 @@ const TIME_DIVISOR: u32 = 200;
 
 /// Checks of the filters of a process.
 #[derive(Debug, Default)]
-pub(super) struct Filters {
+pub(crate) struct Filters {
     /// `None` before the plan of the helper is found.
     check: Option<Arc<FilterCheck>>,
     timer: Timer,
@@ -23,12 +23,12 @@ pub(super) struct Filters {
 
 impl Filters {
     /// Sets the check of the helper's plan.
-    pub(super) fn set(&mut self, check: Arc<FilterCheck>) {
+    pub(crate) fn set(&mut self, check: Arc<FilterCheck>) {
         *self = Self { check: Some(check), timer: Timer::default() };
     }
 
     /// Checks the filters, if the last check is too long ago.
-    pub(super) fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         let Some(check) = &self.check else { return };
         if self.timer.is_due(clock::monotonic()) {
             let begun = cpu_time::of_this_thread();

@@ -1,13 +1,10 @@
-//! Overrides for one process. An id alone matches any process that has it, later or after the next
-//! boot. Overrides of the API therefore apply to the process that had the id at their creation, and
-//! end with it.
+//! Overrides of the API on the disk, and the processes that they are for.
 
 use model::{Override, api::rule};
+use policy::rules::{self, Expired, NoProcess};
 use serde::{Deserialize, Serialize};
 use sys::{Roots, kernel, processes};
-use web::ChangeError;
 
-use super::Expired;
 use crate::state_file::StateFile;
 
 /// Stored overrides of the API.
@@ -50,27 +47,14 @@ pub(super) fn write(state_file: &StateFile, overrides: &[Override], expired_of_f
 }
 
 /// Override bound to the process that has its id now, if it has one.
-pub(super) fn to_process(rule: &Override) -> Result<Override, ChangeError> {
-    let mut rule = rule.clone();
-    let Some(pid) = rule.selector.pid else { return Ok(rule) };
-    let refused = |why: String| Err(ChangeError::NoProcess(why));
-    match (processes::start_ticks(&Roots::default(), pid), rule.selector.start_ticks) {
-        (Ok(None), _) => refused(format!("there is no process {pid}")),
-        (Ok(Some(start)), Some(expected)) if start != expected => {
-            refused(format!("that process {pid} has exited; the one with the id now started at tick {start}"))
-        }
-        (Ok(Some(start)), _) => {
-            rule.selector.start_ticks = Some(start);
-            Ok(rule)
-        }
-        (Err(error), _) => refused(format!("the process {pid} cannot be read: {}", sys::reason(&error))),
-    }
+pub(super) fn bind(rule: &Override) -> Result<Override, NoProcess> {
+    let start_ticks = |pid| processes::start_ticks(&Roots::default(), pid).map_err(|error| sys::reason(&error));
+    rules::bind(rule, start_ticks)
 }
 
-/// Whether the override's process has exited. An unreadable process may be alive.
+/// Whether the override's process has exited.
 pub(super) fn has_ended(rule: &Override) -> bool {
-    let (Some(pid), Some(expected)) = (rule.selector.pid, rule.selector.start_ticks) else { return false };
-    processes::start_ticks(&Roots::default(), pid).is_ok_and(|start| start != Some(expected))
+    rules::has_ended(rule, |pid| processes::start_ticks(&Roots::default(), pid))
 }
 
 /// Id of this boot; `None` if unknown.
@@ -113,34 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn override_applies_to_the_current_process_of_the_id_only() {
-        let start = processes::start_ticks(&Roots::default(), id()).unwrap();
-        let rule = to_process(&of(id(), None)).unwrap();
-        assert_eq!(rule, of(id(), start));
-        assert_eq!(to_process(&rule).unwrap(), rule);
-        assert!(!has_ended(&rule));
-        let earlier = of(id(), start.map(|ticks| ticks - 1));
-        assert!(has_ended(&earlier));
-        let Err(ChangeError::NoProcess(why)) = to_process(&earlier) else { panic!("another has its id") };
-        assert!(why.contains("has exited; the one with the id now started at tick"), "{why}");
-        let everybody = Override { selector: Selector::default(), ..of(1, None) };
-        assert_eq!(to_process(&everybody).unwrap(), everybody);
-    }
-
-    #[test]
-    fn override_for_a_missing_process_is_rejected() {
-        let child = sleeping();
-        let pid = child.id();
-        end(child);
-        assert_eq!(to_process(&of(pid, None)), Err(ChangeError::NoProcess(format!("there is no process {pid}"))));
-    }
-
-    #[test]
     fn stored_override_for_a_process_ends_with_it_and_with_its_boot() {
         let folder = tempfile::tempdir().unwrap();
         let state_file = StateFile::new(folder.path(), "overrides.json");
         let child = sleeping();
-        let (living, ending) = (to_process(&of(id(), None)).unwrap(), to_process(&of(child.id(), None)).unwrap());
+        let (living, ending) = (bind(&of(id(), None)).unwrap(), bind(&of(child.id(), None)).unwrap());
         write(&state_file, &[living.clone(), ending.clone()], &Expired::new()).unwrap();
         assert_eq!(read(&state_file).unwrap(), [living.clone(), ending]);
         end(child);

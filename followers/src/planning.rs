@@ -22,7 +22,7 @@ use std::{
 
 use model::{ProcessId, policy::PLAN_CHOOSER};
 use plans::{Answer, Method, Outliner, Refusal, methods, methods::Workload, planning::wire};
-pub(super) use quota::CREDIT_PART as PLANNERS_CREDIT_PART;
+pub(crate) use quota::CREDIT_PART;
 use quota::{Quota, Wait};
 use sys::{
     clock, cpu_time,
@@ -30,7 +30,7 @@ use sys::{
     sandbox::{self, Deadline, Ended, Failure, Limits, Process},
 };
 
-use super::{backoff::Backoff, lock, meter::cpu_time_of};
+use crate::{backoff::Backoff, lock, meter::cpu_time_of};
 
 /// Argument that starts a planner process, the only word of its command line.
 const ARGUMENT: &str = "--planner";
@@ -52,13 +52,14 @@ const CONTENDED_WALL_PER_CPU: u32 = 4;
 const START_CPU: Duration = Duration::from_millis(5);
 
 /// Runs a planner, if this process was started as one. To be called first in main.
-pub(crate) fn run_if_planner() -> Option<ExitCode> {
+#[must_use]
+pub fn run_if_planner() -> Option<ExitCode> {
     sandbox::run_if_sandboxed(ARGUMENT, c"uvmd-planner", LIMITS, wire::answer)
 }
 
 /// Source of planners for processes.
 #[derive(Clone)]
-pub(crate) struct Planners {
+pub struct Planners {
     quota: Arc<Mutex<Quota>>,
     kind: Kind,
 }
@@ -79,20 +80,21 @@ type Factory = dyn Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync;
 impl Planners {
     /// Planners in processes: executions of this program, whose main function calls
     /// [`run_if_planner`] first.
-    pub(crate) fn in_processes(program: Program) -> Self {
+    #[must_use]
+    pub fn in_processes(program: Program) -> Self {
         Self { quota: Arc::default(), kind: Kind::Processes(program) }
     }
 
     /// Planners in this process, created by a function.
     #[cfg(test)]
-    pub(super) fn with_factory(
+    pub(crate) fn with_factory(
         factory: impl Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync + 'static,
     ) -> Self {
         Self { quota: Arc::default(), kind: Kind::InProcess(Arc::new(factory)) }
     }
 
     /// Planners of a policy for a process of this user.
-    pub(super) fn start(&self, process: ProcessId, user: u32, policy: &str) -> Box<dyn Outliner> {
+    pub(crate) fn start(&self, process: ProcessId, user: u32, policy: &str) -> Box<dyn Outliner> {
         let methods = methods_of(policy);
         match &self.kind {
             Kind::Processes(program) => Box::new(PlannerProcess {
@@ -110,7 +112,7 @@ impl Planners {
     }
 
     /// Credits processor time that a process of this user has used itself.
-    pub(super) fn credit(&self, user: u32, cpu: Duration) {
+    pub(crate) fn credit(&self, user: u32, cpu: Duration) {
         lock(&self.quota).credit(user, cpu);
     }
 }

@@ -9,12 +9,19 @@ use std::{
 use actuator::HelperPlan;
 use call_ring::plan::Destination;
 use model::{FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures, ProbedIteration, ProcessId};
-use plans::{Bytes, Figures, Follower, IterationStart, Planned, ProbeQuota, Probing, Settings, State, Table};
-use recorder::Memories;
+use plans::{Bytes, Figures, Follower, IterationStart, Planned, ProbeQuota, Probing, Settings, State};
+use recorder::{Memories, NewCalls, Recordings, Unread};
 use sys::{Roots, clock, cpu_time};
 
-use super::{Sample, Shared, Sources, Target, filters::Filters, lock, meter::Meter, shares::Share};
-use crate::recording::{Recorder, Since};
+use crate::{
+    filters::Filters,
+    lock,
+    meter::Meter,
+    shared::{Sample, Shared, Target},
+    shares::Share,
+    sources::Sources,
+    unavailable::Unavailable,
+};
 
 /// Polling interval of new calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -62,11 +69,10 @@ struct Calls {
     added: u64,
 }
 
-/// Follows a process until its [`Followed`](super::Followed) is dropped.
-pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared) {
-    let recorder = &sources.recorder;
+/// Follows a process until its [`Followed`](crate::followed::Followed) is dropped.
+pub(crate) fn run(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared) {
     let share = sources.shares.start(user);
-    let probes = sources.probes.quota_of(target.gpu_bytes);
+    let probes = sources.probes.map(|probes| probes.quota(target.gpu_bytes));
     let mut session = Session { calls: None, tables: Tables::default(), share, probes };
     let mut looked_up_at: Option<Instant> = None;
     let mut meter = Meter::new(process);
@@ -91,7 +97,7 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
         }
         if lock(&shared.helper_plan).is_none() && looked_up_at.is_none_or(|at| at.elapsed() >= HELPER_INTERVAL) {
             looked_up_at = Some(Instant::now());
-            match helper_plan(recorder, process) {
+            match helper_plan(&sources.recordings, process) {
                 Ok(helper_plan) => {
                     session.tables.filters.set(helper_plan.filter_check());
                     *lock(&shared.helper_plan) = Some(helper_plan);
@@ -133,27 +139,27 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         }
         // The share is taken before the calls are copied. The program's state counts twice: as it was before the
         // retained calls, and as it is now.
-        first_bytes = 2 * sources.recorder.bytes(process);
+        first_bytes = 2 * sources.recordings.bytes_of(process);
         if let Err(reason) = share.resize(first_bytes, now()) {
             return unavailable(shared, reason);
         }
     }
     let added = calls.as_ref().map(|calls| calls.added);
-    let (program, new, added) = match sources.recorder.since(process, added) {
-        Since::Absent(reason) => {
-            *calls = None;
-            share.end();
-            return unavailable(shared, reason);
-        }
+    let NewCalls { program, calls: new, added } = match sources.recordings.calls_since(process, added) {
         // The followed calls stay valid until calls are lost; then the process is followed anew.
-        Since::Throttled(reason) => {
-            let Some(Calls { follower, .. }) = calls else { return unavailable(shared, reason) };
+        Err(Unread::Throttled) => {
+            let Some(Calls { follower, .. }) = calls else { return unavailable(shared, Unread::Throttled) };
             if follower.poll().is_some() {
                 publish_state(shared, process, follower, tables);
             }
-            return publish_wait_reason(shared, follower, Some(reason));
+            return publish_wait_reason(shared, follower, Some(Unread::Throttled));
         }
-        Since::Calls { program, calls, added } => (program, calls, added),
+        Err(unread) => {
+            *calls = None;
+            share.end();
+            return unavailable(shared, unread);
+        }
+        Ok(new) => new,
     };
     // Calls were lost before they were read: those after them are followed anew.
     if let Some(program) = program {
@@ -161,7 +167,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
             Settings { user, gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, has_fault_counts: true, probes: *probes };
         let follower = Follower::with_program(*program, settings, sources.planners.start(process, user, target.policy));
         *calls = Some(Calls { follower, added });
-        publish(shared, FollowingState::Watching, None, None);
+        shared.publish(FollowingState::Watching, None, None);
     }
     let Some(Calls { follower, added: before }) = calls else { return };
     let sample = lock(&shared.sample).take();
@@ -229,14 +235,14 @@ fn last_iteration(follower: &Follower) -> Option<IterationBegin> {
 fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, tables: &mut Tables) {
     let iteration = last_iteration(follower);
     match follower.state() {
-        State::Watching => publish(shared, FollowingState::Watching, iteration, None),
-        State::Planning => publish(shared, FollowingState::Planning(follower.planning_status()), iteration, None),
+        State::Watching => shared.publish(FollowingState::Watching, iteration, None),
+        State::Planning => shared.publish(FollowingState::Planning(follower.planning_status()), iteration, None),
         State::Refused(refusal) => {
             let reason = match follower.retry_delay() {
                 Some(delay) => format!("{refusal}; planned again after {} s", delay.as_secs()),
                 None => refusal.to_string(),
             };
-            publish(shared, FollowingState::Refused(reason), iteration, None);
+            shared.publish(FollowingState::Refused(reason), iteration, None);
         }
         State::Probing(probing) => {
             let Probing { table, duration_ns, figures } = &**probing;
@@ -254,7 +260,7 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, table
                 figures: probe_figures(*figures),
             };
             let table = version.zip(table.clone());
-            publish(shared, FollowingState::Probing(state), iteration, table);
+            shared.publish(FollowingState::Probing(state), iteration, table);
         }
         State::Planned(planned) => {
             if let Some(Figures { launches, probed, iterations, named_bytes, touched_bytes }) = planned.probed {
@@ -266,16 +272,17 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, table
             }
             let version = tables.next();
             let state = FollowingState::Planned(planned_iteration(version, planned));
-            publish(shared, state, iteration, Some((version, planned.table())));
+            shared.publish(state, iteration, Some((version, planned.table())));
         }
     }
 }
 
-/// Publishes what a follower without a plan waits for. `unread_reason`: the reason why its calls are not read, if any.
-fn publish_wait_reason(shared: &Shared, follower: &Follower, unread_reason: Option<String>) {
-    let state = match (follower.state(), unread_reason) {
+/// Publishes what a follower without a plan waits for. `unread`: the reason why its calls are not read, if
+/// any.
+fn publish_wait_reason(shared: &Shared, follower: &Follower, unread: Option<Unread>) {
+    let state = match (follower.state(), unread) {
         (State::Planning, _) => FollowingState::Planning(follower.planning_status()),
-        (State::Watching, Some(reason)) => FollowingState::Unavailable(reason),
+        (State::Watching, Some(unread)) => Unavailable::from(unread).into(),
         (State::Watching, None) => FollowingState::Watching,
         (State::Probing(_) | State::Planned(_) | State::Refused(_), _) => return,
     };
@@ -294,20 +301,15 @@ fn log_evidence(process: ProcessId, follower: &Follower, first_launch: u64, laun
     }
 }
 
-fn publish(shared: &Shared, state: FollowingState, iteration: Option<IterationBegin>, table: Option<(u64, Table)>) {
-    let mut latest = lock(&shared.latest);
-    (latest.state, latest.iteration, latest.table) = (state, iteration, table);
-}
-
-fn unavailable(shared: &Shared, reason: String) {
-    publish(shared, FollowingState::Unavailable(reason), None, None);
+fn unavailable(shared: &Shared, reason: impl Into<Unavailable>) {
+    shared.publish(reason.into().into(), None, None);
 }
 
 /// Plan of the helper in a process, found with its ring.
-fn helper_plan(recorder: &Recorder, process: ProcessId) -> Result<HelperPlan, String> {
-    let Memories { ring, plan } = recorder.memories(process)?;
-    let plan = plan?.ok_or("the process has no helper that follows plans")?;
-    HelperPlan::new(Roots::default(), process.pid, ring, plan).map_err(|error| error.to_string())
+fn helper_plan(recordings: &Recordings, process: ProcessId) -> Result<HelperPlan, Unavailable> {
+    let Memories { ring, plan } = recordings.memories(process)?;
+    let plan = plan.map_err(Unavailable::PlanMemory)?.ok_or(Unavailable::NoPlanMemory)?;
+    Ok(HelperPlan::new(Roots::default(), process.pid, ring, plan)?)
 }
 
 fn now() -> Duration {
@@ -378,11 +380,11 @@ mod tests {
     fn watched_process_has_the_reason_why_calls_are_not_read() {
         let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 1 << 30, has_fault_counts: true, probes: None };
         let (shared, follower) = (Shared::default(), Follower::new(settings, Vec::new()));
-        let state = |unread_reason: Option<&str>| {
-            publish_wait_reason(&shared, &follower, unread_reason.map(str::to_owned));
+        let state = |unread: Option<Unread>| {
+            publish_wait_reason(&shared, &follower, unread);
             lock(&shared.latest).state.clone()
         };
-        assert_eq!(state(Some("not read")), FollowingState::Unavailable("not read".to_owned()));
+        assert_eq!(state(Some(Unread::Ended)), FollowingState::Unavailable("its recording has ended".to_owned()));
         assert_eq!(state(None), FollowingState::Watching);
     }
 

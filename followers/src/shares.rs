@@ -11,15 +11,17 @@ use std::{
     time::Duration,
 };
 
-use super::{backoff::Backoff, lock};
+use thiserror::Error;
+
+use crate::{backoff::Backoff, lock};
 
 /// Limits of the memory that followers hold between calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Bytes of all followers. A quarter of them is a reserve for users with little.
-    pub(super) node_bytes: usize,
+    pub(crate) node_bytes: usize,
     /// Bytes of a user's followers.
-    pub(super) user_bytes: usize,
+    pub(crate) user_bytes: usize,
 }
 
 impl Default for Limits {
@@ -30,7 +32,7 @@ impl Default for Limits {
 
 /// Memory of all followers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shares(Arc<Mutex<ShareTable>>);
+pub(crate) struct Shares(Arc<Mutex<ShareTable>>);
 
 /// Shares that are not empty.
 #[derive(Debug, Default)]
@@ -62,9 +64,49 @@ struct ShareEntry {
     evicted_for: Option<u32>,
 }
 
+/// Reason why a follower has no share for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("memory for following calls: {refusal}; the process is followed again in {} s", .delay.as_secs())]
+pub(crate) struct ShareError {
+    refusal: Refusal,
+    /// Time until the share is due again.
+    delay: Duration,
+}
+
+/// Refusal of a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+enum Refusal {
+    /// The quota of the user is reached.
+    #[error("the quota of the process's user is reached: {0}")]
+    User(Holder),
+    /// The limit of the node is reached.
+    #[error("the limit of the node is reached: {0}")]
+    Node(Holder),
+    /// The share is evicted.
+    #[error("evicted for a process of user {user}, who has less")]
+    Evicted {
+        /// User with less.
+        user: u32,
+    },
+}
+
+/// Holder of the memory that reaches a limit: the user of the share, or the one with the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("user {uid} has {} of {} MiB", mib(*.bytes), mib(*.max_bytes))]
+struct Holder {
+    uid: u32,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+/// MiB, rounded up.
+const fn mib(bytes: usize) -> usize {
+    bytes.div_ceil(1 << 20)
+}
+
 /// Share of a follower, which ends on drop.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     shares: Shares,
     number: u64,
     user: u32,
@@ -74,12 +116,12 @@ pub(super) struct Share {
 impl Shares {
     /// Memory without shares.
     #[cfg(test)]
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self(Arc::new(Mutex::new(ShareTable { limits, ..ShareTable::default() })))
     }
 
     /// Empty share of a follower of a process of this user.
-    pub(super) fn start(&self, user: u32) -> Share {
+    pub(crate) fn start(&self, user: u32) -> Share {
         let mut held = lock(&self.0);
         held.last += 1;
         Share { shares: self.clone(), number: held.last, user, backoff: Backoff::default() }
@@ -87,14 +129,14 @@ impl Shares {
 
     /// Bytes of all followers.
     #[cfg(test)]
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         lock(&self.0).shares.values().map(|entry| entry.bytes).sum()
     }
 }
 
 impl Share {
     /// Whether the share was not refused, or enough time has passed since.
-    pub(super) fn is_due(&self, now: Duration) -> bool {
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.backoff.delay().is_none() || self.backoff.is_due(now)
     }
 
@@ -102,11 +144,9 @@ impl Share {
     ///
     /// # Errors
     /// If the share is evicted for another user's: it is empty then.
-    pub(super) fn retain(&mut self, now: Duration) -> Result<(), String> {
+    pub(crate) fn retain(&mut self, now: Duration) -> Result<(), ShareError> {
         let evicted_for = lock(&self.shares.0).shares.get(&self.number).and_then(|entry| entry.evicted_for);
-        evicted_for.map_or(Ok(()), |user| {
-            Err(self.refuse(&format!("{MEMORY}: evicted for a process of user {user}, who has less"), now))
-        })
+        evicted_for.map_or(Ok(()), |user| Err(self.refuse(Refusal::Evicted { user }, now)))
     }
 
     /// Changes the size of the share. It shrinks only if less than half of it is needed, as the memory of a
@@ -114,7 +154,7 @@ impl Share {
     ///
     /// # Errors
     /// If a limit is reached: the reason, with the user who has the most. The share is empty then.
-    pub(super) fn resize(&mut self, bytes: usize, now: Duration) -> Result<(), String> {
+    pub(crate) fn resize(&mut self, bytes: usize, now: Duration) -> Result<(), ShareError> {
         let (resized, is_reserved) = {
             let mut held = lock(&self.shares.0);
             (held.resize(self.number, self.user, bytes, now), held.reserved_for(self.user, now) > 0)
@@ -122,19 +162,18 @@ impl Share {
         if is_reserved {
             self.backoff = Backoff::default();
         }
-        resized.map_err(|reason| self.refuse(&reason, now))
+        resized.map_err(|refusal| self.refuse(refusal, now))
     }
 
-    /// Empties the share until it is due again. Returns the reason, with the time until then.
-    fn refuse(&mut self, reason: &str, now: Duration) -> String {
+    /// Empties the share until it is due again.
+    fn refuse(&mut self, refusal: Refusal, now: Duration) -> ShareError {
         self.end();
         self.backoff.record_failure(true, now);
-        let delay = self.backoff.delay().unwrap_or_default();
-        format!("{reason}; the process is followed again in {} s", delay.as_secs())
+        ShareError { refusal, delay: self.backoff.delay().unwrap_or_default() }
     }
 
     /// Forgets refusals: the follower has reached a plan, or the reason why there is none.
-    pub(super) fn reset_backoff(&mut self) {
+    pub(crate) fn reset_backoff(&mut self) {
         self.backoff = Backoff::default();
     }
 
@@ -145,7 +184,7 @@ impl Share {
     }
 
     /// Empties the share.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         lock(&self.shares.0).shares.remove(&self.number);
     }
 }
@@ -165,7 +204,7 @@ impl ShareTable {
     }
 
     /// Resizes a share of a user, within the limits.
-    fn resize(&mut self, number: u64, user: u32, to: usize, now: Duration) -> Result<(), String> {
+    fn resize(&mut self, number: u64, user: u32, to: usize, now: Duration) -> Result<(), Refusal> {
         let from = self.shares.get(&number).map_or(0, |entry| entry.bytes);
         if (from / 2..=from).contains(&to) {
             return Ok(());
@@ -185,12 +224,12 @@ impl ShareTable {
     }
 
     /// Checks the limits for these additional bytes of a user.
-    fn check(&mut self, user: u32, added_bytes: usize, now: Duration) -> Result<(), String> {
+    fn check(&mut self, user: u32, added_bytes: usize, now: Duration) -> Result<(), Refusal> {
         let Limits { node_bytes, user_bytes } = self.limits;
         let by_user = self.by_user();
         let own = by_user.get(&user).copied().unwrap_or(0).saturating_add(added_bytes);
         if own > user_bytes {
-            return Err(reason("the quota of the process's user", user, own - added_bytes, user_bytes));
+            return Err(Refusal::User(Holder { uid: user, bytes: own - added_bytes, max_bytes: user_bytes }));
         }
         self.reservation = self.reservation.filter(|reservation| now < reservation.until);
         let reserved =
@@ -211,7 +250,7 @@ impl ShareTable {
         {
             self.reservation = Some(Reservation { user, bytes: added_bytes, until: now + RESERVATION_TIME });
         }
-        Err(reason("the limit of the node", most, held, node_bytes))
+        Err(Refusal::Node(Holder { uid: most, bytes: held, max_bytes: node_bytes }))
     }
 
     /// Evicts the largest shares of a user for user `to`, as many as free `missing_bytes`, if that frees at most
@@ -233,13 +272,6 @@ impl ShareTable {
         }
         is_enough
     }
-}
-
-const MEMORY: &str = "memory for following calls";
-
-fn reason(limit: &str, user: u32, held: usize, max: usize) -> String {
-    let mib = |bytes: usize| bytes.div_ceil(1 << 20);
-    format!("{MEMORY}: {limit} is reached: user {user} has {} of {} MiB", mib(held), mib(max))
 }
 
 #[cfg(test)]
@@ -279,8 +311,9 @@ mod tests {
         let shares = Shares::default();
         let _first = fill(&shares, 1, 6 * MIB);
         let mut another = shares.start(1);
+        let refused = |resized: Result<(), ShareError>| resized.map_err(|error| error.to_string());
         assert_eq!(
-            another.resize(MIB, NOW),
+            refused(another.resize(MIB, NOW)),
             Err("memory for following calls: the quota of the process's user is reached: user 1 has 96 of 96 MiB; \
                  the process is followed again in 10 s"
                 .to_owned())
@@ -289,7 +322,7 @@ mod tests {
         let _third = fill(&shares, 3, 6 * MIB);
         assert_eq!(shares.bytes(), 168 * MIB);
         assert_eq!(
-            shares.start(4).resize(25 * MIB, NOW),
+            refused(shares.start(4).resize(25 * MIB, NOW)),
             Err("memory for following calls: the limit of the node is reached: user 1 has 96 of 192 MiB; \
                  the process is followed again in 10 s"
                 .to_owned())
@@ -327,7 +360,7 @@ mod tests {
 
     /// Number of evicted shares, with the first of their reasons.
     fn ended(shares: &mut [Share], now: Duration) -> (usize, Option<String>) {
-        let mut reasons = shares.iter_mut().filter_map(|share| share.retain(now).err());
+        let mut reasons = shares.iter_mut().filter_map(|share| Some(share.retain(now).err()?.to_string()));
         let first = reasons.next();
         (usize::from(first.is_some()) + reasons.count(), first)
     }

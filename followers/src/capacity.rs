@@ -16,7 +16,7 @@ const MEASUREMENTS_MAX: usize = 16;
 /// The GPU is full then. Its total memory would be too large a capacity: page tables, contexts and
 /// unrecorded memory take some of it.
 #[derive(Debug, Default)]
-pub(super) struct Capacity {
+pub(crate) struct Capacity {
     /// Counters of the process at the last observation.
     before: Option<Counters>,
     /// Resident bytes of the last measurements.
@@ -25,7 +25,7 @@ pub(super) struct Capacity {
 
 impl Capacity {
     /// Adds the counters of the process at the GPU, and its resident bytes there, if these are known.
-    pub(super) fn observe(&mut self, counters: &Counters, resident: Option<Residency>) {
+    pub(crate) fn observe(&mut self, counters: &Counters, resident: Option<Residency>) {
         let before = self.before.replace(counters.clone());
         let is_full = before.is_some_and(|before| {
             counters.evictions > before.evictions && counters.induced_evictions > before.induced_evictions
@@ -41,7 +41,7 @@ impl Capacity {
     }
 
     /// The bytes, if the driver has evicted and they are known.
-    pub(super) fn bytes(&self) -> Option<u64> {
+    pub(crate) fn bytes(&self) -> Option<u64> {
         self.measured_bytes.iter().copied().max()
     }
 }

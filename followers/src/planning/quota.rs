@@ -11,7 +11,7 @@ const RUNNING_MAX: usize = 2;
 /// Processor time of planner processes for a user.
 const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: Some(CREDIT_PART) };
 /// Share of a process's own processor time that its user's planners may use in addition: 1 / this.
-pub(in crate::followers) const CREDIT_PART: u32 = 80;
+pub(crate) const CREDIT_PART: u32 = 80;
 /// Age of a user's last planning up to which it leaves one slot to others.
 const RECENT_MAX: Duration = Duration::from_mins(1);
 /// Age of the last request from which on a process no longer waits.

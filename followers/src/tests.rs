@@ -1,4 +1,12 @@
-use std::{sync::atomic::AtomicU64, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
 
 use call_ring::{
     Dim3, Group, Kind, Lane, Memory, MemoryKind, Mode as RingMode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, SyncKind,
@@ -6,15 +14,21 @@ use call_ring::{
     plan::{HANDOVER_WAIT_MAX_NS, TABLE_WORDS},
 };
 use model::{
-    Block, Budget, Counters, Gpu, Mode, PlannedIteration, RecordFigures, Residency, SourceState, SourceStatus,
-    policy::POLICIES,
+    ActuatorChoice, ActuatorKind, Block, Budget, Counters, Directive, Following, FollowingState, Gpu, GpuKey, GpuUuid,
+    Mode, PlanCommand, PlannedIteration, Process, ProcessId, Publication, RecordFigures, Residency, Snapshot,
+    SourceState, SourceStatus,
+    policy::{POLICIES, of_plans},
 };
 use plans::{Answer, Outliner, methods::Workload};
 use recorder::{Quotas, Recordings};
-use shares::Limits;
 use sys::{Roots, processes, shared_memory::SharedMemory};
 
-use super::*;
+use crate::{
+    Followers, Planners, Probes, Settings,
+    followed::{Followed, start},
+    shared::Target,
+    shares::{Limits, Shares},
+};
 
 const GPU: GpuUuid = GpuUuid([7; 16]);
 const UNIT: u64 = 2 << 20;
@@ -93,7 +107,7 @@ fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Recordings of a process, with the calls that its ring has now.
-fn recorder(process: ProcessId) -> Recorder {
+fn recordings(process: ProcessId) -> Arc<Recordings> {
     let quotas = Quotas { window_bytes: 1 << 20, user_max: 1, node_max: 1 };
     let (recordings, running) = (Recordings::new(Roots::default(), quotas), [(process, 0)].into());
     wait_for("calls", || {
@@ -101,7 +115,7 @@ fn recorder(process: ProcessId) -> Recorder {
         recordings.poll();
         recordings.snapshot(process).filter(|recording| recording.window().added() > 0).map(|_| ())
     });
-    Recorder::of(recordings)
+    Arc::new(recordings)
 }
 
 fn snapshot(id: ProcessId) -> Snapshot {
@@ -160,9 +174,12 @@ fn at_once() -> Planners {
     Planners::with_factory(|methods| Box::new(methods))
 }
 
-/// Followers of a recorder's processes, with these planners and the helper.
-fn with_planners(recorder: &Recorder, planners: Planners) -> Followers {
-    Followers::new(recorder.clone(), ActuatorChoice::Auto, planners, Probes::default(), INTERVAL)
+/// Settings with which plans are carried out, without probes.
+const SETTINGS: Settings = Settings { interval: INTERVAL, actuator: ActuatorChoice::Auto, probes: None };
+
+/// Followers of recorded processes, with these planners and the helper.
+fn with_planners(recordings: &Arc<Recordings>, planners: Planners) -> Followers {
+    Followers::new(Some(Arc::clone(recordings)), planners, SETTINGS)
 }
 
 /// State of the process after one more iteration, followed for a plan.
@@ -171,10 +188,10 @@ fn followed_on(
     snapshot: &Snapshot,
     id: ProcessId,
     ring: &mut Ring<'_>,
-    recorder: &Recorder,
+    recordings: &Arc<Recordings>,
 ) -> Option<Following> {
     ring.iterate();
-    recorder.poll();
+    recordings.poll();
     let directives = [(id, directive("auto-plan"))].into();
     followers.follow(snapshot, &directives, &BTreeMap::new(), &BTreeSet::new()).remove(&id)
 }
@@ -230,8 +247,8 @@ fn each_plan_policy_plans_a_recorded_training() {
     let start_ticks = processes::start_ticks(&Roots::default(), pid).unwrap().unwrap();
     let id = ProcessId { pid, start_ticks };
 
-    let recorder = recorder(id);
-    let mut followers = with_planners(&recorder, at_once());
+    let recordings = recordings(id);
+    let mut followers = with_planners(&recordings, at_once());
     let snapshot = snapshot(id);
     for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
         let nobody = BTreeMap::new();
@@ -262,6 +279,8 @@ fn each_plan_policy_plans_a_recorded_training() {
         followers.carry_out(vec![publication(id, planned.version, false)]);
         assert_eq!(handover_wait_ns(plan), 0);
         let published = plan.generation();
+        followers.carry_out(vec![publication(id, planned.version + 1, false)]);
+        assert_eq!(plan.generation(), published, "the follower has no such table: {policy:?}");
         followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
         assert_ne!(plan.generation(), published, "it is withdrawn: {policy:?}");
     }
@@ -272,7 +291,7 @@ fn each_plan_policy_plans_a_recorded_training() {
     let refused = wait_for("refusal", || {
         count += 1;
         ring.iterate();
-        recorder.poll();
+        recordings.poll();
         followed(&mut followers, &snapshot, id, "auto-plan", &[(id, faults(ELSEWHERE, count))].into())
     });
     let reason = "launches name only 0 % of the VA blocks that the GPU faults on";
@@ -285,31 +304,31 @@ fn each_plan_policy_plans_a_recorded_training() {
     let refused = wait_for("refusal", || {
         count += 1;
         ring.iterate();
-        recorder.poll();
+        recordings.poll();
         followed(&mut followers, &unmapped, id, "auto-plan", &[(id, faults(ELSEWHERE, count))].into())
     });
     let claimed_bytes = 3 * LAYERS * UNIT;
     let reason = format!("{reason}; {claimed_bytes} bytes that the program claims are not mapped, and are ignored");
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason));
 
-    followers_of_one_user_leave_memory_to_another(&snapshot, id, &recorder);
-    failed_follower_is_restarted_once_and_then_unavailable(&snapshot, id, &mut ring, &recorder);
-    planning_proceeds_while_calls_are_followed_and_ends_with_the_follower(&snapshot, id, &mut ring, &recorder);
+    followers_of_one_user_leave_memory_to_another(&snapshot, id, &recordings);
+    failed_follower_is_restarted_once_and_then_unavailable(&snapshot, id, &mut ring, &recordings);
+    planning_proceeds_while_calls_are_followed_and_ends_with_the_follower(&snapshot, id, &mut ring, &recordings);
 
     // The same program, whose memory fills the GPU.
     followers.clear();
     let planned = wait_for("plan for what the GPU holds", || {
         count += 1;
         ring.iterate();
-        recorder.poll();
+        recordings.poll();
         let snapshot = thrashing(snapshot.clone(), count, (GPU_UNITS - 1) * UNIT);
         followed(&mut followers, &snapshot, id, "auto-plan", &[(id, faults(0..3 * LAYERS, count))].into())
     });
     assert_eq!(planned.map(|planned| planned.peak_bytes), Ok((GPU_UNITS - 1) * UNIT));
 
-    let probes = Probes { is_enabled: true, bytes: None };
-    let mut probing = Followers::new(recorder.clone(), ActuatorChoice::Auto, at_once(), probes, INTERVAL);
-    probes_precede_the_plan_in_mode_act_only(&mut probing, &snapshot, id, &mut ring, &recorder, &plan);
+    let settings = Settings { probes: Some(Probes::default()), ..SETTINGS };
+    let mut probing = Followers::new(Some(Arc::clone(&recordings)), at_once(), settings);
+    probes_precede_the_plan_in_mode_act_only(&mut probing, &snapshot, id, &mut ring, &recordings, &plan);
 }
 
 /// The follower checks the filters, and not the loop that acts.
@@ -366,16 +385,17 @@ impl Drop for Never {
 }
 
 /// Many followers of one user, and then one of another.
-fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: ProcessId, recorder: &Recorder) {
-    let mut followers = with_planners(recorder, at_once());
+fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: ProcessId, recordings: &Arc<Recordings>) {
+    let mut followers = with_planners(recordings, at_once());
     // Room for three followers of a user, before their calls are followed.
-    let user_bytes = 6 * recorder.bytes(id);
+    let user_bytes = 6 * recordings.bytes_of(id);
     let shares = Shares::new(Limits { node_bytes: 2 * user_bytes, user_bytes });
-    followers.sources.shares = shares.clone();
+    followers.sources.as_mut().unwrap().shares = shares.clone();
+    let sources = followers.sources.as_ref().unwrap();
     let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: GPU_UNITS * UNIT };
     let start = |uid| {
         let process = Process { uid, ..snapshot.processes[0].clone() };
-        let followed = start(&followers.sources, &process, target).unwrap();
+        let followed = start(sources, &process, target).unwrap();
         followed.send_sample(&process, None, u64::MAX, false);
         followed
     };
@@ -415,7 +435,7 @@ fn failed_follower_is_restarted_once_and_then_unavailable(
     snapshot: &Snapshot,
     id: ProcessId,
     ring: &mut Ring<'_>,
-    recorder: &Recorder,
+    recordings: &Arc<Recordings>,
 ) {
     let started = Arc::new(AtomicU64::new(0));
     let starts = Arc::clone(&started);
@@ -423,8 +443,8 @@ fn failed_follower_is_restarted_once_and_then_unavailable(
         starts.fetch_add(1, Ordering::Relaxed);
         Box::new(Panics)
     });
-    let mut followers = with_planners(recorder, planners);
-    let mut follow = || followed_on(&mut followers, snapshot, id, ring, recorder);
+    let mut followers = with_planners(recordings, planners);
+    let mut follow = || followed_on(&mut followers, snapshot, id, ring, recordings);
     let reason = wait_for("its failure", || match follow()?.state {
         FollowingState::Unavailable(reason) => Some(reason),
         FollowingState::Watching => None,
@@ -459,13 +479,13 @@ fn planning_proceeds_while_calls_are_followed_and_ends_with_the_follower(
     snapshot: &Snapshot,
     id: ProcessId,
     ring: &mut Ring<'_>,
-    recorder: &Recorder,
+    recordings: &Arc<Recordings>,
 ) {
     let has_ended = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&has_ended);
     let planners = Planners::with_factory(move |_| Box::new(Never(Arc::clone(&ends))));
-    let mut followers = with_planners(recorder, planners);
-    let mut follow = || followed_on(&mut followers, snapshot, id, ring, recorder);
+    let mut followers = with_planners(recordings, planners);
+    let mut follow = || followed_on(&mut followers, snapshot, id, ring, recordings);
     let first = wait_for("planning", || {
         let Following { state, iteration, .. } = follow()?;
         match state {
@@ -492,14 +512,14 @@ fn probes_precede_the_plan_in_mode_act_only(
     snapshot: &Snapshot,
     id: ProcessId,
     ring: &mut Ring<'_>,
-    recorder: &Recorder,
+    recordings: &Arc<Recordings>,
     plan: &PlanMemory<'_>,
 ) {
     let mut count = 0;
     let mut follow = |followers: &mut Followers, mode| {
         count += 1;
         ring.iterate();
-        recorder.poll();
+        recordings.poll();
         let directives = [(id, Directive { mode, ..directive("auto-plan") })].into();
         followers
             .follow(snapshot, &directives, &[(id, faults(0..3 * LAYERS, count))].into(), &BTreeSet::new())
@@ -535,69 +555,13 @@ fn probes_precede_the_plan_in_mode_act_only(
 #[test]
 fn program_has_no_plan_where_its_helper_may_not_act() {
     let quotas = Quotas { window_bytes: 0, user_max: 0, node_max: 0 };
-    let recorder = Recorder::of(Recordings::new(Roots::default(), quotas));
-    let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
-    let mut followers = Followers::new(recorder, by_ioctl, at_once(), Probes::default(), INTERVAL);
+    let recordings = Arc::new(Recordings::new(Roots::default(), quotas));
+    let by_ioctl = Settings { actuator: ActuatorChoice::Only(ActuatorKind::Ioctl), ..SETTINGS };
+    let mut followers = Followers::new(Some(recordings), at_once(), by_ioctl);
     let id = ProcessId { pid: 1, start_ticks: 1 };
     let directives = [(id, directive("auto-plan"))].into();
     let following =
         followers.follow(&snapshot(id), &directives, &BTreeMap::new(), &BTreeSet::new()).remove(&id).unwrap();
     let reason = "policy.actuator is \"ioctl\", and only the helper carries out plans";
     assert_eq!(following.state, FollowingState::Unavailable(reason.to_owned()));
-}
-
-#[test]
-fn state_of_a_hung_throttled_or_failed_follower_is_unavailable() {
-    let shared = Arc::new(Shared::default());
-    let of_thread = Arc::clone(&shared);
-    let thread = thread::spawn(move || {
-        while !of_thread.stop.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
-        }
-    });
-    let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: UNIT };
-    let mut followed = Followed::new(target, Arc::clone(&shared), thread);
-    let now = Instant::now();
-    let state = |followed: &Followed, age: Duration, pause: Option<Duration>| {
-        let mut latest = lock(&shared.latest);
-        latest.beat_at = now.checked_sub(age).unwrap();
-        latest.throttled_since = pause.map(|pause| now.checked_sub(pause).unwrap());
-        drop(latest);
-        followed.following().state
-    };
-    assert_eq!(state(&followed, Duration::ZERO, None), FollowingState::Watching);
-    let FollowingState::Unavailable(reason) = state(&followed, HEARTBEAT_AGE_MAX + Duration::from_secs(1), None) else {
-        panic!()
-    };
-    assert!(reason.starts_with("its follower has not reported for 1"), "{reason}");
-    let FollowingState::Unavailable(reason) = state(&followed, Duration::ZERO, Some(THROTTLED_MAX * 2)) else {
-        panic!()
-    };
-    assert_eq!(reason, "its user has used up its processor time for following calls");
-    shared.stop.store(true, Ordering::Relaxed);
-    let failed = FollowingState::Unavailable("its follower failed: its thread has ended".to_owned());
-    wait_for("its end", || {
-        followed.restart_failed(ProcessId { pid: 1, start_ticks: 1 }, || None);
-        (state(&followed, Duration::ZERO, None) == failed).then_some(())
-    });
-}
-
-#[test]
-fn failed_follower_is_restarted_once() {
-    let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: UNIT };
-    let starts = AtomicU64::new(0);
-    let start = || {
-        starts.fetch_add(1, Ordering::Relaxed);
-        let thread = thread::spawn(|| panic!("no such tensor"));
-        Some(Followed::new(target, Arc::new(Shared::default()), thread))
-    };
-    let mut followed = start().unwrap();
-    wait_for("its second failure", || {
-        followed.restart_failed(ProcessId { pid: 1, start_ticks: 1 }, start);
-        (followed.is_restarted && followed.failure.is_some()).then_some(())
-    });
-    followed.restart_failed(ProcessId { pid: 1, start_ticks: 1 }, start);
-    assert_eq!(starts.load(Ordering::Relaxed), 2);
-    let FollowingState::Unavailable(reason) = followed.following().state else { panic!() };
-    assert_eq!(reason, "its follower failed: no such tensor");
 }

@@ -9,7 +9,7 @@ const DELAY_MAX: Duration = Duration::from_mins(10);
 
 /// Delay of the next attempt.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     /// Delay after the last failure; `None` before the first.
     last: Option<Duration>,
     /// Time of the next attempt; `None` without one.
@@ -18,7 +18,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// Records a failure, which is temporary or final.
-    pub(super) fn record_failure(&mut self, is_temporary: bool, now: Duration) {
+    pub(crate) fn record_failure(&mut self, is_temporary: bool, now: Duration) {
         let delay = self.last.map_or(DELAY_MIN, |last| last.saturating_mul(2).min(DELAY_MAX));
         *self = if is_temporary {
             Self { last: Some(delay), due_at: Some(now.saturating_add(delay)) }
@@ -28,12 +28,12 @@ impl Backoff {
     }
 
     /// Time from the last failure to the next attempt; `None` without one.
-    pub(super) fn delay(self) -> Option<Duration> {
+    pub(crate) fn delay(self) -> Option<Duration> {
         self.last.filter(|_| self.due_at.is_some())
     }
 
     /// Whether the time of the next attempt has come.
-    pub(super) fn is_due(self, now: Duration) -> bool {
+    pub(crate) fn is_due(self, now: Duration) -> bool {
         self.due_at.is_some_and(|at| at <= now)
     }
 }

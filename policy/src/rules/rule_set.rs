@@ -1,0 +1,166 @@
+//! Overrides by source, and their changes.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use model::{Mode, Override, text};
+
+use super::{Fallback, Rules, has_passed};
+
+/// Expired overrides of the files, by id, each with its expiry: with another expiry it is another override.
+pub type Expired = BTreeMap<String, String>;
+
+/// Overrides of the files and of the API, with the default.
+///
+/// Expired overrides stay expired, even if the clock is set back: those of the API are removed, and those of the
+/// files are remembered as long as the files have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSet {
+    fallback: Fallback,
+    /// `None` until the files were valid for the first time: their exceptions are unknown before.
+    of_file: Option<Vec<Override>>,
+    of_api: Vec<Override>,
+    expired_of_file: Expired,
+    /// Whether earlier overrides of the API are known.
+    is_api_known: bool,
+}
+
+/// Overrides that have expired.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewlyExpired {
+    /// Overrides of the files, which stay in them.
+    pub of_file: Vec<Override>,
+    /// Overrides of the API, which are removed.
+    pub of_api: Vec<Override>,
+}
+
+impl NewlyExpired {
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.of_file.is_empty() && self.of_api.is_empty()
+    }
+}
+
+impl RuleSet {
+    /// Set with this default, and without the overrides of the files. `stored`: the overrides of the API, with the
+    /// expired ones of the files; `None` if these are unknown.
+    #[must_use]
+    pub fn new(fallback: Fallback, stored: Option<(Vec<Override>, Expired)>) -> Self {
+        let is_api_known = stored.is_some();
+        let (of_api, expired_of_file) = stored.unwrap_or_default();
+        Self { fallback, of_file: None, of_api, expired_of_file, is_api_known }
+    }
+
+    /// Default without a matching override. It acts on no process while exceptions are unknown.
+    #[must_use]
+    pub fn fallback(&self) -> Fallback {
+        let mut fallback = self.fallback.clone();
+        if !self.is_api_known || self.of_file.is_none() {
+            fallback.mode = fallback.mode.min(Mode::Shadow);
+        }
+        fallback
+    }
+
+    /// Replaces the default.
+    pub fn set_fallback(&mut self, fallback: Fallback) {
+        self.fallback = fallback;
+    }
+
+    /// Overrides of the files; `None` until these were valid for the first time.
+    #[must_use]
+    pub fn of_file(&self) -> Option<&[Override]> {
+        self.of_file.as_deref()
+    }
+
+    /// Overrides of the API.
+    #[must_use]
+    pub fn of_api(&self) -> &[Override] {
+        &self.of_api
+    }
+
+    /// Expired overrides of the files.
+    #[must_use]
+    pub const fn expired_of_file(&self) -> &Expired {
+        &self.expired_of_file
+    }
+
+    /// Whether an override of the files has this id.
+    #[must_use]
+    pub fn is_of_file(&self, id: &str) -> bool {
+        self.of_file.iter().flatten().any(|rule| rule.id == id)
+    }
+
+    /// Overrides of the API that are not in effect, as the files have others with their ids.
+    pub fn hidden(&self) -> impl Iterator<Item = &Override> {
+        self.of_api.iter().filter(|rule| self.is_of_file(&rule.id))
+    }
+
+    /// Rules in effect.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        let of_api = self.of_api.iter().filter(|rule| !self.is_of_file(&rule.id));
+        let all = self.of_file.iter().flatten().chain(of_api).cloned().collect();
+        let expired = self.expired_now().map(|rule| rule.id.clone()).collect();
+        Rules::new(all, self.fallback()).with_expired(expired)
+    }
+
+    /// Replaces the overrides of the files. Returns whether that removed records of expired ones, which the files
+    /// no longer have, or have with another expiry.
+    pub fn replace_file(&mut self, of_file: Vec<Override>) -> bool {
+        self.of_file = Some(of_file);
+        let kept: Expired = self.expired_now().filter_map(record).collect();
+        let is_removed = kept.len() < self.expired_of_file.len();
+        self.expired_of_file = kept;
+        is_removed
+    }
+
+    /// Overrides of the API after a change: this override, or none, has the id.
+    #[must_use]
+    pub fn of_api_with(&self, id: &str, rule: Option<&Override>) -> Vec<Override> {
+        self.of_api.iter().filter(|other| other.id != id).chain(rule).cloned().collect()
+    }
+
+    /// Changes the overrides of the API: this override, or none, has the id. Later overrides are known to be all.
+    pub fn change(&mut self, id: &str, rule: Option<&Override>) {
+        self.of_api = self.of_api_with(id, rule);
+        self.is_api_known = true;
+    }
+
+    /// Removes these overrides of the API, if they are unchanged, and returns the removed ones.
+    pub fn remove(&mut self, ended: &[Override]) -> Vec<Override> {
+        self.of_api.extract_if(.., |rule| ended.contains(rule)).collect()
+    }
+
+    /// Expires overrides at this time.
+    pub fn expire(&mut self, now: SystemTime) -> NewlyExpired {
+        let of_file = self.of_file.iter().flatten();
+        let of_file: Vec<Override> =
+            of_file.filter(|rule| has_passed(rule, now) && !self.has_expired(rule)).cloned().collect();
+        self.expired_of_file.extend(of_file.iter().filter_map(record));
+        let of_api = self.of_api.extract_if(.., |rule| has_passed(rule, now)).collect();
+        NewlyExpired { of_file, of_api }
+    }
+
+    /// Time at which the next override expires.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<SystemTime> {
+        let of_file = self.of_file.iter().flatten().filter(|rule| !self.has_expired(rule));
+        of_file.chain(&self.of_api).filter_map(|rule| rule.expires_at).min()
+    }
+
+    /// Whether this override of the files has expired.
+    fn has_expired(&self, rule: &Override) -> bool {
+        let expired = self.expired_of_file.get(&rule.id);
+        expired.is_some_and(|end| rule.expires_at.is_some_and(|at| text::time(at) == *end))
+    }
+
+    /// Expired overrides that the files still have.
+    fn expired_now(&self) -> impl Iterator<Item = &Override> {
+        self.of_file.iter().flatten().filter(|rule| self.has_expired(rule))
+    }
+}
+
+/// Record of an expired override.
+fn record(rule: &Override) -> Option<(String, String)> {
+    Some((rule.id.clone(), text::time(rule.expires_at?)))
+}
