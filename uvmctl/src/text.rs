@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::api::{Gpu, GpuId};
+use model::api::GpuId;
 pub(crate) use model::text::{bytes, count, counted, duration, nanoseconds, percent, share};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -21,31 +21,14 @@ pub(crate) fn known_bytes(value: Option<u64>) -> String {
     known(value, bytes)
 }
 
-/// NVML's index of a GPU; without NVML the first digits of its UUID, which nvidia-smi accepts as
-/// well.
+/// `0`, `6f0e1c2d`, or a dash: see [`GpuId::short`].
 pub(crate) fn gpu(id: &GpuId) -> String {
-    const DIGITS: usize = 8;
-    let digits = |uuid: &str| uuid.trim_start_matches("GPU-").chars().take(DIGITS).collect::<String>();
-    match (id.gpu, id.uuid.as_deref()) {
-        (Some(index), _) => index.to_string(),
-        (None, Some(uuid)) => printable(&digits(uuid)).into_owned(),
-        (None, None) => "-".to_owned(),
-    }
-}
-
-/// `GPU0 (NVIDIA H200)`
-pub(crate) fn named_gpu(gpu: &Gpu) -> String {
-    let name = gpu.name.as_deref().map(|name| format!(" ({})", printable(name))).unwrap_or_default();
-    format!("{}{name}", gpu_label(&gpu.id))
+    printable(&id.short()).into_owned()
 }
 
 /// `GPU0`, `GPU-6f0e1c2d`, or `GPU?`.
 pub(crate) fn gpu_label(id: &GpuId) -> String {
-    match (id.gpu, &id.uuid) {
-        (Some(index), _) => format!("GPU{index}"),
-        (None, Some(_)) => format!("GPU-{}", gpu(id)),
-        (None, None) => "GPU?".to_owned(),
-    }
+    printable(&id.label()).into_owned()
 }
 
 /// Escapes control characters, and invisible ones and those that change the direction of text.
