@@ -28,6 +28,6 @@ pub use process::{
     Processes, VerdictSummary,
 };
 pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Status, Warning};
-pub use verdict::{Check, InvolvedRange, UnavailableKind, Verdict, VerdictVictim, Verdicts};
+pub use verdict::{Check, InvolvedRange, Remedies, Remedy, UnavailableKind, Verdict, VerdictVictim, Verdicts};
 
 pub use crate::{CopiedBytes, RangeCounts, Residency, Reuse, verdict::Inputs as VerdictInputs};

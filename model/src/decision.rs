@@ -1,5 +1,7 @@
 //! Decisions about processes, and their outcomes.
 
+mod effect;
+
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -78,6 +80,18 @@ impl Stage {
                 Some(reason)
             }
             Self::Trial | Self::Confirmed => None,
+        }
+    }
+
+    /// What uvmd does in it: `acting`.
+    const fn verb(&self) -> &'static str {
+        match self {
+            Self::Denied(_) => "denied",
+            Self::Shadow(_) => "would act",
+            Self::Trial => "trying",
+            Self::Confirmed => "acting",
+            Self::RolledBack(_) => "rolled back",
+            Self::Ended(_) => "ended",
         }
     }
 
@@ -185,6 +199,18 @@ impl Decision {
     pub fn faults_saved(&self) -> Option<f64> {
         let faults = |of: &Measured| (of.inputs.fault_entries, of.window);
         saved(faults(&self.before), faults(self.after.as_ref()?), self.pace?)
+    }
+
+    /// Measured effect in a few words, or the expected one: `link -55 %`.
+    #[must_use]
+    pub fn effect(&self) -> String {
+        effect::effect(self.link_bytes_saved(), self.faults_saved(), &self.expected)
+    }
+
+    /// The decision in a few words: `acting: cycle, link -55 %`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{}: {}, {}", self.stage.verb(), self.policy, self.effect())
     }
 }
 

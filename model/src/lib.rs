@@ -17,6 +17,8 @@
 //! * [`following`]: processes whose calls are followed, and their plans of moves at launches
 //! * [`restriction`]: restrictions that prevent actions
 //! * [`api`]: the JSON bodies of the HTTP API, shared by the server and its clients
+//! * [`explain`]: verdicts in words, and remedies, of those bodies
+//! * [`text`]: times, addresses and quantities as text
 
 pub mod api;
 pub mod block;
@@ -26,6 +28,7 @@ pub mod degraded;
 pub mod distribution;
 pub mod dropped;
 pub mod eviction;
+pub mod explain;
 pub mod following;
 pub mod heat;
 pub mod history;

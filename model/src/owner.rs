@@ -89,6 +89,22 @@ impl OwnerKey {
         }
     }
 
+    /// Short name that still identifies it: `pod 3f2a9c1e`, `job 4711`, `unit train.service`; empty for [`Self::Other`].
+    #[must_use]
+    pub fn label(&self) -> String {
+        let shortened = match self {
+            // The first part of a UUID.
+            Self::Pod(uid) => uid.split('-').next().unwrap_or_default(),
+            // Length of ids in the listings of container runtimes.
+            Self::Container(id) => id.get(..12).unwrap_or(id),
+            // Without the user's service manager in front.
+            Self::Unit(name) => name.rsplit('/').next().unwrap_or_default(),
+            Self::Job(id) => id,
+            Self::Other => "",
+        };
+        if shortened.is_empty() { String::new() } else { format!("{} {shortened}", self.kind()) }
+    }
+
     /// Name within its kind; empty for [`Self::Other`].
     #[must_use]
     pub fn id(&self) -> &str {
@@ -167,5 +183,16 @@ mod tests {
         assert_eq!(owner.key(), OwnerKey::Pod("1234".to_owned()));
         assert_eq!(Owner { pod: None, ..owner.clone() }.key(), OwnerKey::Container("c0ffee".to_owned()));
         assert_eq!(Owner::default().key(), OwnerKey::Other);
+    }
+
+    #[test]
+    fn owners_have_short_names() {
+        let label = |kind: &str, id: &str| OwnerKey::parse(kind, id).unwrap().label();
+        assert_eq!(label("pod", "3f2a9c1e-1111-2222-3333-444444444444"), "pod 3f2a9c1e");
+        assert_eq!(label("container", &"c0ffee".repeat(10)), "container c0ffeec0ffee");
+        assert_eq!(label("job", "4711"), "job 4711");
+        assert_eq!(label("unit", "train.service"), "unit train.service");
+        assert_eq!(label("unit", "user@1000.service/train.service"), "unit train.service");
+        assert_eq!(label("other", ""), "");
     }
 }

@@ -51,4 +51,19 @@ impl RestrictionScope {
             Self::Policy(name) => name,
         }
     }
+
+    /// The prevented actions in words: `No advice`.
+    #[must_use]
+    pub fn label(self) -> String {
+        match self {
+            Self::Everything => "No action".to_owned(),
+            Self::Advice => "No advice".to_owned(),
+            Self::SomeMemory => "Not all memory".to_owned(),
+            Self::Moves => "No moves".to_owned(),
+            Self::MovesToGpu => "No moves to the GPU".to_owned(),
+            Self::MovesToHost => "No moves to the host".to_owned(),
+            Self::RemoteMappings => "No remote mappings".to_owned(),
+            Self::Policy(name) => format!("No {name}"),
+        }
+    }
 }

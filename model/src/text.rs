@@ -1,7 +1,10 @@
-//! Text of times, addresses and amounts of memory.
+//! Text of times, addresses and quantities.
+
+mod quantity;
 
 use std::{fmt, time::SystemTime};
 
+pub use quantity::{Formatter, bytes, count, counted, duration, nanoseconds, per_second, percent, share};
 use serde::{Deserializer, de};
 
 /// RFC 3339 in UTC, to the millisecond.

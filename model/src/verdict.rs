@@ -41,6 +41,36 @@ impl VerdictKind {
         }
     }
 
+    /// The kind of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The name for people.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::CapacityThrash => "capacity thrash",
+            Self::PingPong => "ping-pong",
+            Self::DriverThrottling => "throttled",
+            Self::Streaming => "streaming",
+            Self::FirstTouchStorm => "first touches",
+        }
+    }
+
+    /// The meaning for people, as a sentence.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::CapacityThrash => "Evicted memory is fetched again: more memory is in use than the GPU holds",
+            Self::PingPong => "Memory goes back and forth between a CPU and a GPU that both use it",
+            Self::DriverThrottling => "The driver throttles processors, or pins pages, because pages bounce",
+            Self::Streaming => "More memory than the GPU holds is used once: evictions, but hardly any refetches",
+            Self::FirstTouchStorm => "Faults come from memory that is touched for the first time",
+        }
+    }
+
     /// Inputs of the kind that only block records have: without them it is unavailable.
     #[must_use]
     pub const fn needs_records_for(self) -> Option<&'static str> {

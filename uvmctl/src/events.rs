@@ -152,7 +152,7 @@ fn line_of(event: &Event, is_wide: bool, colour: Colour) -> String {
             }
             (None, Some(verdict)) => {
                 let change = if verdict.ended_at.is_some() { "ended" } else { "started" };
-                (Style::Plain, format!("{} {change}", words::kind(&verdict.kind)))
+                (Style::Plain, format!("{} {change}", words::kind(&verdict.kind, &verdict.label)))
             }
             (None, None) => (Style::Plain, kind.replace('_', " ")),
         },

@@ -1,12 +1,9 @@
-//! `uvmctl explain`: the verdicts on a process in words, and remedies.
+//! `uvmctl explain`: the verdicts on a process and remedies, in uvmd's words.
 //!
 //! * `evidence`: what uvmd reports
-//! * `finding`, `healthy`: its meaning in words
-//! * `advice`: remedies
+//! * `finding`, `healthy`: figures around its words
 //! * `page`: all of it as text
 
-pub(crate) mod advice;
-pub(crate) mod case;
 mod evidence;
 pub(crate) mod finding;
 mod healthy;

@@ -250,7 +250,7 @@ fn switch(client: &Client, to: &str, output: &output::Options) -> anyhow::Result
     let response = client.change(&Method::POST, &format!("{POLICY}/{to}"), None)?;
     let state: PolicyState = serde_json::from_str(&response).context("the response is not uvmd's")?;
     let state_line = show::inactive_reason(&state).unwrap_or_else(|| "uvmd may act".to_owned());
-    let lines: Vec<&str> = [state_line.as_str()].into_iter().chain(show::persist_pending(&state)).collect();
+    let lines: Vec<String> = [state_line].into_iter().chain(show::persist_pending(&state)).collect();
     output.report(&lines.join("\n"), &response, "policy")
 }
 

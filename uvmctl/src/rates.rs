@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use model::api::Counts;
+pub(crate) use model::text::{Formatter, per_second};
 
 /// Earlier counts and their age in seconds; `None` before the second reading.
 #[derive(Clone, Debug, Default)]
@@ -31,20 +32,6 @@ impl Baseline {
         // A new process has no earlier counts.
         let before = counter(before).unwrap_or(0);
         Some(counter(now)?.checked_sub(before)? as f64 / seconds)
-    }
-}
-
-/// Format of a counter's value: count or bytes.
-pub(crate) type Formatter = fn(u64) -> String;
-
-/// Formats a rate; a dash if unknown.
-pub(crate) fn per_second(rate: Option<f64>, shown: Formatter) -> String {
-    match rate {
-        None => "-".to_owned(),
-        // A nonzero rate differs from zero.
-        Some(rate) if rate > 0.0 && rate < 0.5 => "<1".to_owned(),
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
-        Some(rate) => shown(rate.round() as u64),
     }
 }
 
@@ -138,12 +125,6 @@ mod tests {
         let before = Baseline::new(&counts(100, 4096), 4.0, &now);
         assert_eq!(before.rate(&now, |counts| Some(counts.fault_entries)), Some(50.0));
         assert_eq!(before.rate(&now, |counts| Some(counts.bytes_htod)), Some(0.0));
-    }
-
-    #[test]
-    fn a_nonzero_rate_differs_from_zero() {
-        let shown = |value| per_second(value, crate::text::count);
-        assert_eq!([None, Some(0.0), Some(0.2), Some(0.6), Some(1234.0)].map(shown), ["-", "0", "<1", "1", "1.2k"]);
     }
 
     #[test]

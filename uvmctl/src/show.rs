@@ -126,7 +126,7 @@ fn problems(process: &Process) -> Vec<String> {
         |uuid: Option<&str>| process.gpus.iter().find(|gpu| gpu.id.uuid.is_some() && gpu.id.uuid.as_deref() == uuid);
     let verdict = |verdict: &VerdictSummary| {
         let gpu = gpu(verdict.gpu_uuid.as_deref()).map_or_else(|| "a GPU".to_owned(), |gpu| text::gpu_label(&gpu.id));
-        let (kind, since) = (words::kind(&verdict.kind), finding::time_of_day(&verdict.started_at));
+        let (kind, since) = (words::kind(&verdict.kind, &verdict.label), finding::time_of_day(&verdict.started_at));
         format!("{kind} on {gpu} since {since} (uvmctl explain {})", process.pid)
     };
     let victim = |evictor: &Evictor| {
@@ -138,7 +138,7 @@ fn problems(process: &Process) -> Vec<String> {
 
 /// Owner in all parts that the cgroup shows, outermost first.
 fn owner(owner: &Owner) -> Option<String> {
-    let Owner { kind: _, id: _, container, container_runtime, pod_uid, slurm_job, slurm_step, unit } = owner;
+    let Owner { kind: _, id: _, label: _, container, container_runtime, pod_uid, slurm_job, slurm_step, unit } = owner;
     let runtime = container_runtime.as_deref().map(|runtime| format!(" ({runtime})")).unwrap_or_default();
     let parts = [
         pod_uid.as_ref().map(|uid| format!("pod {uid}")),

@@ -33,7 +33,7 @@ const shared = {
   policy: { title: "Policy", text: (decision) => format.printable(decision.policy), links: (decision) => [overrideLink(decision)] },
   gpu: { title: "On", text: (decision) => words.gpu(decision.gpu_uuid), minor: true },
   stage: { title: "Stage", text: ({ stage }) => STAGES[stage]?.[0] ?? stage, tone: ({ stage }) => STAGES[stage]?.[1] ?? "", hint: ({ stage }) => STAGES[stage]?.[2] ?? "", href: (decision) => processHref(decision, { decision: decision.id }) },
-  change: { title: "Change", help: "Saved link bytes for the same work, as a faster program does more per second. Expected savings until they are measured", text: words.effect, detail: (decision) => (decision.after ? pace(decision) : "expected") },
+  change: { title: "Change", help: "Saved link bytes for the same work, as a faster program does more per second. Expected savings until they are measured", text: ({ effect }) => effect.split(" expected")[0], detail: (decision) => (decision.after ? pace(decision) : "expected") },
 };
 
 const tables = {
@@ -52,7 +52,7 @@ const tables = {
     shared.policy,
     shared.gpu,
     { ...shared.stage, detail: (decision) => format.moment(decision.updated_at) },
-    { ...shared.change, text: (decision) => (decision.after ? words.effect(decision) : "–"), detail: undefined },
+    { ...shared.change, text: ({ after, effect }) => (after ? effect : "–"), detail: undefined },
     { title: "Reason", text: ({ stage_reason }) => format.printable(stage_reason ?? ""), detail: ({ reason }) => format.printable(reason), wraps: true },
   ]),
 };
@@ -102,21 +102,7 @@ function describe(list, rows) {
 }
 
 // Rows of a plan that the helper follows.
-function plan(evidence) {
-  const { planner, promise, launches, lead, coverage_ratio, planned_moves, launches_wait, without, with: followed, p_value, counters } = evidence;
-  const promised =
-    promise === "faults"
-      ? `${format.count(evidence.planned_faulted_blocks)} blocks left to faults; ${format.count(evidence.modelled_driver_faulted_blocks)}`
-      : `${format.bytes(evidence.planned_bytes)} an iteration; ${format.bytes(evidence.modelled_driver_bytes)}`;
-  const queued = promise === "faults" && lead !== null ? `, queued ${format.count(lead.median_launches)} deep in the median and ${format.count(lead.most_launches)} at most` : "";
-  const figures = ({ link_bytes, faults, duration_ns }) => (link_bytes === null ? "–" : `${format.bytes(link_bytes)}, ${format.count(faults)} faults, ${format.time(duration_ns)}`);
-  const arm = (of) => `${figures(of)} in each of ${format.count(of.iterations)} iterations`;
-  return [
-    ["Plan", `${format.printable(planner)}: ${format.count(planned_moves)} moves in ${format.count(launches)} launches${queued}, with up to ${format.bytes(evidence.planned_peak_bytes)} of ${format.bytes(evidence.room_bytes)} on the GPU; ${promised} without it by the model of the driver${coverage_ratio === null ? "" : `; ${format.percent(coverage_ratio)} of the faulted blocks are named by launches`}${launches_wait ? "; launches wait until moves are handed over to the driver" : ""}`],
-    ["Trial", `${arm(without)} without the plan, ${arm(followed)} with it${p_value === null ? "" : `; p = ${p_value.toFixed(3)} for fewer ${promise === "faults" ? "faults" : "bytes"}`}`],
-    ["Moves", `${format.count(counters.moves)}, ${format.count(counters.late)} late, ${format.count(counters.expired)} expired, ${format.count(counters.skipped)} skipped`],
-  ];
-}
+const plan = ({ plan, trial, moves }) => [["Plan", plan], ["Trial", trial], ["Moves", moves]].map(([title, text]) => [title, format.printable(text)]);
 
 class DecisionEvidence {
   #heading = make("h3", { tabIndex: -1 });
@@ -151,12 +137,12 @@ class DecisionEvidence {
     const error = decision.last_error;
     describe(this.#sums, [
       ["Decision", `${id}, created ${format.moment(decision.created_at)}`],
-      ["Verdict", decision.verdict === null ? "" : words.kind(decision.verdict)],
+      ["Verdict", decision.verdict_label ?? ""],
       ["Expected", `link ${expected(decision.expected.link_bytes_saved)}, faults ${expected(decision.expected.faults_saved)}`],
       ["Measured", after === null ? "not yet" : `link ${saved(decision.link_bytes_saved)}, faults ${saved(decision.faults_saved)} for the same work`],
       ["Pace", decision.pace === null ? "" : `${decision.pace.toFixed(2)}×`],
       ["Calls", decision.plan ? "" : `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
-      ...(decision.plan ? plan(decision.plan) : []),
+      ...(decision.plan_description ? plan(decision.plan_description) : []),
       ["Actuator", decision.actuator === null ? "" : format.printable(decision.actuator)],
       ["Moved", done.to_gpu_bytes + done.to_host_bytes === 0 ? "" : `${format.bytes(done.to_gpu_bytes)} to the GPU, ${format.bytes(done.to_host_bytes)} to the host`],
       ["Touched", done.touches === 0 ? "" : `${format.count(done.touches)} blocks`],
@@ -208,7 +194,7 @@ export function showPolicy(effective, status) {
   const { mode, policy, override_id, reason, restrictions, active } = effective;
   const by = override_id === null ? "by default" : `by override ${format.printable(override_id)}`;
   setText(element("detail-policy-title"), `Policy: ${format.printable(policy)}, mode ${mode}, ${by}`);
-  const where = ({ gpu_uuid, scope, reason }) => `${scope.replaceAll("_", " ")}${gpu_uuid === null ? "" : ` on ${words.gpu(gpu_uuid)}`}: ${reason}`;
+  const where = ({ gpu_uuid, label, reason }) => `${label}${gpu_uuid === null ? "" : ` on ${words.gpu(gpu_uuid)}`}: ${reason}`;
   describe(element("detail-policy-effect"), [
     ["Reason", format.printable(reason)],
     ["Acting", active ? "permitted" : "disabled on this node"],

@@ -35,6 +35,8 @@ class Evidence {
   #heading = make("h3");
   #window = make("p", { className: "muted" });
   #reason = make("p");
+  #remedies = make("div", { className: "remedies" });
+  #shownRemedies = "";
   #ranges;
   #tables;
   element;
@@ -68,18 +70,21 @@ class Evidence {
     const region = (name) => make("div", { className: "scroll" }, this.#tables[name].element);
     this.#ranges = make("p", { className: "muted", textContent: "Ranges require read permission." });
     const sides = make("div", { className: "side-by-side" }, region("checks"), region("inputs"), region("ranges"), region("victims"));
-    this.element = make("section", { className: "evidence" }, this.#heading, this.#reason, this.#window, sides, this.#ranges);
+    this.element = make("section", { className: "evidence" }, this.#heading, this.#reason, this.#window, this.#remedies, sides, this.#ranges);
   }
 
   update(verdict, now) {
-    const { kind, gpu_uuid, started_at, confirmed_at, window_seconds, inputs, total, checks, ranges, victims } = verdict;
+    const { label, gpu_uuid, started_at, confirmed_at, window_seconds, inputs, total, checks, ranges, victims, remedies } = verdict;
     const age = format.duration(words.seconds(started_at, now));
-    const head = words.kind(kind);
-    setText(this.#heading, `${head[0].toUpperCase()}${head.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(started_at)}, ${age}`);
+    setText(this.#heading, `${label[0].toUpperCase()}${label.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(started_at)}, ${age}`);
     this.element.dataset.tone = words.tone(verdict);
-    setText(this.#reason, words.reason(verdict));
+    setText(this.#reason, format.printable(`${verdict.summary} ${verdict.reason}`));
     const confirmed = format.duration(words.seconds(started_at, confirmed_at));
-    setText(this.#window, `${words.meaning(kind)}. Confirmed after ${confirmed}; checked in each window, the last of ${format.span(window_seconds)}.`);
+    setText(this.#window, `Confirmed after ${confirmed}; checked in each window, the last of ${format.span(window_seconds)}.`);
+    // Unchanged remedies stay, so that their text can be selected.
+    const shown = JSON.stringify(remedies);
+    if (shown !== this.#shownRemedies) this.#remedies.replaceChildren(...(remedies === null ? [] : remedyLists(remedies)));
+    this.#shownRemedies = shown;
     this.#tables.checks.update(checks, (check) => check.name);
     const rows = INPUTS.map(([name, title, show]) => [name, title, show, inputs[name], total[name]]);
     this.#tables.inputs.update(rows.filter(([, , , window, sum]) => window + sum > 0), ([name]) => name);
@@ -87,6 +92,17 @@ class Evidence {
     this.#ranges.hidden = ranges !== null;
     this.#tables.victims.update(victims, (victim) => `${victim.pid} ${victim.start_ticks}`);
   }
+}
+
+// Remedies in uvmd's words, cheapest first, and those that do not help.
+function remedyLists({ effective, ineffective }) {
+  const more = (text) => make("p", { className: "muted", textContent: format.printable(text) });
+  const item = ({ action, evidence, unless }) => make("li", {}, format.printable(action), more(`Because ${evidence}.`), ...(unless === null ? [] : [more(`Not if ${unless}.`)]));
+  const titled = (title, list) => (list.children.length > 0 ? [make("h4", { textContent: title }), list] : []);
+  return [
+    ...titled("Remedies, cheapest first", make("ol", {}, ...effective.map(item))),
+    ...titled("Ineffective", make("ul", {}, ...ineffective.map((text) => make("li", { textContent: format.printable(`${text}.`) })))),
+  ];
 }
 
 let sections = new Map();
@@ -115,7 +131,7 @@ export function show({ time, active, ended, unavailable }, process) {
   if (active.length === 0) parts.push(unavailable.length === 0 ? "No verdict." : "No verdict; some are unavailable.");
   showEvictor(process.victim_of);
   const [last] = ended;
-  if (last) parts.push(`Last verdict: ${words.kind(last.kind)} for ${format.duration(words.seconds(last.started_at, last.ended_at))}, until ${format.moment(last.ended_at)}${ended.length > 1 ? `; ${ended.length - 1} earlier` : ""}.`);
-  for (const { kind, reason } of unavailable) parts.push(`Unavailable: ${words.kind(kind)}; ${reason}.`);
+  if (last) parts.push(`Last verdict: ${last.label} for ${format.duration(words.seconds(last.started_at, last.ended_at))}, until ${format.moment(last.ended_at)}${ended.length > 1 ? `; ${ended.length - 1} earlier` : ""}.`);
+  for (const { label, reason } of unavailable) parts.push(`Unavailable: ${label}; ${reason}.`);
   setText(element("detail-healthy"), parts.join(" "));
 }

@@ -20,7 +20,7 @@ const evictor = ({ evictor }) => (evictor ? [{ text: `victim of ${words.name(evi
 
 const shared = {
   process: { title: "Process", text: (verdict) => format.printable(verdict.name || "forgotten"), detail: (verdict) => `pid ${verdict.pid}`, href: (verdict) => processHref(verdict) },
-  verdict: { title: "Verdict", text: (verdict) => words.kind(verdict.kind), tone: (verdict) => words.tone(verdict), hint: (verdict) => words.meaning(verdict.kind) },
+  verdict: { title: "Verdict", text: (verdict) => verdict.label, tone: (verdict) => words.tone(verdict), hint: (verdict) => format.printable(verdict.summary) },
   gpu: { title: "On", text: (verdict) => words.gpu(verdict.gpu_uuid) },
 };
 
@@ -30,7 +30,7 @@ const tables = {
     { ...shared.verdict, links: evictor },
     shared.gpu,
     { title: "For", text: (verdict) => format.age(words.seconds(verdict.started_at, now)), detail: (verdict) => `since ${since(verdict)}` },
-    { title: "Reason", text: words.reason, wraps: true },
+    { title: "Reason", text: ({ reason }) => format.printable(reason), wraps: true },
     { title: "Evicts", help: "Bytes per second evicted from others for this process; inferred", text: otherVictims, links: victims, wraps: true },
   ]),
   ended: new Table(element("verdicts-ended"), [
@@ -45,7 +45,7 @@ const tables = {
 const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uuid} ${verdict.kind} ${verdict.started_at}`;
 
 const noVerdict = (unavailable) =>
-  unavailable.length === 0 ? "No thrashing." : `No thrashing; unavailable: ${unavailable.map(({ kind }) => words.kind(kind)).join(", ")}.`;
+  unavailable.length === 0 ? "No thrashing." : `No thrashing; unavailable: ${unavailable.map(({ label }) => label).join(", ")}.`;
 
 export function show(verdicts, counting) {
   now = verdicts.time;

@@ -2,24 +2,33 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { plan, switchedOff } from "./words.js";
+import { headline, plan, switchedOff } from "./words.js";
 
-test("the text names everyone who switched acting off, and whether that is saved", () => {
-  const disabled_by = [{ actor: "uid 0 on the socket" }, { actor: "uid 7, by the file /run/off" }];
-  assert.equal(switchedOff({ disabled_by: [], persist_pending: false }), "");
-  assert.equal(switchedOff({ disabled_by, persist_pending: false }), "switched off by uid 0 on the socket and uid 7, by the file /run/off");
-  assert.match(switchedOff({ disabled_by: disabled_by.slice(0, 1), persist_pending: true }), /^switched off by uid 0 on the socket: not on the disk yet/);
+test("a switch is shown in uvmd's words, but not where acting was never enabled", () => {
+  const [inactive_reason, persist_warning, disabled_by] = ["acting is switched off by a\u001b", "it is not saved yet", [{}]];
+  assert.equal(switchedOff({ disabled_by: [], inactive_reason: null, persist_warning: null }), "");
+  assert.equal(switchedOff({ disabled_by: [], inactive_reason, persist_warning: null }), "");
+  assert.equal(switchedOff({ disabled_by, inactive_reason, persist_warning }), "acting is switched off by a\\u{1b}; it is not saved yet");
 });
 
-test("a plan is described by what it promises, and else by its state and the reason", () => {
-  const reason = "planners wait for their turn";
-  const none = { state: "planning", reason, planner: null, promise: null, planned_bytes: null, planned_faulted_blocks: null, iterations: 12 };
-  assert.equal(plan(none), "planning, 12 iterations so far: planners wait for their turn");
-  const throttled = "its calls are not read for now: its user's reader time is used up\u001b";
-  assert.equal(plan({ ...none, state: "unavailable", reason: throttled, iterations: null }), "unavailable: its calls are not read for now: its user's reader time is used up\\u{1b}");
-  const held = "the quota of recordings is reached: user 1001 has 8 of 16";
-  assert.equal(plan({ ...none, state: "unavailable", reason: held, iterations: 1 }), `unavailable, 1 iteration so far: ${held}`);
-  const planned = { ...none, state: "planned", reason: null, planner: "pump", promise: "link_bytes", planned_bytes: 52 * 2 ** 20, planned_faulted_blocks: 1 };
-  assert.equal(plan(planned), "pump, 52.0 MiB over the link in an iteration, 12 iterations so far");
-  assert.equal(plan({ ...planned, promise: "faults" }), "pump, 1 block left to faults in an iteration, 12 iterations so far");
+test("a plan is described in uvmd's words, with the reason if there is none", () => {
+  assert.equal(plan({ description: "pump, 52.0 MiB over the link in an iteration", reason: null }), "pump, 52.0 MiB over the link in an iteration");
+  assert.equal(plan({ description: "unavailable", reason: "its user's reader time is used up\u001b" }), "unavailable: its user's reader time is used up\\u{1b}");
+});
+
+test("a diagnosis is shown in uvmd's words, with its age and what to follow", () => {
+  const process = { pid: 7, start_ticks: 70 };
+  const verdict = { thrashing: true, started_at: "2026-11-21T14:00:00Z" };
+  const diagnosis = { kind: "victim", label: "victim of 8", description: "8.0 GiB/s of its memory are evicted for 8 a\u001b", decision: null, evictor: { pid: 8, start_ticks: 80 }, verdict };
+  const { text, age, help, rank } = headline({ ...process, diagnosis }, "2026-11-21T14:04:00Z");
+  assert.deepEqual([text, age, help, rank], ["victim of 8", "4 min", "8.0 GiB/s of its memory are evicted for 8 a\\u{1b}; follow for the evictor", 2]);
+  assert.equal(headline({ ...process, diagnosis: null }, ""), null);
+  assert.equal(headline({ ...process, diagnosis: { ...diagnosis, kind: "prophecy" } }, ""), null);
+});
+
+test("a decision is shown with its effect in the second line, once it is confirmed", () => {
+  const decision = (stage) => ({ id: 1, stage, effect: "link -55 %" });
+  const diagnosis = (stage) => ({ kind: "decision", label: "acting: cycle, link -55 %", description: "A decision is in effect", decision: decision(stage), evictor: null, verdict: null });
+  const shown = (stage) => headline({ pid: 7, start_ticks: 70, diagnosis: diagnosis(stage) }, "2026-11-21T14:04:00Z");
+  assert.deepEqual([shown("confirmed").text, shown("confirmed").age, shown("trial").age], ["acting: cycle", "link -55 %", ""]);
 });

@@ -1,6 +1,7 @@
 //! Decisions and their outcomes, in the one form of the API, the audit log and the event stream.
 
 mod from;
+mod plan;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,9 @@ pub struct Decision {
     pub override_id: Option<String>,
     /// Kind of the verdict behind it; null for a policy that needs none.
     pub verdict: Option<String>,
+    /// Name of that kind for people; null without one.
+    #[serde(default)]
+    pub verdict_label: Option<String>,
     /// Reason, as a sentence.
     pub reason: String,
     /// Expected savings, as shares of the counts in `before`.
@@ -75,11 +79,29 @@ pub struct Decision {
     pub link_bytes_saved: Option<f64>,
     /// Saved share of its GPU faults, likewise.
     pub faults_saved: Option<f64>,
+    /// Measured effect in a few words, such as `link -55 %`; the expected one until measured, such as `link -50 % to -65 % expected`.
+    #[serde(default)]
+    pub effect: String,
     /// Last result that was no success; null if there was none.
     pub last_error: Option<CallResult>,
     /// Evidence of a plan that the helper follows; null for other policies.
     #[serde(default)]
     pub plan: Option<PlanEvidence>,
+    /// The same in words; null for other policies.
+    #[serde(default)]
+    pub plan_description: Option<PlanDescription>,
+}
+
+/// Evidence of a plan in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PlanDescription {
+    /// The plan: moves, memory, and what it promises.
+    pub plan: String,
+    /// Measurements without the plan and with it.
+    pub trial: String,
+    /// Moves that were made.
+    pub moves: String,
 }
 
 /// Counts of one window.

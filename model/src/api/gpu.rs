@@ -16,6 +16,30 @@ pub struct GpuId {
     pub uuid: Option<String>,
 }
 
+impl GpuId {
+    /// `0`, NVML's index; without NVML the first digits of the UUID, which nvidia-smi accepts as well; a dash without either.
+    #[must_use]
+    pub fn short(&self) -> String {
+        const DIGITS: usize = 8;
+        let digits = |uuid: &str| uuid.trim_start_matches("GPU-").chars().take(DIGITS).collect::<String>();
+        match (self.gpu, self.uuid.as_deref()) {
+            (Some(index), _) => index.to_string(),
+            (None, Some(uuid)) => digits(uuid),
+            (None, None) => "-".to_owned(),
+        }
+    }
+
+    /// `GPU0`, `GPU-6f0e1c2d`, or `GPU?`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match (self.gpu, &self.uuid) {
+            (Some(index), _) => format!("GPU{index}"),
+            (None, Some(_)) => format!("GPU-{}", self.short()),
+            (None, None) => "GPU?".to_owned(),
+        }
+    }
+}
+
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -66,4 +90,21 @@ pub struct GpuDetail {
     pub reuse: Reuse,
     /// `nvml` or `procfs`; null without either.
     pub source: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_named_by_index_or_by_digits_that_nvidia_smi_accepts() {
+        let named = |gpu, uuid: Option<&str>| {
+            let id = GpuId { gpu, processor_id: None, uuid: uuid.map(str::to_owned) };
+            (id.short(), id.label())
+        };
+        let uuid = Some("GPU-6f0e1c2d-aaaa");
+        assert_eq!(named(Some(3), uuid), ("3".to_owned(), "GPU3".to_owned()));
+        assert_eq!(named(None, uuid), ("6f0e1c2d".to_owned(), "GPU-6f0e1c2d".to_owned()));
+        assert_eq!(named(None, None), ("-".to_owned(), "GPU?".to_owned()));
+    }
 }

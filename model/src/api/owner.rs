@@ -12,6 +12,9 @@ pub struct Owner {
     pub kind: String,
     /// Identifier within the kind; empty for `other`.
     pub id: String,
+    /// Short name that still identifies it, such as `pod 3f2a9c1e` or `job 4711`; empty for `other`.
+    #[serde(default)]
+    pub label: String,
     /// Container id.
     pub container: Option<String>,
     /// `containerd`, `cri-o`, `docker` or `podman`.

@@ -132,6 +132,9 @@ pub struct VerdictSummary {
     pub gpu_uuid: Option<String>,
     /// `capacity_thrash`, `ping_pong`, `driver_throttling`, `streaming` or `first_touch_storm`.
     pub kind: String,
+    /// Name of the kind for people, such as `capacity thrash`.
+    #[serde(default)]
+    pub label: String,
     /// Whether it is thrashing: work is repeated.
     pub thrashing: bool,
     /// Begin of the first window that showed it.
@@ -144,6 +147,12 @@ pub struct VerdictSummary {
 pub struct Diagnosis {
     /// `decision`, `victim` or `verdict`.
     pub kind: String,
+    /// Diagnosis in a few words, such as `capacity thrash`, `victim of 41207` or `acting: cycle, link -55 %`.
+    #[serde(default)]
+    pub label: String,
+    /// Its meaning, as a sentence.
+    #[serde(default)]
+    pub description: String,
     /// With `decision`: the newest decision in effect.
     pub decision: Option<DecisionSummary>,
     /// With `victim`: the evictor.
@@ -203,6 +212,12 @@ pub struct DecisionSummary {
     pub policy: String,
     /// `shadow`, `trial` or `confirmed`.
     pub stage: String,
+    /// Decision in a few words, such as `acting: cycle, link -55 %`.
+    #[serde(default)]
+    pub label: String,
+    /// See [`super::decision::Decision::effect`].
+    #[serde(default)]
+    pub effect: String,
     /// Expected benefit.
     pub expected: Expected,
     /// Saved share of the process's bytes over the GPU's link for the same work; negative if there are more. Null until measured.

@@ -13,6 +13,7 @@ use super::object::object;
 use crate::{
     Budget, Following, FollowingState, MemoryRange, PlannedIteration, ProbeFigures, Selector,
     policy::{Promise, of_plans},
+    text::{bytes, counted},
 };
 
 /// Mode, policy and budget of the processes that a selector matches. Body of `PUT /api/v1/overrides/{id}` and `POST /api/v1/overrides`, and `[[override]]` in a file.
@@ -137,6 +138,9 @@ pub struct PlanState {
     pub state: String,
     /// Reason, as a sentence; null for `planned`.
     pub reason: Option<String>,
+    /// The plan in words, or the state without one, with the number of iterations.
+    #[serde(default)]
+    pub description: String,
     /// Iterations that have begun since iterations are known; null while they are not.
     pub iterations: Option<u64>,
     /// Planner of the plan; null without one.
@@ -168,17 +172,36 @@ impl From<&Following> for PlanState {
             | FollowingState::Planning(_)
             | FollowingState::Refused(_) => None,
         };
+        let promise = planned.and_then(|_| of_plans(following.policy)).map(|policy| policy.promise);
         Self {
             state: following.state.name().to_owned(),
             reason: following.state.reason().map(str::to_owned),
+            description: description(following, promise),
             iterations: following.iteration.map(|iteration| iteration.number),
             planner: planned.map(|planned| planned.planner.to_owned()),
-            promise: planned.and_then(|_| of_plans(following.policy)).map(|policy| policy.promise),
+            promise,
             planned_bytes: planned.map(PlannedIteration::link_bytes),
             planned_faulted_blocks: planned.map(|planned| planned.faulted_blocks),
             probes,
         }
     }
+}
+
+/// Plan of the iterations of a process, or the state on the way to one.
+fn description(following: &Following, promise: Option<Promise>) -> String {
+    let plan = match &following.state {
+        FollowingState::Planned(planned) => {
+            let outlook = match promise {
+                Some(Promise::Faults) => format!("{} left to faults", counted(planned.faulted_blocks, "block")),
+                Some(Promise::LinkBytes) | None => format!("{} over the link", bytes(planned.link_bytes())),
+            };
+            format!("{}, {outlook} in an iteration", planned.planner)
+        }
+        state => state.name().to_owned(),
+    };
+    let iterations =
+        following.iteration.map(|iteration| format!(", {} so far", counted(iteration.number, "iteration")));
+    plan + &iterations.unwrap_or_default()
 }
 
 /// A restriction that currently prevents action on a process.
@@ -189,6 +212,9 @@ pub struct Restriction {
     pub gpu_uuid: Option<String>,
     /// Scope: `everything`, `advice`, `some_memory`, `moves`, `moves_to_gpu`, `moves_to_host`, `remote_mappings`, or a policy.
     pub scope: String,
+    /// Scope in words: `No advice`.
+    #[serde(default)]
+    pub label: String,
     /// Reason, as a sentence.
     pub reason: String,
 }
@@ -198,6 +224,7 @@ impl From<&crate::Restriction> for Restriction {
         Self {
             gpu_uuid: restriction.gpu.map(|gpu| gpu.to_string()),
             scope: restriction.scope.name().to_owned(),
+            label: restriction.scope.label(),
             reason: restriction.reason.clone(),
         }
     }
@@ -230,6 +257,12 @@ pub struct PolicyState {
     /// Whether a switch over the API is not on the disk yet: a restart would undo it.
     #[serde(default)]
     pub persist_pending: bool,
+    /// Reason why uvmd does not act, as a sentence; null while it may.
+    #[serde(default)]
+    pub inactive_reason: Option<String>,
+    /// Warning about a switch that is not on the disk yet, as a sentence; null without one.
+    #[serde(default)]
+    pub persist_warning: Option<String>,
     /// Mode of processes that no override matches.
     pub default_mode: String,
     /// Policy of processes that no override matches.
@@ -238,6 +271,27 @@ pub struct PolicyState {
     pub overrides: u64,
     /// Error of the file of overrides; null if it is valid.
     pub file_error: Option<String>,
+}
+
+impl PolicyState {
+    /// Copy with its sentences.
+    #[must_use]
+    pub fn described(self) -> Self {
+        let warning = "the switch is not saved yet: a restarted uvmd would act again";
+        let persist_warning = self.persist_pending.then(|| warning.to_owned());
+        Self { inactive_reason: self.why_inactive(), persist_warning, ..self }
+    }
+
+    fn why_inactive(&self) -> Option<String> {
+        if !self.enabled {
+            let reason =
+                "uvmd does not act: policy.enabled is false in its configuration, which limits the mode to shadow";
+            return Some(reason.to_owned());
+        }
+        let by = |off: &DisabledBy| format!("by {} since {}", off.actor, off.disabled_at);
+        let by: Vec<String> = self.disabled_by.iter().map(by).collect();
+        (!self.active).then(|| format!("acting is switched off {}", by.join(" and ")))
+    }
 }
 
 /// A switch that is off.
@@ -283,4 +337,86 @@ fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>,
     }
 
     deserializer.deserialize_any(Time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GpuUuid, IterationBegin, PlanReport, PlannedIteration, ProcessId, RestrictionScope};
+
+    fn planned() -> PlannedIteration {
+        PlannedIteration {
+            version: 1,
+            planner: "pump",
+            launches: 55,
+            duration_ns: 1,
+            moves: 26,
+            to_gpu_bytes: 32 << 20,
+            to_host_bytes: 20 << 20,
+            faulted_bytes: 0,
+            evicted_bytes: 0,
+            faulted_blocks: 12,
+            driver_bytes: 0,
+            driver_faulted_blocks: 33,
+            peak_bytes: 0,
+            room_bytes: 0,
+            lead: None,
+            coverage_percent: None,
+            probes: None,
+            ranges: Vec::new(),
+        }
+    }
+
+    fn described(policy: &'static str, state: FollowingState, iterations: Option<u64>) -> String {
+        let iteration = iterations.map(|number| IterationBegin { number, at_ns: 1 });
+        let following = Following { gpu: GpuUuid([1; 16]), policy, state, iteration, report: PlanReport::default() };
+        PlanState::from(&following).description
+    }
+
+    #[test]
+    fn a_plan_is_described_by_what_it_promises_and_else_by_its_state() {
+        let text = described("auto-plan", FollowingState::Planned(planned()), Some(37));
+        assert_eq!(text, "pump, 52.0 MiB over the link in an iteration, 37 iterations so far");
+        let text = described("pump", FollowingState::Planned(planned()), None);
+        assert_eq!(text, "pump, 12 blocks left to faults in an iteration");
+        assert_eq!(described("auto-plan", FollowingState::Planning("x"), Some(12)), "planning, 12 iterations so far");
+        assert_eq!(
+            described("auto-plan", FollowingState::Refused(String::new()), Some(1)),
+            "refused, 1 iteration so far"
+        );
+        assert_eq!(described("auto-plan", FollowingState::Watching, None), "watching");
+    }
+
+    #[test]
+    fn a_restriction_has_its_scope_in_words() {
+        let label = |scope| {
+            let process = ProcessId { pid: 1, start_ticks: 1 };
+            Restriction::from(&crate::Restriction { process, gpu: None, scope, reason: String::new() }).label
+        };
+        assert_eq!(label(RestrictionScope::MovesToGpu), "No moves to the GPU");
+        assert_eq!(label(RestrictionScope::Policy("cycle")), "No cycle");
+    }
+
+    #[test]
+    fn a_state_without_acting_has_its_reason() {
+        let by = |actor: &str| DisabledBy {
+            actor: actor.to_owned(),
+            disabled_at: "2026-11-21T14:00:00.000Z".to_owned(),
+            ..DisabledBy::default()
+        };
+        let active = PolicyState { active: true, enabled: true, ..PolicyState::default() };
+        assert_eq!(active.clone().described(), active);
+        let disabled_by = vec![by("uid 0"), by("the file /run/off")];
+        let off = PolicyState { active: false, persist_pending: true, disabled_by, ..active }.described();
+        assert_eq!(
+            off.inactive_reason.as_deref(),
+            Some(
+                "acting is switched off by uid 0 since 2026-11-21T14:00:00.000Z and by the file /run/off since \
+                 2026-11-21T14:00:00.000Z"
+            )
+        );
+        assert!(off.persist_warning.is_some());
+        let never = PolicyState::default().described();
+        assert!(never.inactive_reason.unwrap().contains("policy.enabled is false"));
+    }
 }

@@ -29,6 +29,9 @@ pub struct Verdicts {
 pub struct UnavailableKind {
     /// See [`super::VerdictSummary::kind`].
     pub kind: String,
+    /// Name of the kind for people.
+    #[serde(default)]
+    pub label: String,
     /// Reason, as a sentence.
     pub reason: String,
 }
@@ -49,6 +52,18 @@ pub struct Verdict {
     pub gpu_uuid: Option<String>,
     /// Kind; see [`super::VerdictSummary::kind`].
     pub kind: String,
+    /// Name of the kind for people, such as `capacity thrash`.
+    #[serde(default)]
+    pub label: String,
+    /// The verdict as a sentence, with its process and GPU. Names of processes in it are as the programs chose them.
+    #[serde(default)]
+    pub summary: String,
+    /// Reason of the verdict as a sentence: the counts of its last window.
+    #[serde(default)]
+    pub reason: String,
+    /// Remedies. In `GET /api/v1/processes/{pid}/verdict` for active verdicts; null elsewhere. Those that depend on ranges require read permission.
+    #[serde(default)]
+    pub remedies: Option<Remedies>,
     /// Whether it is thrashing: work is done again that was done before.
     pub thrashing: bool,
     /// Begin of the first window that showed it.
@@ -72,6 +87,28 @@ pub struct Verdict {
     pub evictor: Option<Evictor>,
     /// Processes that lose memory to this one, most bytes first.
     pub victims: Vec<VerdictVictim>,
+}
+
+/// Remedies for a verdict: those that its evidence supports, and those that appear effective and are not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Remedies {
+    /// Cheapest first.
+    pub effective: Vec<Remedy>,
+    /// Remedies that do not help, each with its reason.
+    pub ineffective: Vec<String>,
+}
+
+/// A remedy with its evidence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Remedy {
+    /// Action to take.
+    pub action: String,
+    /// Observation that supports the action.
+    pub evidence: String,
+    /// Condition that would refute the action and cannot be observed; null without one.
+    pub unless: Option<String>,
 }
 
 /// A process that loses memory to another.

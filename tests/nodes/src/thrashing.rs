@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use model::api::{
-    Check, Counts, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus, HeatCell, HeatMap,
-    HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts,
-    Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts,
+use model::{
+    VerdictKind,
+    api::{
+        Check, Counts, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus, HeatCell, HeatMap,
+        HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts,
+        Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts,
+    },
+    explain::{self, Case},
 };
 
 const MIB: u64 = 1 << 20;
 /// Time of every response.
 pub const NOW: &str = "2026-11-21T14:06:23Z";
 const SINCE: &str = "2026-11-21T14:02:11Z";
+/// Kind of both verdicts.
+const KIND: VerdictKind = VerdictKind::CapacityThrash;
 const UUID: &str = "GPU-abababab-abab-abab-abab-abababababab";
 
 fn gpu_id() -> GpuId {
@@ -70,11 +76,13 @@ fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Pro
 fn thrashing(process: Process) -> Process {
     let summary = VerdictSummary {
         gpu_uuid: Some(UUID.to_owned()),
-        kind: "capacity_thrash".to_owned(),
+        kind: KIND.name().to_owned(),
+        label: KIND.label().to_owned(),
         thrashing: true,
         started_at: SINCE.to_owned(),
     };
-    let diagnosis = Diagnosis { kind: "verdict".to_owned(), verdict: Some(summary.clone()), ..Diagnosis::default() };
+    let (kind, label) = ("verdict".to_owned(), KIND.label().to_owned());
+    let diagnosis = Diagnosis { kind, label, verdict: Some(summary.clone()), ..Diagnosis::default() };
     Process { diagnosis: Some(diagnosis), verdicts: vec![summary], ..process }
 }
 
@@ -94,7 +102,8 @@ fn evictor() -> Evictor {
 fn fits() -> Process {
     let process = thrashing(process(180, "fits", 24 * MIB, exactly(16 * MIB)));
     let verdict = process.verdicts.first().cloned();
-    let diagnosis = Diagnosis { kind: "victim".to_owned(), decision: None, evictor: Some(evictor()), verdict };
+    let (kind, label) = ("victim".to_owned(), "victim of 182".to_owned());
+    let diagnosis = Diagnosis { kind, label, evictor: Some(evictor()), verdict, ..Diagnosis::default() };
     Process { diagnosis: Some(diagnosis), victim_of: Some(evictor()), ..process }
 }
 
@@ -119,12 +128,13 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
         threshold: 0.25,
         met: true,
     };
-    Verdict {
+    let verdict = Verdict {
         pid: process.pid,
         start_ticks: 1,
         name: process.name.clone(),
         gpu_uuid: Some(UUID.to_owned()),
-        kind: "capacity_thrash".to_owned(),
+        kind: KIND.name().to_owned(),
+        label: KIND.label().to_owned(),
         thrashing: true,
         started_at: SINCE.to_owned(),
         confirmed_at: SINCE.to_owned(),
@@ -136,6 +146,14 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
         evictor: process.diagnosis.as_ref().and_then(|diagnosis| diagnosis.evictor.clone()),
         victims,
         ..Verdict::default()
+    };
+    let (ranges, gpus) = (ranges_of(process.pid), gpus().gpus);
+    let case = Case { kind: KIND, verdict: &verdict, process, ranges: Some(&ranges), gpu: gpus.first() };
+    Verdict {
+        summary: explain::summary(KIND, &verdict, "user alice", "GPU0 (NVIDIA H200)"),
+        reason: explain::reason(KIND, &verdict),
+        remedies: Some(explain::remedies(&case)),
+        ..verdict
     }
 }
 

@@ -2,7 +2,6 @@
 
 use model::api::{GpuDetail, Gpus, Ops, Process, ProcessDetail, Ranges, Verdict, Verdicts};
 
-use super::case::Case;
 use crate::client::{Client, Error, Response};
 
 /// Responses of uvmd about one process.
@@ -66,9 +65,9 @@ impl Evidence {
         Self { process, verdicts, ranges, gpus, recording: None }
     }
 
-    pub(crate) fn case<'a>(&'a self, verdict: &'a Verdict) -> Case<'a> {
+    /// GPU of a verdict.
+    pub(crate) fn gpu(&self, verdict: &Verdict) -> Option<&GpuDetail> {
         let has_uuid = |gpu: &&GpuDetail| gpu.gpu.id.uuid.is_some() && gpu.gpu.id.uuid == verdict.gpu_uuid;
-        let gpu = self.gpus.gpus.iter().find(has_uuid);
-        Case { verdict, process: &self.process, ranges: self.ranges.as_ref(), gpu }
+        self.gpus.gpus.iter().find(has_uuid)
     }
 }

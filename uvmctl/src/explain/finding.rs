@@ -1,42 +1,17 @@
-//! Verdicts in words: a headline, and the figures behind it.
+//! Verdicts as text: uvmd's words, and the figures behind them.
 
-use model::api::{Check, GpuDetail, UnavailableKind, Verdict, VerdictInputs, VerdictVictim, Verdicts};
+use model::api::{
+    Check, GpuDetail, InvolvedRange, Process, UnavailableKind, Verdict, VerdictInputs, VerdictVictim, Verdicts,
+};
 
-use super::case::Case;
-use crate::{rates, text, words};
+use crate::{text, words};
 
-/// `GPU0 (NVIDIA H200)`
-pub(crate) fn gpu(gpu: Option<&GpuDetail>, uuid: Option<&str>) -> String {
-    match (gpu, uuid) {
-        (Some(GpuDetail { gpu, .. }), _) => text::named_gpu(gpu),
-        (None, Some(uuid)) => text::printable(uuid).into_owned(),
-        (None, None) => "a GPU".to_owned(),
-    }
-}
-
-/// Verdict on a process as one sentence.
-pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
-    let Case { verdict, process, .. } = case;
-    let gpu = gpu(case.gpu, verdict.gpu_uuid.as_deref());
-    let subject = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
-    let finding = match (verdict.kind.as_str(), case.verdict.evictor.as_ref()) {
-        ("capacity_thrash", Some(evictor)) => {
-            format!("refetches memory on {gpu} that {} {} evicts", evictor.pid, text::printable(&evictor.name))
-        }
-        ("capacity_thrash", None) => format!("is thrashing {gpu}: it refetches evicted memory"),
-        ("ping_pong", _) => format!("is thrashing: its memory bounces between CPUs and {gpu}"),
-        ("driver_throttling", _) => {
-            format!("is throttled by the driver, as its memory bounces between CPUs and {gpu}")
-        }
-        ("streaming", _) => {
-            format!(
-                "streams through more memory than {gpu} has room for, and refetches hardly any of it: no thrashing, but costly"
-            )
-        }
-        ("first_touch_storm", _) => format!("waits for faults on memory that it touches on {gpu} for the first time"),
-        (other, _) => format!("shows on {gpu}: {}", words::kind(other)),
-    };
-    format!("{subject} {finding}. {}.", since(verdict, now))
+/// Verdict as a sentence in uvmd's words, with its age; process and kind if uvmd is too old to have any.
+pub(crate) fn headline(verdict: &Verdict, now: &str) -> String {
+    let Verdict { pid, name, kind, label, summary, .. } = verdict;
+    let bare = || format!("{pid} {}: {}.", text::printable(name), words::kind(kind, label));
+    let summary = if summary.is_empty() { bare() } else { text::printable(summary).into_owned() };
+    format!("{summary} {}.", since(verdict, now))
 }
 
 /// `Since 14:02:11 UTC (4 min 12 s)`
@@ -48,7 +23,7 @@ fn since(verdict: &Verdict, now: &str) -> String {
 /// Verdicts that are unavailable, with reasons.
 pub(crate) fn unavailable(verdicts: &Verdicts) -> Vec<String> {
     let unavailable = |each: &UnavailableKind| {
-        format!("Unavailable: {}; {}.", words::kind(&each.kind), text::printable(&each.reason))
+        format!("Unavailable: {}; {}.", words::kind(&each.kind, &each.label), text::printable(&each.reason))
     };
     verdicts.unavailable.iter().map(unavailable).collect()
 }
@@ -60,10 +35,10 @@ pub(crate) fn time_of_day(time: &str) -> String {
 }
 
 /// Figures behind the verdict, most important first.
-pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
-    let Case { verdict, .. } = case;
-    let mut facts = vec![memory(case), window(case)];
-    facts.extend(own_calls(case));
+pub(crate) fn facts(verdict: &Verdict, process: &Process, gpu: Option<&GpuDetail>) -> Vec<String> {
+    let mut facts = vec![memory(process, gpu)];
+    facts.extend(reason(verdict));
+    facts.extend(own_calls(process));
     let VerdictInputs { missing_records, .. } = verdict.inputs;
     if missing_records > 0 {
         facts.push(format!(
@@ -74,14 +49,13 @@ pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
     facts
 }
 
-/// Counts of the last window that met the verdict's conditions.
-pub(crate) fn window(case: &Case<'_>) -> String {
-    format!("In the last window ({:.1} s) {}.", case.verdict.window_seconds, counted(case))
+/// Reason of the verdict in uvmd's words; `None` if uvmd is too old to have any.
+pub(crate) fn reason(Verdict { reason, .. }: &Verdict) -> Option<String> {
+    (!reason.is_empty()).then(|| text::printable(reason).into_owned())
 }
 
 /// Memory of the process and of the GPU.
-fn memory(case: &Case<'_>) -> String {
-    let Case { process, gpu, .. } = case;
+fn memory(process: &Process, gpu: Option<&GpuDetail>) -> String {
     let managed = process.managed_bytes.map_or_else(|| "an unknown amount".to_owned(), text::bytes);
     let resident = resident(process.resident);
     let card = gpu.and_then(|gpu| {
@@ -100,52 +74,9 @@ pub(crate) fn resident(resident: Option<model::api::Residency>) -> String {
     if least == most { format!("{bytes} are") } else { format!("{bytes} (at least {least}, at most {most}) are") }
 }
 
-fn counted(case: &Case<'_>) -> String {
-    let Case { verdict, .. } = case;
-    let inputs = &verdict.inputs;
-    let bytes = |bytes: u64| format!("{}/s", rates::per_second(Some(case.per_second(bytes)), text::bytes));
-    let events = |events: u64| format!("{}/s", rates::per_second(Some(case.per_second(events)), text::count));
-    let of_fetched = |part: u64| text::share(part, inputs.fetched_bytes);
-    match verdict.kind.as_str() {
-        "capacity_thrash" | "streaming" => {
-            let evictor_part = verdict
-                .evictor
-                .as_ref()
-                .map(|evictor| format!(", {}/s of them for {}", text::bytes(evictor.bytes_per_second), evictor.pid));
-            format!(
-                "it fetched {}, {} of that refetched after an eviction; {} were evicted{}",
-                bytes(inputs.bytes_htod),
-                of_fetched(inputs.refetched_bytes),
-                bytes(inputs.evicted_bytes),
-                evictor_part.unwrap_or_default()
-            )
-        }
-        "ping_pong" => format!(
-            "2 MiB blocks bounced {}; it fetched {}, and {} of that had been reclaimed by CPU faults ({})",
-            events(inputs.bounces),
-            bytes(inputs.bytes_htod),
-            of_fetched(inputs.cpu_reclaimed_bytes),
-            events(inputs.cpu_faults)
-        ),
-        "driver_throttling" => format!(
-            "the driver throttled processors {} times, {} in total, and found {} thrashing",
-            text::count(inputs.throttles),
-            text::nanoseconds(inputs.throttled_ns),
-            text::counted(inputs.thrashing_pages, "page")
-        ),
-        "first_touch_storm" => format!(
-            "{} were populated by {} GPU faults; {} were fetched",
-            bytes(inputs.populated_bytes),
-            events(inputs.fault_entries),
-            bytes(inputs.bytes_htod)
-        ),
-        _ => format!("it fetched {}, and {} were evicted", bytes(inputs.bytes_htod), bytes(inputs.evicted_bytes)),
-    }
-}
-
 /// Calls that the program makes already: advice to make them is redundant.
-fn own_calls(case: &Case<'_>) -> Option<String> {
-    let calls = &case.process.counts.api_calls_by_kind;
+fn own_calls(process: &Process) -> Option<String> {
+    let calls = &process.counts.api_calls_by_kind;
     let made: Vec<_> = calls
         .iter()
         .filter(|(_, calls)| **calls > 0)
@@ -155,18 +86,18 @@ fn own_calls(case: &Case<'_>) -> Option<String> {
 }
 
 /// Ranges of the verdict, one line each.
-pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
-    let line = |involved: super::case::Involved<'_>| {
+pub(crate) fn ranges(verdict: &Verdict) -> Vec<String> {
+    let line = |range: &InvolvedRange| {
         format!(
             "{:>8} at {}  {}  {:>5} of the traffic, {:>5} refetched",
-            text::bytes(involved.range.bytes),
-            text::printable(&involved.range.begin),
-            text::left(&text::printable(involved.pattern()).replace('_', " "), 10),
-            text::percent(involved.range.traffic_ratio),
-            text::percent(involved.range.refetch_ratio),
+            text::bytes(range.bytes),
+            text::printable(&range.begin),
+            text::left(&text::printable(&range.pattern.kind).replace('_', " "), 10),
+            text::percent(range.traffic_ratio),
+            text::percent(range.refetch_ratio),
         )
     };
-    case.involved().map(line).collect()
+    verdict.ranges.iter().flatten().map(line).collect()
 }
 
 /// Victims of the process, with their losses.
@@ -201,59 +132,59 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::{Evictor, Residency};
+    use model::api::Residency;
 
     use super::*;
-    use crate::explain::advice::testing::{Fixture, GIB};
 
     const NOW: &str = "2026-11-21T14:06:23Z";
+    const GIB: u64 = 1 << 30;
 
-    fn known(kind: &str) -> Fixture {
-        let mut known = Fixture::new(kind);
-        known.verdict.started_at = "2026-11-21T14:02:11.5Z".to_owned();
-        known.verdict.inputs.bytes_htod = 50 * GIB;
-        (known.verdict.inputs.fetched_bytes, known.verdict.inputs.refetched_bytes) = (50 * GIB, 46 * GIB);
-        known.verdict.inputs.evicted_bytes = 45 * GIB;
-        known.process.user = Some("alice".to_owned());
-        known.process.managed_bytes = Some(61 * GIB);
-        known.process.resident = Some(Residency { bytes: 38 * GIB, min_bytes: 38 * GIB, max_bytes: 38 * GIB });
-        known
+    fn thrashing() -> Verdict {
+        Verdict {
+            pid: 41_207,
+            name: "python train.py".to_owned(),
+            kind: "capacity_thrash".to_owned(),
+            summary: "41207 python train.py (user alice) is thrashing GPU0: it refetches evicted memory.".to_owned(),
+            reason: "In the last window (5.0 s) it fetched 10.0 GiB/s.".to_owned(),
+            started_at: "2026-11-21T14:02:11.5Z".to_owned(),
+            ..Verdict::default()
+        }
     }
 
     #[test]
     fn the_headline_has_process_verdict_gpu_and_start() {
-        let mut thrashing = known("capacity_thrash");
-        thrashing.card(44 * GIB, 70 * GIB);
         assert_eq!(
-            headline(&thrashing.case(), NOW),
-            "41207 python train.py (user alice) is thrashing GPU?: it refetches evicted memory. Since 14:02:11 UTC (4 min 11 s)."
+            headline(&thrashing(), NOW),
+            "41207 python train.py (user alice) is thrashing GPU0: it refetches evicted memory. Since 14:02:11 UTC (4 min 11 s)."
         );
     }
 
     #[test]
-    fn a_verdict_caused_by_another_process_names_the_process() {
-        let mut victim = known("capacity_thrash");
-        victim.verdict.evictor =
-            Some(Evictor { pid: 182, name: "streams".to_owned(), bytes_per_second: 8 * GIB, ..Evictor::default() });
-        assert!(headline(&victim.case(), NOW).contains("refetches memory on a GPU that 182 streams evicts"));
-        assert!(facts(&victim.case())[1].contains("9.0 GiB/s were evicted, 8.0 GiB/s of them for 182"));
-        victim.verdict.evictor = None;
-        assert!(headline(&victim.case(), NOW).contains("is thrashing"));
+    fn an_earlier_uvmd_without_words_has_process_and_kind() {
+        let bare = Verdict { summary: String::new(), reason: String::new(), ..thrashing() };
+        assert_eq!(headline(&bare, NOW), "41207 python train.py: capacity thrash. Since 14:02:11 UTC (4 min 11 s).");
+        assert_eq!(reason(&bare), None);
     }
 
     #[test]
     fn facts_have_figures_and_their_certainty() {
-        let mut thrashing = known("capacity_thrash");
-        thrashing.card(44 * GIB, 70 * GIB);
-        thrashing.gpu.as_mut().unwrap().oversubscription_ratio = Some(1.59);
-        thrashing.verdict.inputs.missing_records = 7;
-        thrashing.process.counts.api_calls_by_kind.insert("set_accessed_by".to_owned(), 3);
+        let mut verdict = thrashing();
+        verdict.inputs.missing_records = 7;
+        let resident = Some(Residency::exactly(38 * GIB));
+        let mut process = Process { managed_bytes: Some(61 * GIB), resident, ..Process::default() };
+        process.counts.api_calls_by_kind.insert("set_accessed_by".to_owned(), 3);
+        let gpu = GpuDetail {
+            memory_bytes: Some(44 * GIB),
+            managed_bytes: 70 * GIB,
+            oversubscription_ratio: Some(1.59),
+            ..GpuDetail::default()
+        };
         assert_eq!(
-            facts(&thrashing.case()),
+            facts(&verdict, &process, Some(&gpu)),
             [
                 "It has 61.0 GiB of managed memory, of which 38.0 GiB are in GPU memory. The GPU has 44.0 GiB; its processes have 70.0 GiB of \
                  managed memory: 1.6x.",
-                "In the last window (5.0 s) it fetched 10.0 GiB/s, 92 % of that refetched after an eviction; 9.0 GiB/s were evicted.",
+                "In the last window (5.0 s) it fetched 10.0 GiB/s.",
                 "Its calls since uvmd counts: 3 set accessed by.",
                 "7 block records are missing in that window: refetched bytes may be more.",
             ]

@@ -1,6 +1,8 @@
 //! Explanation as paragraphs, for the command line and for `uvmctl top`.
 
-use super::{Evidence, advice, finding, healthy};
+use model::api::{Remedies, Remedy, Verdict};
+
+use super::{Evidence, finding, healthy};
 use crate::{ops, terminal::Style, text};
 
 /// Text to be wrapped, with its style and indents.
@@ -65,11 +67,11 @@ fn item(mark: &str, style: Style, text: impl Into<String>) -> Paragraph {
     Paragraph::new(style, (2, 3 + mark.len()), format!("{mark} {}", text.into()))
 }
 
-fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragraph> {
-    let case = evidence.case(verdict);
-    let mut page = vec![Paragraph::new(Style::Warning, (0, 2), finding::headline(&case, &evidence.verdicts.time))];
-    page.extend(finding::facts(&case).into_iter().map(Paragraph::plain));
-    let ranges = finding::ranges(&case);
+fn explained(evidence: &Evidence, verdict: &Verdict) -> Vec<Paragraph> {
+    let Evidence { process, verdicts, .. } = evidence;
+    let mut page = vec![Paragraph::new(Style::Warning, (0, 2), finding::headline(verdict, &verdicts.time))];
+    page.extend(finding::facts(verdict, process, evidence.gpu(verdict)).into_iter().map(Paragraph::plain));
+    let ranges = finding::ranges(verdict);
     if !ranges.is_empty() {
         page.push(Paragraph::plain("Ranges:"));
         // Aligned columns, wrapped only beyond the width.
@@ -80,22 +82,25 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
         page.push(Paragraph::title("Checks"));
         page.extend(verdict.checks.iter().map(|check| item("-", Style::Plain, finding::check(check))));
     }
-    let advised = advice::on(&case);
-    // The remedy without a change of the program is cheapest.
-    let effective: Vec<_> = advice::policy::advice(&case).into_iter().chain(advised.effective).collect();
+    page.extend(verdict.remedies.iter().flat_map(remedies));
+    page
+}
+
+/// Remedies in uvmd's words.
+fn remedies(Remedies { effective, ineffective }: &Remedies) -> Vec<Paragraph> {
+    let mut page = Vec::new();
     if !effective.is_empty() {
         page.push(Paragraph::title("Remedies, cheapest first"));
     }
-    for (number, advice::Advice { action, evidence, unless }) in (1..).zip(effective) {
-        let mark = format!("{number}.");
-        page.push(item(&mark, Style::Plain, action));
-        let indents = (5, 5);
-        page.push(Paragraph::new(Style::Faded, indents, format!("Because {evidence}.")));
-        page.extend(unless.map(|unless| Paragraph::new(Style::Faded, indents, format!("Not if {unless}."))));
+    for (number, Remedy { action, evidence, unless }) in (1..).zip(effective) {
+        page.push(item(&format!("{number}."), Style::Plain, text::printable(action)));
+        let because = [format!("Because {evidence}.")].into_iter();
+        let lines = because.chain(unless.iter().map(|unless| format!("Not if {unless}.")));
+        page.extend(lines.map(|line| Paragraph::new(Style::Faded, (5, 5), text::printable(&line))));
     }
-    if !advised.ineffective.is_empty() {
+    if !ineffective.is_empty() {
         page.push(Paragraph::title("Ineffective"));
-        page.extend(advised.ineffective.into_iter().map(|text| item("-", Style::Plain, text + ".")));
+        page.extend(ineffective.iter().map(|each| item("-", Style::Plain, format!("{}.", text::printable(each)))));
     }
     page
 }

@@ -2,10 +2,7 @@
 
 use model::{
     Budget, Criterion, MemoryRange, ProbeFigures, Selector,
-    api::rule::{
-        DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PlanState, PolicyState, Restriction,
-    },
-    policy::Promise,
+    api::rule::{EffectivePolicy, Override, OverrideStatus, Overrides, PlanState, PolicyState, Restriction},
 };
 
 use crate::{
@@ -34,7 +31,7 @@ pub(crate) fn page(known: &Overrides, state: &PolicyState, now: &str, colour: Co
     };
     let (mode, policy) = (text::printable(&state.default_mode), text::printable(&state.default_policy));
     let mut lines = vec![format!("{acts}; default without an override: {mode} ({policy})")];
-    lines.extend(persist_pending(state).map(|warning| colour.paint(Style::Warning, warning)));
+    lines.extend(persist_pending(state).map(|warning| colour.paint(Style::Warning, &warning)));
     lines.extend(known.file_error.iter().map(|error| colour.paint(Style::Warning, &text::printable(error))));
     if known.overrides.is_empty() {
         lines.push("There are no overrides".to_owned());
@@ -75,23 +72,16 @@ pub(crate) fn table(all: &[OverrideStatus], now: &str) -> Table {
     Table::new(columns, styles).named(texts(|rule| rule.id.as_deref()).map(|id| Kind::Override.named(id)))
 }
 
-/// Reason why uvmd does not act; `None` if it does.
+/// Reason why uvmd does not act, in its words; `None` if it does.
 pub(super) fn inactive_reason(state: &PolicyState) -> Option<String> {
-    if !state.enabled {
-        return Some(
-            "uvmd does not act: policy.enabled is false in its configuration, which limits the mode to shadow"
-                .to_owned(),
-        );
-    }
-    let by =
-        |off: &DisabledBy| format!("by {} since {}", text::printable(&off.actor), text::printable(&off.disabled_at));
-    let by: Vec<String> = state.disabled_by.iter().map(by).collect();
-    (!state.active).then(|| format!("acting is switched off {}", by.join(" and ")))
+    // An earlier uvmd has no words.
+    let bare = || (!state.active).then_some("acting is switched off");
+    state.inactive_reason.as_deref().or_else(bare).map(|reason| text::printable(reason).into_owned())
 }
 
-/// Warning about an unsaved switch; `None` if it is saved.
-pub(super) const fn persist_pending(state: &PolicyState) -> Option<&'static str> {
-    if state.persist_pending { Some("the switch is not saved yet: a restarted uvmd would act again") } else { None }
+/// Warning about an unsaved switch, in uvmd's words; `None` if it is saved.
+pub(super) fn persist_pending(state: &PolicyState) -> Option<String> {
+    state.persist_warning.as_deref().map(|warning| text::printable(warning).into_owned())
 }
 
 /// Description of an override in one line.
@@ -129,17 +119,8 @@ fn selector_text(selector: &Selector) -> String {
 }
 
 /// `  No advice at GPU-9a31…: the application advises the driver itself.`
-fn restriction(Restriction { gpu_uuid, scope, reason }: &Restriction) -> String {
-    let what = match scope.as_str() {
-        "everything" => "No action",
-        "advice" => "No advice",
-        "some_memory" => "Not all memory",
-        "moves" => "No moves",
-        "moves_to_gpu" => "No moves to the GPU",
-        "moves_to_host" => "No moves to the host",
-        "remote_mappings" => "No remote mappings",
-        policy => &format!("No {policy}"),
-    };
+fn restriction(Restriction { gpu_uuid, scope, label, reason }: &Restriction) -> String {
+    let what = if label.is_empty() { scope } else { label };
     let at = gpu_uuid.as_ref().map(|gpu| format!(" at {gpu}")).unwrap_or_default();
     text::printable(&format!("  {what}{at}: {reason}.")).into_owned()
 }
@@ -156,20 +137,8 @@ fn probes(plan: &PlanState) -> Option<String> {
 }
 
 /// Plan of its iterations, or the state on the way to one, whose reason is a restriction.
-fn planned(plan: &PlanState) -> String {
-    let PlanState { state, planner, promise, planned_bytes, planned_faulted_blocks, iterations, .. } = plan;
-    let outlook = match promise {
-        Some(Promise::Faults) => {
-            planned_faulted_blocks.map(|blocks| format!("{} left to faults", text::counted(blocks, "block")))
-        }
-        Some(Promise::LinkBytes) | None => planned_bytes.map(|bytes| format!("{} over the link", text::bytes(bytes))),
-    };
-    let plan = match (planner, outlook) {
-        (Some(planner), Some(outlook)) => format!("{}, {outlook} in an iteration", text::printable(planner)),
-        _ => text::printable(state).into_owned(),
-    };
-    let iterations = iterations.map(|count| format!(", {} so far", text::counted(count, "iteration")));
-    format!("  Plan: {plan}{}.", iterations.unwrap_or_default())
+fn planned(PlanState { state, description, .. }: &PlanState) -> String {
+    format!("  Plan: {}.", text::printable(if description.is_empty() { state } else { description }))
 }
 
 /// Policy in effect for a process, and its reasons.

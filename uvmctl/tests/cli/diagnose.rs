@@ -126,7 +126,8 @@ fn explain_reports_why_calls_are_not_recorded() {
 #[test]
 fn without_block_records_unavailable_verdicts_are_listed() {
     let reason = "block records are off (records.enabled = false), so it is not known whether it comes back".to_owned();
-    let unavailable = vec![UnavailableKind { kind: "capacity_thrash".to_owned(), reason }];
+    let unavailable =
+        vec![UnavailableKind { kind: "capacity_thrash".to_owned(), label: "capacity thrash".to_owned(), reason }];
     let daemon = two_tenants()
         .once("/api/v1/verdicts", &Verdicts { unavailable: unavailable.clone(), ..verdicts() })
         .once("/api/v1/processes/512/verdict", &Verdicts { unavailable, ..verdicts_of(512) })

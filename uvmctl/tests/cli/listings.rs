@@ -31,8 +31,9 @@ fn listing(second: u64) -> Processes {
     let counts = Counts { fault_entries: second * 100, bytes_htod: second << 30, ..Counts::default() };
     let wrong =
         VerdictSummary { kind: "capacity_thrash".to_owned(), started_at: time(10), ..VerdictSummary::default() };
-    let diagnosis =
-        |kind: &str, verdict, evictor| Some(Diagnosis { kind: kind.to_owned(), verdict, evictor, decision: None });
+    let diagnosis = |kind: &str, verdict, evictor| {
+        Some(Diagnosis { kind: kind.to_owned(), verdict, evictor, ..Diagnosis::default() })
+    };
     let process =
         |pid: u32, counts: &Counts| Process { pid, name: "p".to_owned(), counts: counts.clone(), ..Process::default() };
     let thrasher = Process { diagnosis: diagnosis("verdict", Some(wrong), None), ..process(41_207, &counts) };

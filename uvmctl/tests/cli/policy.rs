@@ -11,7 +11,6 @@ use model::{
         },
     },
     order::Expected,
-    policy::Promise,
 };
 
 use crate::support::{Canned, run, stderr, stdout};
@@ -45,6 +44,7 @@ fn state(on: bool) -> PolicyState {
         default_policy: "auto-live".to_owned(),
         ..PolicyState::default()
     }
+    .described()
 }
 
 fn daemon(on: bool) -> Canned {
@@ -75,7 +75,7 @@ pod-7c1f  pod 7c1f*  act   cycle          0  4.0 GiB/s  in 2 h 0 min  api
 
 #[test]
 fn a_switch_that_is_not_saved_is_shown() {
-    let pending = PolicyState { persist_pending: true, ..state(false) };
+    let pending = PolicyState { persist_pending: true, ..state(false) }.described();
     let daemon = Canned::default()
         .with("/api/v1/overrides", &Overrides::default())
         .with("/api/v1/policy/off", &pending)
@@ -147,15 +147,19 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
             Restriction {
                 gpu_uuid: Some("GPU-abab".to_owned()),
                 scope: "advice".to_owned(),
+                label: "No advice".to_owned(),
                 reason: "the application advises the driver itself".to_owned(),
             },
-            Restriction { gpu_uuid: None, scope: "cycle".to_owned(), reason: "it was rolled back\u{1b}".to_owned() },
+            Restriction {
+                scope: "cycle".to_owned(),
+                label: "No cycle".to_owned(),
+                reason: "it was rolled back\u{1b}".to_owned(),
+                ..Restriction::default()
+            },
         ],
         plan: Some(PlanState {
             state: "planned".to_owned(),
-            planner: Some("foresight".to_owned()),
-            planned_bytes: Some(52 << 20),
-            iterations: Some(37),
+            description: "foresight, 52.0 MiB over the link in an iteration, 37 iterations so far".to_owned(),
             probes: Some(ProbeFigures {
                 launches: 40,
                 probed: 38,
@@ -184,41 +188,15 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
 }
 
 #[test]
-fn plan_is_described_by_what_it_promises() {
-    let plan = PlanState {
-        state: "planned".to_owned(),
-        planner: Some("pump".to_owned()),
-        promise: Some(Promise::Faults),
-        planned_bytes: Some(52 << 20),
-        planned_faulted_blocks: Some(12),
-        ..PlanState::default()
-    };
-    let policy = EffectivePolicy { pid: 41207, plan: Some(plan), ..EffectivePolicy::default() };
+fn plan_and_restriction_of_an_earlier_uvmd_have_their_bare_names() {
+    let plan = PlanState { state: "planning".to_owned(), ..PlanState::default() };
+    let reason = "it waits for its turn".to_owned();
+    let restriction = Restriction { scope: "auto-plan".to_owned(), reason, ..Restriction::default() };
+    let policy =
+        EffectivePolicy { pid: 41207, plan: Some(plan), restrictions: vec![restriction], ..EffectivePolicy::default() };
     let daemon = Canned::default().with("/api/v1/processes/41207/override", &policy);
     let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
-    assert!(text.contains("  Plan: pump, 12 blocks left to faults in an iteration."), "{text}");
-}
-
-#[test]
-fn plan_that_is_not_made_yet_has_its_state_its_iterations_and_its_reason() {
-    for (state, iterations, line) in [
-        ("planning", Some(12), "  Plan: planning, 12 iterations so far."),
-        ("refused", Some(1), "  Plan: refused, 1 iteration so far."),
-        ("watching", None, "  Plan: watching."),
-    ] {
-        let plan = PlanState { state: state.to_owned(), iterations, ..PlanState::default() };
-        let reason = "it waits for its turn".to_owned();
-        let restriction = Restriction { gpu_uuid: None, scope: "auto-plan".to_owned(), reason };
-        let policy = EffectivePolicy {
-            pid: 41207,
-            plan: Some(plan),
-            restrictions: vec![restriction],
-            ..EffectivePolicy::default()
-        };
-        let daemon = Canned::default().with("/api/v1/processes/41207/override", &policy);
-        let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
-        assert!(text.contains(&format!("{line}\n  No auto-plan: it waits for its turn.\n")), "{text}");
-    }
+    assert!(text.contains("  Plan: planning.\n  auto-plan: it waits for its turn.\n"), "{text}");
 }
 
 #[test]
@@ -256,6 +234,7 @@ pub(crate) fn decision() -> Decision {
         after: Some(measured(45 << 20)),
         pace: Some(1.25),
         link_bytes_saved: Some(0.55),
+        effect: "link -55 %".to_owned(),
         actuator: Some("helper".to_owned()),
         ..Decision::default()
     }
@@ -270,6 +249,7 @@ fn decisions_are_listed_with_their_effect_and_their_reason() {
         after: None,
         pace: None,
         link_bytes_saved: None,
+        effect: "link -50 % to -65 % expected".to_owned(),
         ..decision()
     };
     let known = Decisions { time: NOW.to_owned(), decisions: vec![shadow, decision()], ..Decisions::default() };

@@ -162,6 +162,7 @@ fn restrictions_are_those_of_the_requested_process() {
     let expected = Restriction {
         gpu_uuid: Some("GPU-01010101-0101-0101-0101-010101010101".to_owned()),
         scope: "advice".to_owned(),
+        label: "No advice".to_owned(),
         reason: "it advises the driver itself".to_owned(),
     };
     assert_eq!(reader(7), [expected]);

@@ -70,6 +70,7 @@ impl Control for Overrides {
             restrictions: vec![Restriction {
                 gpu_uuid: None,
                 scope: "moves".to_owned(),
+                label: "No moves".to_owned(),
                 reason: "the budget is spent".to_owned(),
             }],
             ..EffectivePolicy::default()

@@ -6,6 +6,7 @@ use model::{
     Decision, GpuKey, ProcessId, VerdictKind,
     api::{DecisionSummary, Diagnosis, Evictor, VerdictSummary},
     decision::Stage,
+    text::bytes,
     verdict::{Verdict, Victim},
 };
 
@@ -15,20 +16,30 @@ use crate::gpus;
 /// Main diagnosis of a process. A decision in effect takes precedence over its verdict.
 pub(super) fn diagnosis(view: &View<'_>, id: ProcessId) -> Option<Diagnosis> {
     if let Some(in_effect) = of(&view.decisions, id).find(|decision| !matches!(decision.stage, Stage::Shadow(_))) {
-        let decision = Some(decision(in_effect));
-        return Some(Diagnosis { kind: "decision".to_owned(), decision, ..Diagnosis::default() });
+        return Some(Diagnosis {
+            kind: "decision".to_owned(),
+            label: in_effect.label(),
+            description: "A decision is in effect".to_owned(),
+            decision: Some(decision(in_effect)),
+            ..Diagnosis::default()
+        });
     }
     let worst = of(&view.active, id).next();
     let evictor = match worst {
         Some(worst) => evictor(view, worst),
         None => victim_of(view, id),
     };
-    let kind = match (&evictor, worst) {
-        (Some(_), _) => "victim",
-        (None, Some(_)) => "verdict",
+    let (kind, label, description) = match (&evictor, worst) {
+        (Some(Evictor { pid, name, bytes_per_second, .. }), _) => (
+            "victim",
+            format!("victim of {pid}"),
+            format!("{}/s of its memory are evicted for {pid} {name}", bytes(*bytes_per_second)),
+        ),
+        (None, Some(Verdict { kind, .. })) => ("verdict", kind.label().to_owned(), kind.description().to_owned()),
         (None, None) => return None,
     };
-    Some(Diagnosis { kind: kind.to_owned(), decision: None, evictor, verdict: worst.map(verdict) })
+    let verdict = worst.map(verdict);
+    Some(Diagnosis { kind: kind.to_owned(), label, description, decision: None, evictor, verdict })
 }
 
 /// Evictor for a verdict; see [`model::api::Verdict::evictor`]. Only evicted memory has one.
@@ -78,6 +89,7 @@ pub(super) fn verdict(verdict: &Verdict) -> VerdictSummary {
     VerdictSummary {
         gpu_uuid: gpus::uuid(verdict.gpu),
         kind: verdict.kind.name().to_owned(),
+        label: verdict.kind.label().to_owned(),
         thrashing: verdict.kind.is_thrashing(),
         started_at: time(verdict.started_at),
     }
@@ -90,6 +102,8 @@ pub(super) fn decision(decision: &Decision) -> DecisionSummary {
         gpu_uuid: decision.gpu.to_string(),
         policy: decision.policy.to_owned(),
         stage: decision.stage.name().to_owned(),
+        label: decision.label(),
+        effect: decision.effect(),
         expected: decision.expected,
         link_bytes_saved: decision.link_bytes_saved(),
         faults_saved: decision.faults_saved(),

@@ -1,6 +1,6 @@
 //! GPUs, with their memory.
 
-use model::{GpuSource, Snapshot, api};
+use model::{GpuKey, GpuSource, Snapshot, api};
 
 use super::{status::gpu, time};
 use crate::{
@@ -12,6 +12,12 @@ use crate::{
 pub(crate) fn gpus(snapshot: &Snapshot) -> api::Gpus {
     let gpus = gpus::totals(snapshot);
     api::Gpus { time: time(snapshot.taken), gpus: gpus.iter().map(|each| detail(snapshot, each)).collect() }
+}
+
+/// One GPU; `None` if it was neither seen nor counted on.
+pub(super) fn gpu_of(snapshot: &Snapshot, key: GpuKey) -> Option<api::GpuDetail> {
+    let key = gpus::resolved(key);
+    gpus::totals(snapshot).iter().find(|each| each.key == key).map(|each| detail(snapshot, each))
 }
 
 fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {

@@ -21,6 +21,7 @@ pub(super) fn owner(owner: &model::Owner) -> api::Owner {
     api::Owner {
         kind: key.kind().to_owned(),
         id: key.id().to_owned(),
+        label: key.label(),
         container: container.as_ref().map(|container| container.id.clone()),
         container_runtime: container.as_ref().and_then(|container| container.runtime).map(str::to_owned),
         pod_uid: pod.as_ref().map(|pod| pod.uid.clone()),

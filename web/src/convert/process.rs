@@ -79,7 +79,7 @@ pub(crate) fn redacted(detail: api::ProcessDetail) -> api::ProcessDetail {
     api::ProcessDetail { redacted: true, command_line: None, blocks: Vec::new(), ..detail }
 }
 
-fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::Process {
+pub(super) fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::Process {
     let summary = process_summary(view, process, total);
     api::Process {
         counts: counts(total, Capabilities::of(view.snapshot)),

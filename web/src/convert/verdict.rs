@@ -3,12 +3,13 @@
 use std::{cmp::Reverse, time::SystemTime};
 
 use model::{
-    ProcessId, Snapshot, VerdictKind, Verdicts,
+    GpuKey, ProcessId, Snapshot, VerdictKind, Verdicts,
     api::{self, decision::Event},
+    explain::{self, Case},
     verdict::{Check, Involved, Verdict, Victim},
 };
 
-use super::{INFERRED, View, address, diagnosis, memory::pattern, of, owner::owner, rate, time};
+use super::{INFERRED, View, address, diagnosis, gpu::gpu_of, memory::pattern, of, owner::owner, rate, time};
 use crate::{
     gpus,
     paging::{Cursors, Order, Page, PageRequest},
@@ -38,9 +39,13 @@ pub(crate) fn verdicts(
 pub(crate) fn verdicts_of(view: &View<'_>, with_ranges: bool, id: ProcessId) -> api::Verdicts {
     let ended = view.verdicts.ended.iter().filter(|verdict| verdict.process == id);
     let show = |each: &Verdict| verdict(view, each, with_ranges);
+    let with_remedies = |each: &Verdict| {
+        let verdict = show(each);
+        api::Verdict { remedies: remedies(view, each, &verdict, with_ranges), ..verdict }
+    };
     api::Verdicts {
         time: time(view.snapshot.taken),
-        active: of(&view.active, id).map(show).collect(),
+        active: of(&view.active, id).map(with_remedies).collect(),
         ended: ended.map(show).collect(),
         unavailable: unavailable(view.snapshot),
         ..api::Verdicts::default()
@@ -65,7 +70,11 @@ pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<api::UnavailableKind> {
     }
     let reason = |what| format!("block records are off (records.enabled = false), so it is unknown {what}");
     let kind = |kind: VerdictKind| {
-        Some(api::UnavailableKind { kind: kind.name().to_owned(), reason: reason(kind.needs_records_for()?) })
+        Some(api::UnavailableKind {
+            kind: kind.name().to_owned(),
+            label: kind.label().to_owned(),
+            reason: reason(kind.needs_records_for()?),
+        })
     };
     VerdictKind::ALL.into_iter().filter_map(kind).collect()
 }
@@ -74,13 +83,14 @@ fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
     let process = view.process(each.process);
     // An ended verdict has no current victims.
     let victims = of(&view.caused, each.process).filter(|lost| each.ended_at.is_none() && lost.gpu == each.gpu);
-    api::Verdict {
+    let verdict = api::Verdict {
         pid: each.process.pid,
         start_ticks: each.process.start_ticks,
         name: process.map(|process| process.name.clone()).unwrap_or_default(),
         owner: process.map(|process| owner(&process.owner)).unwrap_or_default(),
         gpu_uuid: gpus::uuid(each.gpu),
         kind: each.kind.name().to_owned(),
+        label: each.kind.label().to_owned(),
         thrashing: each.kind.is_thrashing(),
         started_at: time(each.started_at),
         confirmed_at: time(each.confirmed_at),
@@ -92,7 +102,40 @@ fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
         checks: each.checks.iter().map(check).collect(),
         evictor: diagnosis::evictor(view, each),
         victims: victims.map(|lost| victim(view, lost)).collect(),
+        ..api::Verdict::default()
+    };
+    let owner = process.map(owner_label).unwrap_or_default();
+    let summary = explain::summary(each.kind, &verdict, &owner, &gpu_label(view.snapshot, each.gpu));
+    let reason = explain::reason(each.kind, &verdict);
+    api::Verdict { summary, reason, ..verdict }
+}
+
+/// Owner in a few words: `pod 3f2a9c1e`, `user alice`.
+fn owner_label(process: &model::Process) -> String {
+    let owner = process.owner.key().label();
+    let user = || process.user.clone().unwrap_or_else(|| process.uid.to_string());
+    if owner.is_empty() { format!("user {}", user()) } else { owner }
+}
+
+/// `GPU0 (NVIDIA H200)`
+fn gpu_label(snapshot: &Snapshot, key: GpuKey) -> String {
+    let key = gpus::resolved(key);
+    let id = gpus::id(snapshot, key);
+    if id.gpu.is_none() && id.uuid.is_none() {
+        return "a GPU".to_owned();
     }
+    let name = snapshot.gpus.get(&key).and_then(|gpu| gpu.name.as_ref());
+    name.map_or_else(|| id.label(), |name| format!("{} ({name})", id.label()))
+}
+
+/// Remedies for an active verdict; those that depend on ranges only `with_ranges`.
+fn remedies(view: &View<'_>, each: &Verdict, verdict: &api::Verdict, with_ranges: bool) -> Option<api::Remedies> {
+    let process = view.process(each.process)?;
+    let ranges = with_ranges.then(|| super::ranges(view.snapshot, process));
+    let gpu = gpu_of(view.snapshot, each.gpu);
+    let process = super::process::process(view, process, &process.total());
+    let (ranges, gpu) = (ranges.as_ref(), gpu.as_ref());
+    Some(explain::remedies(&Case { kind: each.kind, verdict, process: &process, ranges, gpu }))
 }
 
 fn victim(view: &View<'_>, lost: &Victim) -> api::VerdictVictim {

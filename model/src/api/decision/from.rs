@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{Call, CallResult, Decision, Event, EventType, Measured, MemoryRange, Outcome, Switched};
+use super::{Call, CallResult, Decision, Event, EventType, Measured, MemoryRange, Outcome, PlanDescription, Switched};
 use crate::{ProcessId, api::Verdict, decision, text::time};
 
 impl From<&decision::Measured> for Measured {
@@ -125,6 +125,7 @@ impl From<&decision::Decision> for Decision {
             policy: decision.policy.to_owned(),
             override_id: decision.override_id.clone(),
             verdict: decision.verdict.map(|kind| kind.name().to_owned()),
+            verdict_label: decision.verdict.map(|kind| kind.label().to_owned()),
             reason: decision.reason.clone(),
             expected: decision.expected,
             stage: decision.stage.name().to_owned(),
@@ -141,8 +142,10 @@ impl From<&decision::Decision> for Decision {
             pace: decision.pace,
             link_bytes_saved: decision.link_bytes_saved(),
             faults_saved: decision.faults_saved(),
+            effect: decision.effect(),
             last_error: decision.last_error.as_ref().map(CallResult::from),
             plan: decision.plan.clone(),
+            plan_description: decision.plan.as_ref().map(PlanDescription::from),
         }
     }
 }

@@ -18,10 +18,9 @@ pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: us
     let evidence: Evidence = state.samples.evidence(detailed);
     let mut lines = Vec::new();
     for verdict in &evidence.verdicts.active {
-        let case = evidence.case(verdict);
-        let headline = finding::headline(&case, &evidence.verdicts.time);
+        let headline = finding::headline(verdict, &evidence.verdicts.time);
         lines.extend(wrapped(&look.text(&headline), width).into_iter().map(|line| Line::styled(line, look.warning())));
-        let facts = [finding::window(&case)].into_iter().chain(finding::costs(&verdict.victims));
+        let facts = finding::reason(verdict).into_iter().chain(finding::costs(&verdict.victims));
         lines.extend(facts.flat_map(|fact| wrapped(&look.text(&fact), width)).map(Line::raw));
     }
     lines

@@ -2,17 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use model::api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict};
+use crate::{
+    VerdictKind,
+    api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict},
+    text,
+};
 
-use crate::text;
-
-/// Input of advice. `None` is unknown, or requires read permission.
+/// A verdict with what remedies depend on. `None` is unknown, or requires read permission.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Case<'a> {
-    pub(crate) verdict: &'a Verdict,
-    pub(crate) process: &'a Process,
-    pub(crate) ranges: Option<&'a Ranges>,
-    pub(crate) gpu: Option<&'a GpuDetail>,
+pub struct Case<'a> {
+    /// Kind of the verdict.
+    pub kind: VerdictKind,
+    /// Verdict.
+    pub verdict: &'a Verdict,
+    /// Its process.
+    pub process: &'a Process,
+    /// Ranges of the process.
+    pub ranges: Option<&'a Ranges>,
+    /// GPU of the verdict.
+    pub gpu: Option<&'a GpuDetail>,
 }
 
 /// Range of a verdict with its details.
@@ -80,8 +88,13 @@ impl<'a> Case<'a> {
 
     /// Rate of a count over the window.
     pub(crate) fn per_second(&self, in_window: u64) -> f64 {
-        in_window as f64 / self.verdict.window_seconds.max(f64::MIN_POSITIVE)
+        per_second(self.verdict, in_window)
     }
+}
+
+/// Rate of a count over the window of a verdict.
+pub(super) fn per_second(verdict: &Verdict, in_window: u64) -> f64 {
+    in_window as f64 / verdict.window_seconds.max(f64::MIN_POSITIVE)
 }
 
 /// Share of writes among faults by access. Sums are floats, which do not overflow.
@@ -104,14 +117,14 @@ impl Involved<'_> {
 
     /// `48.0 GiB at 0x7f2a40000000`
     pub(crate) fn name(&self) -> String {
-        let begin = text::printable(&self.range.begin);
+        let begin = &self.range.begin;
         format!("{} at {begin}", text::bytes(self.range.bytes))
     }
 
     /// `cyclic, which fits 98 % of 1.2k steps`
     pub(crate) fn pattern_with_evidence(&self) -> String {
         let pattern = &self.range.pattern;
-        let kind = text::printable(&pattern.kind).replace('_', " ");
+        let kind = pattern.kind.replace('_', " ");
         let (fits, steps) = (text::percent(pattern.confidence), text::count(pattern.steps));
         format!("{kind}, which fits {fits} of {steps} steps from fault to fault")
     }

@@ -4,45 +4,36 @@
 mod capacity_thrash;
 mod first_touch_storm;
 mod ping_pong;
-pub(crate) mod policy;
+mod policy;
 mod streaming;
 
 use super::case::{Case, Involved};
-
-/// A remedy with its evidence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Advice {
-    /// Action to take.
-    pub(crate) action: String,
-    /// Observation that supports the action.
-    pub(crate) evidence: String,
-    /// Condition that would refute the action and cannot be observed.
-    pub(crate) unless: Option<String>,
-}
-
-/// Effective remedies, and those that appear effective and are not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Remedies {
-    /// In order of cost, cheapest first.
-    pub(crate) effective: Vec<Advice>,
-    /// Remedies that do not help, each with its reason.
-    pub(crate) ineffective: Vec<String>,
-}
+use crate::{
+    VerdictKind,
+    api::{Remedies, Remedy},
+};
 
 /// Share of writes below which memory may be read-only.
 const FEW_WRITES: f64 = 0.05;
 
-pub(crate) fn on(case: &Case<'_>) -> Remedies {
-    match case.verdict.kind.as_str() {
-        "capacity_thrash" => capacity_thrash::advice(case),
-        "ping_pong" | "driver_throttling" => ping_pong::advice(case),
-        "streaming" => streaming::advice(case),
-        "first_touch_storm" => first_touch_storm::advice(case),
-        _ => Remedies::default(),
+/// Remedies for a verdict, the one by uvmd itself first: it is cheapest, as the program does not change.
+#[must_use]
+pub fn remedies(case: &Case<'_>) -> Remedies {
+    let Remedies { effective, ineffective } = of_program(case);
+    Remedies { effective: policy::remedy(case).into_iter().chain(effective).collect(), ineffective }
+}
+
+/// Remedies by the program or its operator.
+fn of_program(case: &Case<'_>) -> Remedies {
+    match case.kind {
+        VerdictKind::CapacityThrash => capacity_thrash::remedies(case),
+        VerdictKind::PingPong | VerdictKind::DriverThrottling => ping_pong::remedies(case),
+        VerdictKind::Streaming => streaming::remedies(case),
+        VerdictKind::FirstTouchStorm => first_touch_storm::remedies(case),
     }
 }
 
-impl Advice {
+impl Remedy {
     fn new(action: impl Into<String>, evidence: impl Into<String>) -> Self {
         Self { action: action.into(), evidence: evidence.into(), unless: None }
     }
@@ -67,4 +58,4 @@ fn read_mostly(involved: Option<Involved<'_>>) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;

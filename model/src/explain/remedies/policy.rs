@@ -1,19 +1,20 @@
 //! Remedy by uvmd itself, without a change of the program.
 
-use model::api::{Owner, Process};
-
-use super::{Advice, Case};
-use crate::text;
+use super::{Case, Remedy};
+use crate::{
+    VerdictKind,
+    api::{Owner, Process},
+};
 
 /// Command that sets a policy in mode shadow, which changes nothing; `None` without a suitable
 /// policy.
-pub(crate) fn advice(case: &Case<'_>) -> Option<Advice> {
-    let (selector, policy, effect) = match (case.verdict.kind.as_str(), case.verdict.evictor.as_ref()) {
+pub(super) fn remedy(case: &Case<'_>) -> Option<Remedy> {
+    let (selector, policy, effect) = match (case.kind, case.verdict.evictor.as_ref()) {
         // The policy applies to the evictor.
-        ("capacity_thrash", Some(evictor)) => {
+        (VerdictKind::CapacityThrash, Some(evictor)) => {
             (format!("--pid {}", evictor.pid), "tenants", "have that process evict its own memory first")
         }
-        ("capacity_thrash", None) => {
+        (VerdictKind::CapacityThrash, None) => {
             let (policy, effect) = match case.involved().next().map(|involved| involved.pattern().to_owned()).as_deref()
             {
                 Some("cyclic" | "sequential") => {
@@ -24,40 +25,41 @@ pub(crate) fn advice(case: &Case<'_>) -> Option<Advice> {
             };
             (selector(case.process), policy, effect)
         }
-        ("ping_pong" | "driver_throttling", _) => {
+        (VerdictKind::PingPong | VerdictKind::DriverThrottling, _) => {
             (selector(case.process), "ping-pong", "keep the memory at one side, mapped remotely by the other")
         }
-        ("streaming", _) => (selector(case.process), "stream", "prefetch ahead of the walk, and evict behind it"),
-        _ => return None,
+        (VerdictKind::Streaming, _) => {
+            (selector(case.process), "stream", "prefetch ahead of the walk, and evict behind it")
+        }
+        (VerdictKind::FirstTouchStorm, _) => return None,
     };
     let action = format!("uvmctl policy set {selector} --policy {policy} --mode shadow");
     let evidence = format!(
         "uvmd could {effect}, without a change of the program; in mode shadow it only reports its decisions, in uvmctl decisions"
     );
-    Some(Advice::new(action, evidence))
+    Some(Remedy::new(action, evidence))
 }
 
 /// Selector of the process's owner, which outlives the process; else its pid.
 fn selector(process: &Process) -> String {
     let Owner { pod_uid, slurm_job, container, .. } = &process.owner;
-    let selector = match (pod_uid, slurm_job, container) {
+    match (pod_uid, slurm_job, container) {
         (Some(uid), _, _) => format!("--pod {uid}"),
         (None, Some(job), _) => format!("--job {job}"),
         (None, None, Some(id)) => format!("--container {}", id.get(..12).unwrap_or(id)),
         (None, None, None) => format!("--pid {}", process.pid),
-    };
-    text::printable(&selector).into_owned()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::api::Evictor;
+    use crate::api::Evictor;
 
     use super::*;
-    use crate::explain::advice::testing::{Fixture, GIB};
+    use crate::explain::remedies::testing::{Fixture, GIB};
 
     fn action(known: &Fixture) -> Option<String> {
-        advice(&known.case()).map(|advice| advice.action)
+        remedy(&known.case()).map(|advice| advice.action)
     }
 
     #[test]
@@ -97,7 +99,7 @@ mod tests {
         for kind in ["capacity_thrash", "ping_pong", "driver_throttling", "streaming"] {
             let action = action(&Fixture::new(kind)).unwrap();
             let policy = action.split("--policy ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-            assert!(model::policy::named(policy).is_some(), "{action}");
+            assert!(crate::policy::named(policy).is_some(), "{action}");
         }
     }
 }

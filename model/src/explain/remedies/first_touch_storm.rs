@@ -1,14 +1,14 @@
 //! Remedies for a first-touch storm: faults come from memory that is touched for the first time.
 
-use super::{Advice, Case, Remedies};
-use crate::{rates, text};
+use super::{Case, Remedies, Remedy};
+use crate::text;
 
-pub(super) fn advice(case: &Case<'_>) -> Remedies {
+pub(super) fn remedies(case: &Case<'_>) -> Remedies {
     let effective = [prefetch(case), device_memory(case), pool(case)];
     Remedies { effective: effective.into_iter().flatten().collect(), ineffective: Vec::new() }
 }
 
-fn prefetch(case: &Case<'_>) -> Option<Advice> {
+fn prefetch(case: &Case<'_>) -> Option<Remedy> {
     let inputs = &case.verdict.inputs;
     let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
     let fits = case.process.managed_bytes? <= case.managed_capacity_bytes()?;
@@ -16,37 +16,37 @@ fn prefetch(case: &Case<'_>) -> Option<Advice> {
     let action = format!("in the program: cudaMemPrefetchAsync {what} to the GPU before the first kernel uses it{how}");
     let evidence = format!(
         "{} GPU faults per second populated {}/s; a prefetch populates without faults",
-        rates::per_second(Some(case.per_second(inputs.fault_entries)), text::count),
-        rates::per_second(Some(case.per_second(inputs.populated_bytes)), text::bytes)
+        text::per_second(Some(case.per_second(inputs.fault_entries)), text::count),
+        text::per_second(Some(case.per_second(inputs.populated_bytes)), text::bytes)
     );
-    Some(Advice::new(action, evidence))
+    Some(Remedy::new(action, evidence))
 }
 
-fn device_memory(case: &Case<'_>) -> Option<Advice> {
+fn device_memory(case: &Case<'_>) -> Option<Remedy> {
     let fits = case.process.managed_bytes? <= case.managed_capacity_bytes()?;
     (case.process.counts.cpu_faults == 0 && fits).then(|| {
         let evidence = "its managed memory has no CPU faults, and fits into the GPU";
-        Advice::new("in the program: allocate it with cudaMalloc", evidence)
+        Remedy::new("in the program: allocate it with cudaMalloc", evidence)
             .unless("a CPU initialises it before the GPU uses it, or the program relies on oversubscription")
     })
 }
 
 /// Reuse of allocations. Populated bytes beyond twice the managed memory show repeated allocation.
-fn pool(case: &Case<'_>) -> Option<Advice> {
+fn pool(case: &Case<'_>) -> Option<Remedy> {
     let (touched, managed) = (case.process.counts.populated_bytes?, case.process.managed_bytes?);
-    (managed > 0 && touched >= 2 * managed).then(|| {
+    (managed > 0 && touched / 2 >= managed).then(|| {
         let evidence = format!(
             "{} were populated since uvmd counts, and it has {} of managed memory",
             text::bytes(touched),
             text::bytes(managed)
         );
-        Advice::new("in the program: allocate once and reuse the memory, for example with a memory pool", evidence)
+        Remedy::new("in the program: allocate once and reuse the memory, for example with a memory pool", evidence)
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::explain::advice::testing::{Fixture, GIB, actions, effective};
+    use crate::explain::remedies::testing::{Fixture, GIB, actions, effective};
 
     fn storm() -> Fixture {
         let mut known = Fixture::new("first_touch_storm");

@@ -1,17 +1,17 @@
 //! Remedies for ping-pong and driver throttling: memory bounces between a CPU and a GPU, and the
 //! driver may throttle both.
 
-use super::{Advice, Case, FEW_WRITES, Remedies, leave_at_host, read_mostly};
+use super::{Case, FEW_WRITES, Remedies, Remedy, leave_at_host, read_mostly};
 use crate::text;
 
 const PAGE_BYTES: u64 = 4096;
 
-pub(super) fn advice(case: &Case<'_>) -> Remedies {
+pub(super) fn remedies(case: &Case<'_>) -> Remedies {
     let effective = [read_duplication(case), host_residency(case), bulk_prefetch(case), separate_allocation(case)];
     Remedies { effective: effective.into_iter().flatten().collect(), ineffective: Vec::new() }
 }
 
-fn read_duplication(case: &Case<'_>) -> Option<Advice> {
+fn read_duplication(case: &Case<'_>) -> Option<Remedy> {
     let (gpu, cpu) = (case.gpu_write_share()?, case.cpu_write_share()?);
     (gpu < FEW_WRITES && cpu < FEW_WRITES).then(|| {
         let evidence = format!(
@@ -20,11 +20,11 @@ fn read_duplication(case: &Case<'_>) -> Option<Advice> {
             text::percent(cpu)
         );
         let unless = "either side writes to it: writes to resident memory may raise no fault, and each one collapses the duplicates";
-        Advice::new(read_mostly(case.involved().next()), evidence).unless(unless)
+        Remedy::new(read_mostly(case.involved().next()), evidence).unless(unless)
     })
 }
 
-fn host_residency(case: &Case<'_>) -> Option<Advice> {
+fn host_residency(case: &Case<'_>) -> Option<Remedy> {
     let inputs = &case.verdict.inputs;
     let bytes_per_bounce = inputs.cpu_reclaimed_bytes.checked_div(inputs.bounces)?;
     let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
@@ -35,11 +35,11 @@ fn host_residency(case: &Case<'_>) -> Option<Advice> {
     );
     let unless =
         "the GPU uses the same bytes many times between two bounces: accesses to resident memory raise no fault";
-    Some(Advice::new(leave_at_host(&what), evidence).unless(unless))
+    Some(Remedy::new(leave_at_host(&what), evidence).unless(unless))
 }
 
 /// Bulk prefetch at a change of phases that each use all of a range.
-fn bulk_prefetch(case: &Case<'_>) -> Option<Advice> {
+fn bulk_prefetch(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.busiest(&["sequential", "cyclic"])?;
     let inputs = &case.verdict.inputs;
     let action = format!(
@@ -52,14 +52,14 @@ fn bulk_prefetch(case: &Case<'_>) -> Option<Advice> {
         rate(case, inputs.fault_entries),
         rate(case, inputs.cpu_faults)
     );
-    Some(Advice::new(action, evidence).unless("the CPU and the GPU use it at the same time"))
+    Some(Remedy::new(action, evidence).unless("the CPU and the GPU use it at the same time"))
 }
 
 /// Separate allocation for a few shared pages of a large one.
-fn separate_allocation(case: &Case<'_>) -> Option<Advice> {
+fn separate_allocation(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.involved().next()?;
     let inputs = &case.verdict.inputs;
-    let shared = inputs.thrashing_pages * PAGE_BYTES;
+    let shared = inputs.thrashing_pages.saturating_mul(PAGE_BYTES);
     (shared > 0 && shared < involved.range.bytes / 10).then(|| {
         let action = format!(
             "in the program: move the data shared by CPU and GPU from the {} to an allocation of its own (cudaHostAlloc, or managed memory preferred at the host)",
@@ -69,18 +69,18 @@ fn separate_allocation(case: &Case<'_>) -> Option<Advice> {
             "the driver's detector found {} of it thrashing in the last window",
             text::bytes(shared)
         );
-        Advice::new(action, evidence)
+        Remedy::new(action, evidence)
     })
 }
 
 fn rate(case: &Case<'_>, events: u64) -> String {
-    crate::rates::per_second(Some(case.per_second(events)), text::count)
+    text::per_second(Some(case.per_second(events)), text::count)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::advice::testing::{Fixture, GIB, actions, effective};
+    use crate::explain::remedies::testing::{Fixture, GIB, actions, effective};
 
     fn alternating(pattern: &str) -> Fixture {
         let mut known = Fixture::new("ping_pong");

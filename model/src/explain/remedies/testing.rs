@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use model::api::{GpuDetail, InvolvedRange, Pattern, Process, Range, Ranges, Residency, Verdict};
-
-use super::{Advice, on};
-use crate::explain::case::Case;
+use super::{Remedy, of_program};
+use crate::{
+    VerdictKind,
+    api::{GpuDetail, InvolvedRange, Pattern, Process, Range, Ranges, Residency, Verdict},
+    explain::case::Case,
+};
 
 pub(crate) const GIB: u64 = 1 << 30;
 
 /// Verdict over a window of 5 s, and its context.
 pub(crate) struct Fixture {
+    kind: VerdictKind,
     pub(crate) verdict: Verdict,
     pub(crate) process: Process,
     pub(crate) ranges: Option<Ranges>,
@@ -21,11 +24,13 @@ impl Fixture {
     pub(crate) fn new(kind: &str) -> Self {
         let verdict = Verdict { pid: 41_207, kind: kind.to_owned(), window_seconds: 5.0, ..Verdict::default() };
         let process = Process { pid: 41_207, name: "python train.py".to_owned(), ..Process::default() };
-        Self { verdict, process, ranges: None, gpu: None }
+        let kind = VerdictKind::named(kind).unwrap();
+        Self { kind, verdict, process, ranges: None, gpu: None }
     }
 
     pub(crate) fn case(&self) -> Case<'_> {
-        Case { verdict: &self.verdict, process: &self.process, ranges: self.ranges.as_ref(), gpu: self.gpu.as_ref() }
+        let Self { kind, verdict, process, ranges, gpu } = self;
+        Case { kind: *kind, verdict, process, ranges: ranges.as_ref(), gpu: gpu.as_ref() }
     }
 
     /// Adds a range to the verdict.
@@ -73,8 +78,8 @@ fn by_access(reads: u64, writes: u64) -> BTreeMap<String, u64> {
     BTreeMap::from([("read".to_owned(), reads), ("write".to_owned(), writes)])
 }
 
-pub(crate) fn effective(known: &Fixture) -> Vec<Advice> {
-    on(&known.case()).effective
+pub(crate) fn effective(known: &Fixture) -> Vec<Remedy> {
+    of_program(&known.case()).effective
 }
 
 pub(crate) fn actions(known: &Fixture) -> Vec<String> {

@@ -1,45 +1,45 @@
 //! Remedies for streaming: more memory than the GPU has is used once, and little of it is fetched
 //! again.
 
-use super::{Advice, Case, Remedies, leave_at_host};
-use crate::{rates, text};
+use super::{Case, Remedies, Remedy, leave_at_host};
+use crate::text;
 
-pub(super) fn advice(case: &Case<'_>) -> Remedies {
+pub(super) fn remedies(case: &Case<'_>) -> Remedies {
     let effective = [prefetch(case), host_access(case)];
     Remedies { effective: effective.into_iter().flatten().collect(), ineffective: Vec::new() }
 }
 
-fn prefetch(case: &Case<'_>) -> Option<Advice> {
+fn prefetch(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.busiest(&["sequential", "cyclic"])?;
     let action = format!(
         "in the program: prefetch the {} in parts, with cudaMemPrefetchAsync on the next part while a kernel works on this one",
         involved.name()
     );
-    let faults = rates::per_second(Some(case.per_second(case.verdict.inputs.fault_entries)), text::count);
+    let faults = text::per_second(Some(case.per_second(case.verdict.inputs.fault_entries)), text::count);
     let evidence = format!(
         "its pattern is {}, and each waits for a fault: {faults} GPU faults per second",
         involved.pattern_with_evidence()
     );
-    Some(Advice::new(action, evidence))
+    Some(Remedy::new(action, evidence))
 }
 
 /// Access from the host, for memory that is used once and does not benefit from GPU memory.
-fn host_access(case: &Case<'_>) -> Option<Advice> {
+fn host_access(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.involved().next()?;
     let inputs = &case.verdict.inputs;
-    let evicted = rates::per_second(Some(case.per_second(inputs.evicted_bytes)), text::bytes);
+    let evicted = text::per_second(Some(case.per_second(inputs.evicted_bytes)), text::bytes);
     let cost = if case.verdict.victims.is_empty() { "" } else { ", memory of other processes included" };
     let evidence = format!(
         "{} of its fetched bytes are refetched, and {evicted}/s are evicted for it{cost}",
         text::percent(involved.range.refetch_ratio)
     );
     let unless = "each byte is used several times while it is resident: those accesses raise no fault";
-    Some(Advice::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
+    Some(Remedy::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::explain::advice::testing::{Fixture, GIB, actions, effective};
+    use crate::explain::remedies::testing::{Fixture, GIB, actions, effective};
 
     fn streaming(pattern: &str) -> Fixture {
         let mut known = Fixture::new("streaming");

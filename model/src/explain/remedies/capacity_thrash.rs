@@ -1,12 +1,12 @@
 //! Remedies for capacity thrash: evicted memory is fetched again, as more is in use than the GPU
 //! has.
 
-use model::api::Evictor;
+use crate::api::Evictor;
 
-use super::{Advice, Case, FEW_WRITES, Remedies, leave_at_host, read_mostly};
+use super::{Case, FEW_WRITES, Remedies, Remedy, leave_at_host, read_mostly};
 use crate::text;
 
-pub(super) fn advice(case: &Case<'_>) -> Remedies {
+pub(super) fn remedies(case: &Case<'_>) -> Remedies {
     // Evictions for another process do not depend on the victim's access pattern.
     if let Some(evictor) = case.verdict.evictor.as_ref() {
         return Remedies { effective: vec![separation_from_evictor(case, evictor)], ineffective: Vec::new() };
@@ -19,22 +19,22 @@ pub(super) fn advice(case: &Case<'_>) -> Remedies {
     Remedies { effective: effective.into_iter().flatten().collect(), ineffective: vec![ineffective.to_owned()] }
 }
 
-fn separation_from_evictor(case: &Case<'_>, evictor: &Evictor) -> Advice {
+fn separation_from_evictor(case: &Case<'_>, evictor: &Evictor) -> Remedy {
     let pid = evictor.pid;
     let action = format!(
         "run it apart from {pid} {}: one after the other, or on different GPUs; for remedies at {pid}: uvmctl explain {pid}",
-        text::printable(&evictor.name)
+        evictor.name
     );
     let evidence = format!(
         "of the {}/s evicted from it, {}/s were for {pid}",
         rate(case, case.verdict.inputs.evicted_bytes),
         text::bytes(evictor.bytes_per_second)
     );
-    Advice::new(action, evidence)
+    Remedy::new(action, evidence)
 }
 
 /// Advice for a cyclic walk: the memory used longest ago is needed next, and is evicted first.
-fn cyclic(case: &Case<'_>) -> Option<Advice> {
+fn cyclic(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.busiest(&["cyclic", "sequential"])?;
     let excess = case.excess_bytes(involved);
     if excess == Some(0) {
@@ -55,10 +55,10 @@ fn cyclic(case: &Case<'_>) -> Option<Advice> {
         text::percent(involved.range.refetch_ratio)
     );
     let unless = "each byte is used many times in one pass: accesses to resident memory raise no fault";
-    Some(Advice::new(leave_at_host(&part), evidence).unless(unless))
+    Some(Remedy::new(leave_at_host(&part), evidence).unless(unless))
 }
 
-fn random(case: &Case<'_>) -> Option<Advice> {
+fn random(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.busiest(&["random"])?;
     let inputs = &case.verdict.inputs;
     let bytes_per_fault = inputs.fetched_bytes.checked_div(inputs.fault_entries)?;
@@ -69,10 +69,10 @@ fn random(case: &Case<'_>) -> Option<Advice> {
         text::percent(involved.range.refetch_ratio)
     );
     let unless = "most of the fetched bytes are used before their eviction, which raises no fault";
-    Some(Advice::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
+    Some(Remedy::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
 }
 
-fn hot_set(case: &Case<'_>) -> Option<Advice> {
+fn hot_set(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.busiest(&["hot_set"])?;
     let action = format!(
         "in the program: keep the hot part of the {} on the GPU, with cudaMemAdvise(SetPreferredLocation, GPU), and the rest at the host; `uvmctl heatmap {}` shows the hot part",
@@ -80,11 +80,11 @@ fn hot_set(case: &Case<'_>) -> Option<Advice> {
         case.process.pid
     );
     let evidence = format!("a small part of it has most of its faults ({})", involved.pattern_with_evidence());
-    Some(Advice::new(action, evidence))
+    Some(Remedy::new(action, evidence))
 }
 
 /// Read-mostly advice for memory without writes: its eviction then needs no copy to the host.
-fn read_only(case: &Case<'_>) -> Option<Advice> {
+fn read_only(case: &Case<'_>) -> Option<Remedy> {
     let inputs = &case.verdict.inputs;
     let writes = case.gpu_write_share().filter(|share| *share < FEW_WRITES)?;
     let copied_back = inputs.bytes_dtoh.min(inputs.evicted_bytes);
@@ -95,11 +95,11 @@ fn read_only(case: &Case<'_>) -> Option<Advice> {
             rate(case, copied_back)
         );
         let unless = "the GPU writes to it: writes to resident memory may raise no fault, and each one collapses the duplicates";
-        Advice::new(read_mostly(case.involved().next()), evidence).unless(unless)
+        Remedy::new(read_mostly(case.involved().next()), evidence).unless(unless)
     })
 }
 
-fn strided(case: &Case<'_>) -> Option<Advice> {
+fn strided(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.busiest(&["strided"])?;
     let stride = involved.range.pattern.stride_bytes?;
     let action =
@@ -109,12 +109,12 @@ fn strided(case: &Case<'_>) -> Option<Advice> {
         text::bytes(stride.unsigned_abs()),
         involved.pattern_with_evidence()
     );
-    Some(Advice::new(action, evidence))
+    Some(Remedy::new(action, evidence))
 }
 
 /// Separation of a process that would fit alone: others cause the thrashing, so its access pattern
 /// does not matter.
-fn separation(case: &Case<'_>) -> Option<Advice> {
+fn separation(case: &Case<'_>) -> Option<Remedy> {
     let (managed, capacity, others) =
         (case.process.managed_bytes?, case.managed_capacity_bytes()?, case.others_bytes()?);
     (managed <= capacity).then(|| {
@@ -124,11 +124,11 @@ fn separation(case: &Case<'_>) -> Option<Advice> {
             text::bytes(capacity),
             text::bytes(others)
         );
-        Advice::new("run it and the other processes on this GPU one after another, or on different GPUs", evidence)
+        Remedy::new("run it and the other processes on this GPU one after another, or on different GPUs", evidence)
     })
 }
 
-fn reduction(case: &Case<'_>) -> Option<Advice> {
+fn reduction(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.involved_bytes().or(case.process.managed_bytes)?;
     let shared = if case.others_bytes().is_some() { " for all processes on this GPU" } else { "" };
     let (capacity, evidence) = if let Some(capacity) = case.managed_capacity_bytes() {
@@ -141,17 +141,17 @@ fn reduction(case: &Case<'_>) -> Option<Advice> {
     let excess = involved.checked_sub(capacity).filter(|excess| *excess > 0 && capacity > 0)?;
     let action = format!("use up to {} less at a time, for example by a smaller batch", text::bytes(excess));
     let evidence = format!("the ranges involved have {}, and {evidence}", text::bytes(involved));
-    Some(Advice::new(action, evidence).unless("part of it is not in use: then a smaller reduction is enough"))
+    Some(Remedy::new(action, evidence).unless("part of it is not in use: then a smaller reduction is enough"))
 }
 
 fn rate(case: &Case<'_>, bytes: u64) -> String {
-    crate::rates::per_second(Some(case.per_second(bytes)), text::bytes)
+    text::per_second(Some(case.per_second(bytes)), text::bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::advice::testing::{Fixture, GIB, actions, effective};
+    use crate::explain::remedies::testing::{Fixture, GIB, actions, effective};
 
     fn thrashing(pattern: &str) -> Fixture {
         let mut known = Fixture::new("capacity_thrash");
@@ -203,7 +203,7 @@ mod tests {
         let mut known = thrashing("unknown");
         (known.ranges, known.process.managed_bytes) = (None, Some(48 * GIB));
         assert_eq!(actions(&known), [""; 0], "nothing is known of what is there");
-        known.process.resident = Some(model::Residency::exactly(40 * GIB));
+        known.process.resident = Some(crate::Residency::exactly(40 * GIB));
         assert_eq!(actions(&known), ["use up to 8.0 GiB less at a time, for example by a smaller batch"]);
     }
 
@@ -292,7 +292,7 @@ mod tests {
         for pattern in ["cyclic", "sequential", "random", "hot_set", "strided", "unknown"] {
             let known = thrashing(pattern);
             assert!(!actions(&known).concat().contains("Prefetch"), "{pattern}");
-            assert!(advice(&known.case()).ineffective[0].contains("cudaMemPrefetchAsync"));
+            assert!(remedies(&known.case()).ineffective[0].contains("cudaMemPrefetchAsync"));
         }
     }
 }

@@ -1,0 +1,10 @@
+//! Verdicts in words: a sentence of each, the reason, and remedies. Names in them are as programs chose them: whoever
+//! prints them escapes control characters.
+
+mod case;
+mod remedies;
+mod verdict;
+
+pub use case::Case;
+pub use remedies::remedies;
+pub use verdict::{reason, summary};
