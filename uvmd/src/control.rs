@@ -97,7 +97,10 @@ impl web::Control for Control {
             default_policy: fallback.policy,
             overrides: overrides.iter().filter(|each| !each.expired).count() as u64,
             file_error,
+            inactive_reason: None,
+            persist_warning: None,
         }
+        .described()
     }
 
     fn switch_off(&self, by: &Requester) -> Result<(), ChangeError> {
