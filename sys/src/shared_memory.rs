@@ -108,10 +108,10 @@ pub struct SharedMemory {
 }
 
 #[expect(unsafe_code, reason = "words are atomic")]
-// SAFETY: a mapping is of the process, and not of a thread.
+// SAFETY: the mapping belongs to the process, not to a thread, and this value alone unmaps it.
 unsafe impl Send for SharedMemory {}
 #[expect(unsafe_code, reason = "words are atomic")]
-// SAFETY: as above.
+// SAFETY: a shared reference gives access to atomic words alone, and to a file, which is `Sync`.
 unsafe impl Sync for SharedMemory {}
 
 impl fmt::Debug for SharedMemory {
