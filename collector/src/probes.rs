@@ -24,7 +24,7 @@ use aya::{
 
 pub(crate) use self::figures::{Figures, ProgramInfo};
 use self::{
-    errors::{chain, io_error, not_loaded, not_permitted, tail},
+    errors::{AdoptError, chain, io_error, not_loaded, not_permitted, tail},
     table::{NO_RESIDENCY, Need, PROBES, Row},
 };
 use crate::{Records, refusal::Refusal};
@@ -225,22 +225,20 @@ impl Probes {
     /// `types`: types of the kernel, including at least [`ITERATED`].
     ///
     /// # Errors
-    /// Sentence, if the kernel does not permit iterators.
-    pub fn adopt(&mut self, types: &[u8]) -> Result<(), String> {
-        let program = self.ebpf.program_mut(ADOPT).ok_or_else(|| format!("the object has no program {ADOPT}"))?;
-        let program: &mut Iter = program.try_into().map_err(|error: ProgramError| chain(&error))?;
+    /// If the kernel does not permit iterators.
+    pub fn adopt(&mut self, types: &[u8]) -> Result<(), AdoptError> {
+        let program: &mut Iter = self.ebpf.program_mut(ADOPT).ok_or(AdoptError::NoProgram(ADOPT))?.try_into()?;
         if program.fd().is_err() {
-            let types = Btf::parse(types, Endianness::default()).map_err(|error| chain(&error))?;
-            program.load("task_file", &types).map_err(|error| chain(&error))?;
+            program.load("task_file", &Btf::parse(types, Endianness::default())?)?;
         }
-        let link = program.attach().and_then(|link| program.take_link(link)).map_err(|error| chain(&error))?;
-        let mut iterator = link.into_file().map_err(|error| chain(&error))?;
+        let link = program.attach().and_then(|link| program.take_link(link))?;
+        let mut iterator = link.into_file()?;
         // A read runs the iterator, which writes nothing.
         while let Err(error) = io::copy(&mut iterator, &mut io::sink()) {
             // After a million files without output the kernel yields; the next read continues
             // there.
             if error.kind() != io::ErrorKind::WouldBlock {
-                return Err(error.to_string());
+                return Err(AdoptError::Read(error));
             }
         }
         Ok(())

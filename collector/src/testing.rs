@@ -56,7 +56,7 @@ pub fn load(
 pub fn adopt(probes: &mut Probes) -> Result<(), String> {
     let file = fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
     let types = Btf::parse(&file).and_then(|btf| btf.only_function(ITERATED)).map_err(|error| error.to_string())?;
-    probes.adopt(&types)
+    probes.adopt(&types).map_err(|error| error.to_string())
 }
 
 /// Ledger of processes, fed by a test.

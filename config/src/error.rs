@@ -25,6 +25,17 @@ pub enum ConfigError {
     },
 }
 
+/// Reason why a [`Setting`](crate::Setting) is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SettingError {
+    /// No key with a value.
+    #[error("expected KEY=VALUE, with a key as in the file, such as log.format")]
+    Form,
+    /// Unknown key, or a value that it does not have: the mistake, and the allowed values.
+    #[error("{0}")]
+    Value(String),
+}
+
 /// Mistake in a text, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {

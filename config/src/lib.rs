@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-pub use error::{ConfigError, Mistake};
+pub use error::{ConfigError, Mistake, SettingError};
 pub use load::{Loaded, Setting, load, state_dir};
 pub use policy::Policy;
 use serde::{Deserialize, Serialize};

@@ -15,7 +15,7 @@ use toml::{
 
 use crate::{
     Config, DEFAULT_FILE, FRAGMENTS,
-    error::{ConfigError, Mistake},
+    error::{ConfigError, Mistake, SettingError},
     fragments::{self, Fragment},
     read::read,
     value::{AbsolutePath, Value as _},
@@ -46,14 +46,13 @@ impl Loaded {
 pub struct Setting(Table);
 
 impl FromStr for Setting {
-    type Err = String;
+    type Err = SettingError;
 
     /// Parses the value as in the file; quotes around text are optional.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected KEY=VALUE, with a key as in the file, such as log.format";
-        let (key, value) = text.split_once('=').ok_or(expected)?;
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let (key, value) = text.split_once('=').ok_or(SettingError::Form)?;
         if !is_key(key) || value.contains('\n') {
-            return Err(expected.to_owned());
+            return Err(SettingError::Form);
         }
         let setting = |value: &str| {
             let line = format!("{key}={value}");
@@ -67,7 +66,9 @@ impl FromStr for Setting {
             Err(mistake) => mistake,
         };
         // If neither is valid, it counts as text only if it is no other value.
-        quoted().map(Self).map_err(|as_text| if mistake.key.is_some() { mistake.message } else { as_text.message })
+        quoted().map(Self).map_err(|as_text| {
+            SettingError::Value(if mistake.key.is_some() { mistake.message } else { as_text.message })
+        })
     }
 }
 

@@ -53,12 +53,20 @@ pub trait Value: Sized {
     }
 }
 
+/// Word that is no value of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {allowed}")]
+pub struct InvalidWord {
+    /// Allowed values.
+    pub allowed: &'static str,
+}
+
 /// Parses a word on the command line.
 ///
 /// # Errors
-/// Allowed values.
-pub fn of_word<T: Value>(word: &str) -> Result<T, String> {
-    T::of_text(word).ok_or_else(|| format!("expected {}", T::ALLOWED))
+/// [`InvalidWord`], with the allowed values.
+pub fn of_word<T: Value>(word: &str) -> Result<T, InvalidWord> {
+    T::of_text(word).ok_or(InvalidWord { allowed: T::ALLOWED })
 }
 
 /// Function for `#[serde(deserialize_with)]`.

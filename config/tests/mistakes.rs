@@ -149,7 +149,7 @@ fn text_in_a_setting_needs_no_quotes() {
 
 #[test]
 fn invalid_setting_is_reported_with_the_allowed_values() {
-    let error = |text: &str| text.parse::<Setting>().unwrap_err();
+    let error = |text: &str| text.parse::<Setting>().unwrap_err().to_string();
     assert_eq!(error("log.format=yaml"), "invalid value: string \"yaml\", expected \"auto\", \"text\" or \"json\"");
     assert!(error("log.formats=json").starts_with("unknown key `formats`"));
     assert_eq!(error("log.format"), "expected KEY=VALUE, with a key as in the file, such as log.format");

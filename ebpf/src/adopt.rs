@@ -38,9 +38,9 @@ const CHARACTER_DEVICE: u16 = 0o020_000;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task_file")]
 extern "C" fn uvm_adopt(ctx: *const TaskFile) -> i32 {
-    // SAFETY: the kernel passes this structure, and each of its fields may be read.
+    // SAFETY: the kernel passes this structure, each of whose fields may be read until the return.
     let task = unsafe { (*ctx).task };
-    // SAFETY: as above.
+    // SAFETY: the kernel passes this structure, each of whose fields may be read until the return.
     let file = unsafe { (*ctx).file };
     if task.is_null() || file.is_null() {
         return 0;

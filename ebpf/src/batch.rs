@@ -122,7 +122,9 @@ fn uvm_handled(_ctx: RetProbeContext) -> u32 {
     let gpu = gpu as u32;
     if let Some(batch) = batch_of(gpu) {
         finish(batch);
-        observe(&last_serviced(batch), gpu, Kind::HandlerNs as u32, ns);
+        // SAFETY: a value of the map, of this thread alone.
+        let run = unsafe { &(*batch).run };
+        observe(&last_serviced(run), gpu, Kind::HandlerNs as u32, ns);
     }
     0
 }
@@ -156,7 +158,7 @@ fn replay(ctx: &ProbeContext) -> Result<(), Dropped> {
         // SAFETY: a helper without arguments.
         state.replayed_ns = unsafe { bpf_ktime_get_ns() };
     }
-    let last_serviced = last_serviced(batch);
+    let last_serviced = last_serviced(&state.run);
     let key = CountKey { generation: last_serviced.generation, gpu, kind: Kind::GpuReplay as u16, detail: 0 };
     counting::add(&last_serviced, &key, Tally { events: 1, amount: 0 }).map_err(|Full| Dropped(DropReason::CountsFull))
 }
@@ -181,10 +183,10 @@ pub fn fault(space: &Known, va_space: u64, entry: &Entry) {
     let is_next = state.open != 1 || state.id != entry.batch;
     if is_next || state.run.account.generation != space.generation || state.run.gpu != gpu {
         if is_next {
-            finish(batch);
+            finish(state);
             begin(state, entry.batch);
         } else {
-            end_run(batch);
+            end_run(state);
         }
         state.run = Run { account: space.account(), va_space, entries: 0, gpu };
         if let Some(handler) = handler() {
@@ -276,12 +278,11 @@ fn finish(batch: *mut Batch) -> u32 {
     if batch.is_null() {
         return 1;
     }
-    // SAFETY: a value of the map, of this thread alone.
-    if unsafe { (*batch).open } != 1 {
+    // SAFETY: a value of the map, of this thread alone, so that no other reference to it exists.
+    let state = unsafe { &mut *batch };
+    if state.open != 1 {
         return 0;
     }
-    // SAFETY: as above.
-    let state = unsafe { &mut *batch };
     complete_run(state);
     state.open = 0;
     let ended_ns = if state.replayed_ns == 0 { now() } else { state.replayed_ns };
@@ -292,7 +293,7 @@ fn finish(batch: *mut Batch) -> u32 {
         let Some(run) = state.earlier.get(at) else { break };
         count_run(run, state.began_ns, ended_ns, state.replays);
     }
-    let (last_serviced, gpu) = (last_serviced(batch), state.run.gpu as u32);
+    let (last_serviced, gpu) = (last_serviced(&state.run), state.run.gpu as u32);
     observe(&last_serviced, gpu, Kind::GpuBatchEntries as u32, state.entries);
     observe(&last_serviced, gpu, Kind::GpuBatchNs as u32, ended_ns.wrapping_sub(state.began_ns));
     0
@@ -320,9 +321,7 @@ fn now() -> u64 {
 /// VA space that a GPU serviced last, if it still exists: its processor id still belongs to the
 /// GPU. `UNKNOWN` otherwise.
 #[inline(always)]
-fn last_serviced(batch: *mut Batch) -> Account {
-    // SAFETY: a value of the map, of this thread alone.
-    let run = unsafe { (*batch).run };
+fn last_serviced(&run: &Run) -> Account {
     match Known::at(run.va_space) {
         Ok(space) if space.generation == run.account.generation => run.account,
         _ => Account::UNKNOWN,

@@ -74,18 +74,20 @@ impl BlockEvent {
     }
 }
 
+/// Field of the limit of records.
+macro_rules! limit {
+    ($field:ident) => {{
+        let limit = &raw const RECORD_LIMIT.$field;
+        // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the
+        // loader fills it in.
+        u64::from(unsafe { limit.read_volatile() })
+    }};
+}
+
 /// Whether block records are enabled.
 #[inline(always)]
 pub fn are_enabled() -> bool {
-    limit() > 0
-}
-
-#[inline(always)]
-fn limit() -> u64 {
-    let limit = &raw const RECORD_LIMIT.per_window;
-    // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the loader
-    // fills it in.
-    u64::from(unsafe { limit.read_volatile() })
+    limit!(per_window) > 0
 }
 
 /// Writes a record, or counts that none was written.
@@ -115,9 +117,9 @@ fn write_or_count(space: &Known, event: &BlockEvent) -> u32 {
     }
     let losses = match fate {
         RecordFate::Written => return 0,
-        // SAFETY: a field of a value of the map.
+        // SAFETY: the value of a `Known`, in preallocated memory; only the field's address is taken.
         RecordFate::SampledOut => unsafe { &raw mut (*space.value).records.sampled_out },
-        // SAFETY: as above.
+        // SAFETY: the value of a `Known`, in preallocated memory; only the field's address is taken.
         RecordFate::Dropped => unsafe { &raw mut (*space.value).records.dropped },
     };
     // SAFETY: 8-byte aligned, and only ever changed atomically.
@@ -133,7 +135,7 @@ fn may_write(now: u64) -> bool {
     if now.wrapping_sub(window.began_ns) >= WINDOW_NS {
         *window = Window { began_ns: now, records: 0 };
     }
-    if window.records >= limit() {
+    if window.records >= limit!(per_window) {
         return false;
     }
     window.records += 1;
@@ -144,26 +146,28 @@ fn may_write(now: u64) -> bool {
 /// CPUs. Approximate, as CPUs do not wait for each other.
 #[inline(always)]
 fn is_in_share(space: &Known, now: u64) -> bool {
-    // SAFETY: fields of a value of the map, which other CPUs change too: at worst, a few records
-    // too many or too few are written.
-    let space = unsafe { &mut *space.value };
-    if now.wrapping_sub(space.window_began_ns) >= WINDOW_NS {
-        space.window_began_ns = now;
-        space.window_records = 0;
+    let Known { value, .. } = *space;
+    // Other CPUs change both fields too: at worst, a few records too many or too few are written.
+    // SAFETY: the value of a `Known`, in preallocated memory.
+    let began_ns = unsafe { (*value).window_began_ns };
+    // SAFETY: the value of a `Known`, in preallocated memory.
+    let mut records = unsafe { (*value).window_records };
+    if now.wrapping_sub(began_ns) >= WINDOW_NS {
+        // SAFETY: the value of a `Known`, in preallocated memory, to which no reference exists.
+        unsafe { (*value).window_began_ns = now };
+        records = 0;
     }
-    space.window_records += 1;
-    let limit = &raw const RECORD_LIMIT.per_space;
-    // SAFETY: as in `limit`.
-    space.window_records <= u64::from(unsafe { limit.read_volatile() })
+    records += 1;
+    // SAFETY: the value of a `Known`, in preallocated memory, to which no reference exists.
+    unsafe { (*value).window_records = records };
+    records <= limit!(per_space)
 }
 
 /// Whether the ring has room for records that may be sampled out. A quarter of the ring is reserved
 /// for residency records.
 #[inline(always)]
 fn has_room() -> bool {
-    let limit = &raw const RECORD_LIMIT.used_bytes;
-    // SAFETY: as in `limit`.
-    BLOCKS.query(BPF_RB_AVAIL_DATA) < u64::from(unsafe { limit.read_volatile() })
+    BLOCKS.query(BPF_RB_AVAIL_DATA) < limit!(used_bytes)
 }
 
 /// Marks a VA space's residency as stale: a block changed without a record.

@@ -158,13 +158,13 @@ pub fn add_to<K>(
         tally = map.get_ptr_mut(key);
     }
     let tally = tally.ok_or(Full)?;
-    // SAFETY: a field of a value of the map.
+    // SAFETY: a value of the map, whose entries are preallocated; only the field's address is taken.
     let events = unsafe { &raw mut (*tally).events };
-    // SAFETY: as above.
+    // SAFETY: a value of the map, whose entries are preallocated; only the field's address is taken.
     let amount = unsafe { &raw mut (*tally).amount };
-    // SAFETY: 8-byte aligned, and only ever changed atomically.
-    unsafe { memory::add_atomically(events, added.events) };
-    // SAFETY: as above.
-    unsafe { memory::add_atomically(amount, added.amount) };
+    for (sum, added) in [(events, added.events), (amount, added.amount)] {
+        // SAFETY: 8-byte aligned, and only ever changed atomically.
+        unsafe { memory::add_atomically(sum, added) };
+    }
     Ok(())
 }

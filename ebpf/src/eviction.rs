@@ -145,10 +145,11 @@ fn evictor() -> (Account, EvictionCause) {
 fn latest(thread: u64) -> Account {
     let tgid = (thread >> 32) as u32;
     let Some(process) = quotas::usage(Tenant::process(tgid)) else { return Account::UNKNOWN };
-    // SAFETY: a value of the map, read at once.
+    // SAFETY: a value of `USAGE`, which is memory even after its removal, and a number.
     let generation = unsafe { (*process).latest_generation };
-    // SAFETY: as above.
-    Account { generation, owner: Owner { tgid, uid: unsafe { (*process).uid } } }
+    // SAFETY: a value of `USAGE`, which is memory even after its removal, and a number.
+    let uid = unsafe { (*process).uid };
+    Account { generation, owner: Owner { tgid, uid } }
 }
 
 /// Adds to the evictions of a VA space, and to those induced by another. Not inlined: the stack has

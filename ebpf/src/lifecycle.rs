@@ -165,7 +165,8 @@ fn try_register(va_space: u64, creator: &Creator) -> Option<()> {
         quotas::refund(tgid, owner.uid, Resource::Spaces as u32);
         return SPACES.get_ptr(va_space).map(|_| ());
     }
-    // SAFETY: a field of a value of the map, as all of these.
+    // SAFETY: `process` points to a value of `USAGE`. Entries are preallocated: one that is removed
+    // meanwhile is still memory.
     unsafe { (*process).latest_generation = generation };
     if generation == serial {
         let kind = if flags == 0 { LifecycleKind::Registered } else { LifecycleKind::Adopted };
@@ -173,7 +174,7 @@ fn try_register(va_space: u64, creator: &Creator) -> Option<()> {
         return Some(());
     }
     let sharer = if matches!(shared_by, TenantKind::User) { user } else { process };
-    // SAFETY: as above.
+    // SAFETY: `sharer` is `process` or `user`, each a value of `USAGE`, which stays memory.
     let shared_spaces = unsafe { &raw mut (*sharer).shared_spaces };
     // SAFETY: 8-byte aligned, and only ever changed atomically.
     unsafe { memory::add_atomically(shared_spaces, 1) };
@@ -184,7 +185,14 @@ fn try_register(va_space: u64, creator: &Creator) -> Option<()> {
 /// bytes in all.
 #[inline(never)]
 fn identify(process: *mut Usage, creator: &Creator) -> u32 {
-    // SAFETY: a field of a value of the map. Entries are preallocated: one that is removed
+    macro_rules! set {
+        ($($field:ident = $value:expr;)*) => {$(
+            // SAFETY: `process` points to a value of `USAGE`, which is memory even after its removal.
+            // No reference to it exists. Other CPUs add to its charges, which are other fields.
+            unsafe { (*process).$field = $value };
+        )*};
+    }
+    // SAFETY: `process` points to a value of `USAGE`. Entries are preallocated: one that is removed
     // meanwhile is still memory.
     if unsafe { (*process).start_boottime_ns } == creator.start_boottime_ns {
         return 0;
@@ -192,26 +200,21 @@ fn identify(process: *mut Usage, creator: &Creator) -> u32 {
     // Entries that the earlier process still holds, as by descriptors passed to others, stay
     // charged to its user.
     quotas::reset_charges(process, Tenant::process(creator.owner.tgid));
-    // SAFETY: as above, for each. Other CPUs may add to its charges meanwhile, which are not
-    // touched here.
-    unsafe { (*process).start_boottime_ns = creator.start_boottime_ns };
-    // SAFETY: as above.
-    unsafe { (*process).latest_generation = 0 };
-    // SAFETY: as above.
-    unsafe { (*process).shared_generation = 0 };
-    // SAFETY: as above.
-    unsafe { (*process).paced_until_ns = 0 };
-    // SAFETY: as above.
-    unsafe { (*process).comm = creator.comm };
-    // SAFETY: as above.
-    unsafe { (*process).uid = creator.owner.uid };
+    set! {
+        start_boottime_ns = creator.start_boottime_ns;
+        latest_generation = 0;
+        shared_generation = 0;
+        paced_until_ns = 0;
+        comm = creator.comm;
+        uid = creator.owner.uid;
+    }
     1
 }
 
 /// Shared generation of a process or user, with a record if it is new.
 #[inline(always)]
 fn share(sharer: *mut Usage, kind: LifecycleKind, creator: &Creator) -> u64 {
-    // SAFETY: a field of a value of the map.
+    // SAFETY: `sharer` points to a value of `USAGE`, which is memory even after its removal.
     let generation = unsafe { (*sharer).shared_generation };
     if generation != 0 {
         return generation;
@@ -219,7 +222,8 @@ fn share(sharer: *mut Usage, kind: LifecycleKind, creator: &Creator) -> u64 {
     // Two CPUs at once get a generation each. The overwritten one has one VA space, and ends like
     // one whose destruction was missed.
     let generation = next_generation(creator.sequence);
-    // SAFETY: as above.
+    // SAFETY: `sharer` points to a value of `USAGE`, which is memory even after its removal. No
+    // reference to it exists.
     unsafe { (*sharer).shared_generation = generation };
     write_created(generation, kind, creator);
     generation
@@ -256,7 +260,8 @@ fn serial_at(va_space: u64) -> Option<u64> {
 #[inline(never)]
 fn unregister(va_space: u64, serial: u64) -> u32 {
     let Some(space) = SPACES.get_ptr(va_space) else { return 0 };
-    // SAFETY: a value of the map, preallocated as above.
+    // SAFETY: a value of `SPACES`. Entries are preallocated: one that is removed meanwhile is still
+    // memory, and its number that of another one.
     let Space { generation, serial: found, dropped_events, records, owner, shared_by, .. } = unsafe { *space };
     if found != serial {
         return 0;
@@ -270,11 +275,11 @@ fn unregister(va_space: u64, serial: u64) -> u32 {
     }
     quotas::refund(owner.tgid, owner.uid, Resource::Spaces as u32);
     if let Some(process) = quotas::usage(Tenant::process(owner.tgid)) {
-        // SAFETY: a field of a value of the map.
+        // SAFETY: `process` points to a value of `USAGE`, which is memory even after its removal.
         let latest = unsafe { &raw mut (*process).latest_generation };
-        // SAFETY: as above.
+        // SAFETY: a field of that value: memory, aligned, and a number whatever other CPUs write.
         if unsafe { *latest } == generation {
-            // SAFETY: as above.
+            // SAFETY: a field of that value, to which no reference exists.
             unsafe { *latest = 0 };
         }
     }
@@ -300,22 +305,19 @@ fn unregister(va_space: u64, serial: u64) -> u32 {
 /// Adds the dropped events of a VA space with a shared generation to the sums of its sharer.
 #[inline(always)]
 fn fold(sharer: *mut Usage, dropped_events: u64, records: &RecordLosses) {
-    // SAFETY: a field of a value of the map, of which only the address is taken.
-    let shared_spaces = unsafe { &raw mut (*sharer).shared_spaces };
-    // SAFETY: as above.
-    let events = unsafe { &raw mut (*sharer).dropped_events };
-    // SAFETY: as above.
-    let sampled_out = unsafe { &raw mut (*sharer).records.sampled_out };
-    // SAFETY: as above.
-    let dropped = unsafe { &raw mut (*sharer).records.dropped };
-    // SAFETY: as above.
-    let stale = unsafe { &raw mut (*sharer).records.stale };
+    macro_rules! sum {
+        ($($field:ident).+) => {
+            // SAFETY: `sharer` points to a value of `USAGE`, which is memory even after its removal. Only
+            // the field's address is taken.
+            unsafe { &raw mut (*sharer).$($field).+ }
+        };
+    }
     for (sum, added) in [
-        (shared_spaces, u64::MAX),
-        (events, dropped_events),
-        (sampled_out, records.sampled_out),
-        (dropped, records.dropped),
-        (stale, records.stale),
+        (sum!(shared_spaces), u64::MAX),
+        (sum!(dropped_events), dropped_events),
+        (sum!(records.sampled_out), records.sampled_out),
+        (sum!(records.dropped), records.dropped),
+        (sum!(records.stale), records.stale),
     ] {
         // SAFETY: 8-byte aligned, and only ever changed atomically.
         unsafe { memory::add_atomically(sum, added) };

@@ -125,7 +125,7 @@ fn copy(to: *mut core::ffi::c_void, size: u32, address: u64) -> Result<(), Unrea
         // SAFETY: the helper checks the source; the callers' destinations hold `size` bytes.
         unsafe { generated::bpf_probe_read_kernel(to, size, from) }
     } else {
-        // SAFETY: as above.
+        // SAFETY: the helper checks the source; the callers' destinations hold `size` bytes.
         unsafe { generated::bpf_probe_read_user(to, size, from) }
     };
     if status == 0 { Ok(()) } else { Err(Unreadable) }

@@ -186,12 +186,12 @@ pub fn leave_call(Caller(Owner { tgid, uid }): Caller) {
 #[inline(never)]
 pub fn leave(tgid: u32, now_ns: u64) -> u32 {
     let Some(process) = usage(Tenant::process(tgid)) else { return 0 };
-    // SAFETY: a value of the map, read at once.
+    // SAFETY: a value of `USAGE`, which is memory even after its removal, and numbers.
     let charged = unsafe { (*process).charged.0 };
     let held = charged[0] | charged[1] | charged[2] | charged[3] | charged[4] | charged[5] | charged[6] | charged[7];
-    // SAFETY: as above.
+    // SAFETY: a value of `USAGE`, which is memory even after its removal, and a number.
     let paced_until_ns = unsafe { (*process).paced_until_ns };
-    // SAFETY: as above.
+    // SAFETY: a value of `USAGE`, which is memory even after its removal, and a number.
     let shared = unsafe { (*process).shared_generation };
     u32::from(held == 0 && shared == 0 && paced_until_ns <= now_ns && USAGE.remove(Tenant::process(tgid)).is_ok())
 }
@@ -245,9 +245,9 @@ fn charge(kind: u32, id: u32, resource: u32) -> u64 {
 #[inline(always)]
 fn used(usage: *mut Usage, tenant: Tenant, resource: u32) -> u64 {
     let at = resource as usize & (RESOURCES - 1);
-    // SAFETY: a value of the map, read at once.
+    // SAFETY: a value of `RELEASED`, which is memory even after its removal; `at` is masked.
     let released = RELEASED.get_ptr(tenant).map_or(0, |released| unsafe { (*released).entries.0[at] });
-    // SAFETY: as above.
+    // SAFETY: a value of `USAGE`, which is memory even after its removal; `at` is masked.
     positive(unsafe { (*usage).charged.0[at] }.wrapping_sub(released))
 }
 
@@ -321,13 +321,14 @@ pub fn pace(process: *mut Usage, user: *mut Usage, of_user: Tenant, now_ns: u64)
         None if user_rate.is_low(user_paced, now_ns, QUIET_PART) => node_paced,
         None => return Pace::OverUser,
     };
-    // SAFETY: a field of a value of the map. Another CPU's write may be lost: the rate is exceeded
-    // by one.
-    unsafe { (*process).paced_until_ns = process_until };
-    // SAFETY: as above.
-    unsafe { (*user).paced_until_ns = user_until };
-    // SAFETY: as above.
-    unsafe { (*node).paced_until_ns = node_until };
+    // Another CPU's write may be lost: the rate is exceeded by one.
+    let set = |usage: *mut Usage, until| {
+        // SAFETY: a value of `USAGE`, which is memory even after its removal. No reference to it exists.
+        unsafe { (*usage).paced_until_ns = until };
+    };
+    set(process, process_until);
+    set(user, user_until);
+    set(node, node_until);
     Pace::Allowed
 }
 

@@ -6,6 +6,21 @@ use std::{fmt, time::SystemTime};
 
 pub use quantity::{Formatter, bytes, count, counted, duration, nanoseconds, per_second, percent, share};
 use serde::{Deserializer, de};
+use thiserror::Error;
+
+/// Text in another form than the expected one.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseError {
+    /// No time.
+    #[error("{0:?} is no time in UTC such as \"2027-01-01T00:00:00Z\"")]
+    Time(String),
+    /// No address.
+    #[error("{0:?} is no address such as 0x7f2a40000000")]
+    Address(String),
+    /// No amount of memory, or more than 64 bits.
+    #[error("{0:?} is no amount of memory such as 40GiB, 512MB or a number of bytes")]
+    Bytes(String),
+}
 
 /// RFC 3339 in UTC, to the millisecond.
 #[must_use]
@@ -17,9 +32,9 @@ pub fn time(at: SystemTime) -> String {
 /// Reads a time as [`time`] writes it, or with less or more digits.
 ///
 /// # Errors
-/// The expected form.
-pub fn parse_time(text: &str) -> Result<SystemTime, String> {
-    humantime::parse_rfc3339(text).map_err(|_| format!("{text:?} is no time in UTC such as \"2027-01-01T00:00:00Z\""))
+/// [`ParseError::Time`].
+pub fn parse_time(text: &str) -> Result<SystemTime, ParseError> {
+    humantime::parse_rfc3339(text).map_err(|_| ParseError::Time(text.to_owned()))
 }
 
 /// In hexadecimal, with `0x`.
@@ -31,20 +46,20 @@ pub fn address(address: u64) -> String {
 /// Reads an address as [`address`] writes it.
 ///
 /// # Errors
-/// The expected form.
-pub fn parse_address(text: &str) -> Result<u64, String> {
+/// [`ParseError::Address`].
+pub fn parse_address(text: &str) -> Result<u64, ParseError> {
     // A sign is a digit to the parser.
     let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
     let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    address.ok_or_else(|| format!("{text:?} is no address such as 0x7f2a40000000"))
+    address.ok_or_else(|| ParseError::Address(text.to_owned()))
 }
 
 /// Reads bytes, or as many of a unit: `40GiB`, `1.5 TiB`, `512MB`. Powers of 1024 have an i, powers of 1000 none.
 ///
 /// # Errors
-/// The expected form.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let error = || format!("{text:?} is no amount of memory such as 40GiB, 512MB or a number of bytes");
+/// [`ParseError::Bytes`].
+pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
+    let error = || ParseError::Bytes(text.to_owned());
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit_bytes: u64 = match unit.trim().to_ascii_lowercase().as_str() {

@@ -40,7 +40,7 @@ impl TokenFile {
     fn try_read(&self) -> anyhow::Result<Token> {
         // With room for line ends.
         let text = admin_file::read_secret(&self.path, 2 * Token::MAX_BYTES as u64, self.group_readable)?;
-        Token::parse(&text).map_err(|expected| anyhow!("{expected}"))
+        Ok(Token::parse(&text)?)
     }
 
     /// Keeps the token in effect equal to the file, for ever. While the file is invalid, no token

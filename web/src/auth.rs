@@ -23,7 +23,7 @@ use axum::{
     response::Response,
 };
 pub use requester::{Credential, Requester};
-pub use token::Token;
+pub use token::{InvalidToken, Token};
 
 use crate::{
     Node,

@@ -96,7 +96,7 @@ use std::{
     },
 };
 
-pub use auth::{Access, Credential, Grant, Peer, Requester, Token};
+pub use auth::{Access, Credential, Grant, InvalidToken, Peer, Requester, Token};
 use axum::{
     Router,
     extract::{DefaultBodyLimit, FromRef, FromRequestParts},

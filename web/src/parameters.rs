@@ -1,6 +1,6 @@
 //! Values of query parameters, each with its bounds in its type.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 use model::{GpuUuid, OwnerKey, VerdictKind, text::parse_address};
 use serde::{Deserialize, Deserializer, de::Error};
@@ -45,9 +45,9 @@ pub(crate) struct VerdictName(pub(crate) VerdictKind);
 const NAME_BYTES_MAX: usize = 1024;
 
 /// Parses a value from text.
-fn parsed<'de, D: Deserializer<'de>, T>(
+fn parsed<'de, D: Deserializer<'de>, T, E: fmt::Display>(
     deserializer: D,
-    parse: impl FnOnce(&str) -> Result<T, String>,
+    parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, D::Error> {
     parse(&Cow::<str>::deserialize(deserializer)?).map_err(D::Error::custom)
 }

@@ -2,7 +2,32 @@
 
 use std::{error::Error, io};
 
+use aya::{
+    BtfError,
+    programs::{ProgramError, links::LinkError},
+};
+
 use crate::refusal::Refusal;
+
+/// Reason why VA spaces older than the probes cannot be found.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// An object without the iterator.
+    #[error("the object has no program {0}")]
+    NoProgram(&'static str),
+    /// Types of the kernel that cannot be read.
+    #[error("{}", chain(.0))]
+    Types(#[from] BtfError),
+    /// A kernel that does not load the iterator.
+    #[error("{}", chain(.0))]
+    Program(#[from] ProgramError),
+    /// A kernel that does not open the iterator.
+    #[error("{}", chain(.0))]
+    Link(#[from] LinkError),
+    /// A kernel that does not run the iterator.
+    #[error("{0}")]
+    Read(#[source] io::Error),
+}
 
 pub(super) fn not_loaded<E: Error + 'static>(error: &E) -> Refusal {
     io_error(error).and_then(not_permitted).unwrap_or_else(|| Refusal::Load(chain(error)))

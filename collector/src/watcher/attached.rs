@@ -147,7 +147,8 @@ impl Attached {
         let Adoption { types, again, wait, .. } = &mut self.adoption;
         *again = now + *wait;
         *wait = (*wait * 2).min(ADOPT_AGAIN_MAX);
-        let adopted = types.as_ref().map_err(Clone::clone).and_then(|types| self.probes.adopt(types));
+        let adopt = |types: &Vec<u8>| self.probes.adopt(types).map_err(|error| error.to_string());
+        let adopted = types.as_ref().map_err(Clone::clone).and_then(adopt);
         let warning = adopted.err().map(|reason| {
             format!(
                 "cannot search for processes that opened the driver before uvmd attached ({reason}): their events are dropped as unknown_va_space"

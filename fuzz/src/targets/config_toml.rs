@@ -17,7 +17,8 @@ pub(super) fn run(input: &[u8]) {
         }
         Err(mistake) => super::check_mistake(text, &mistake),
     }
-    if let Err(message) = text.lines().next().unwrap_or_default().parse::<Setting>() {
+    if let Err(error) = text.lines().next().unwrap_or_default().parse::<Setting>() {
+        let message = error.to_string();
         assert!(!message.is_empty() && !message.contains('\n'), "{message:?}");
     }
 }

@@ -17,7 +17,7 @@
 //! The helper validates each command, and uvmd each answer: the program can write anything into this
 //! memory.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// First word of the commands in the header, after the lanes' words.
 pub(crate) const COMMANDS: usize = 512;

@@ -4,12 +4,12 @@
 //! dropped (calls that did not fit), owner (thread, or 0), lock (of a shared lane). Then the
 //! consumer's: tail (records read since the start).
 
-use core::{
-    ops::Range,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::ops::Range;
 
-use crate::record::{RECORD_BYTES, RECORD_WORDS, Record};
+use crate::{
+    record::{RECORD_BYTES, RECORD_WORDS, Record},
+    sync::{AtomicU64, Ordering},
+};
 
 const HEAD: usize = 0;
 const DROPPED: usize = 1;

@@ -18,7 +18,7 @@
 //! All words are little-endian and atomic. Neither side trusts the other's words: any value at any time
 //! is safe.
 
-#![no_std]
+#![cfg_attr(not(all(test, loom)), no_std)]
 
 #[cfg(feature = "reader")]
 extern crate alloc;
@@ -31,8 +31,12 @@ pub mod group;
 pub mod kind;
 pub mod lane;
 pub mod memory;
+#[cfg(test)]
+#[cfg(loom)]
+mod models;
 pub mod plan;
 pub mod record;
+mod sync;
 pub mod token;
 
 pub use command::{Command, Commands};

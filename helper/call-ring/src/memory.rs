@@ -16,17 +16,13 @@
 //! The lanes' records follow at [`HEADER_BYTES`], in the order of the lanes. Lane 0 is the largest: the
 //! first thread that calls the driver takes it.
 
-use core::{
-    convert::Infallible,
-    ffi::CStr,
-    fmt,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::{convert::Infallible, ffi::CStr, fmt};
 
 use crate::{
     command::{COMMAND_WORDS, COMMANDS, Commands},
     lane::Lane,
     record::{RECORD_BYTES, Stamp},
+    sync::{AtomicU64, Ordering},
 };
 
 /// Name of the memory file, by which uvmd finds it among the mappings of a process.

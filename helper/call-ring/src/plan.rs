@@ -33,12 +33,13 @@
 //! Neither side trusts the other. The helper copies a plan once per generation into private memory and
 //! checks the copy. uvmd's reads are copies, too; unknown states are rejected.
 
-use core::{
-    ffi::CStr,
-    sync::atomic::{AtomicU64, Ordering, fence},
-};
+use core::ffi::CStr;
 
-use crate::{memory::LayoutError, token::Token};
+use crate::{
+    memory::LayoutError,
+    sync::{AtomicU64, Ordering, fence},
+    token::Token,
+};
 
 /// Name of the memory.
 pub const PLAN_NAME: &CStr = c"uvmd-plan";
@@ -48,9 +49,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDPLAN");
 pub const MAJOR: u32 = 2;
 const MINOR: u32 = 2;
 /// Maximum number of launches of an iteration.
-pub const PERIOD_MAX: usize = 16384;
+pub const PERIOD_MAX: usize = if IS_MODEL { 1 } else { 16384 };
 /// Maximum number of moves of an iteration.
-pub const MOVES_MAX: usize = 4096;
+pub const MOVES_MAX: usize = if IS_MODEL { 1 } else { 4096 };
 /// Size of the whole memory.
 pub const PLAN_BYTES: usize = (TABLE + TABLE_WORDS) * WORD_BYTES;
 /// Maximum age of the heartbeat at which plans are followed.
@@ -60,6 +61,8 @@ pub const HANDOVER_WAIT_MAX_NS: u64 = 10_000_000;
 /// Granularity of ranges.
 pub const PAGE_BYTES: u64 = 4096;
 
+/// Whether this is a model, whose time grows with each word.
+const IS_MODEL: bool = cfg!(all(test, loom));
 const WORD_BYTES: usize = 8;
 const HEARTBEAT: usize = 8;
 const GENERATION: usize = 16;

@@ -14,10 +14,9 @@
 //!   pass without waiting, and no further part begins.
 //! * A forked child has no helper's thread. Its gate is open, as its words are zeroed.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use crate::{
     mapping::Words,
+    sync::{AtomicU64, Ordering},
     system::{self, Sharing},
     thread,
 };
@@ -168,6 +167,7 @@ impl Drop for PartGuard {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::{
         sync::atomic::{AtomicBool, AtomicUsize},

@@ -27,7 +27,7 @@
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
 //! * [`first_stage`], [`headroom`], [`process`]: arguments from the first stage, memory left to the
 //!   process, end of its first thread
-//! * [`libc`], [`clock`], [`thread`], [`threads`], [`system`], [`lock`], [`shared`], [`mapping`]:
+//! * [`libc`], [`clock`], [`thread`], [`threads`], [`system`], [`lock`], [`sync`], [`shared`], [`mapping`]:
 //!   threads, system calls and memory
 
 #![cfg_attr(not(test), no_std)]
@@ -58,6 +58,7 @@ mod real;
 mod recorder;
 mod shared;
 mod stream;
+mod sync;
 mod system;
 mod thread;
 mod threads;

@@ -100,5 +100,5 @@ impl Words {
 
 // SAFETY: the memory is accessed through atomics only.
 unsafe impl Sync for Words {}
-// SAFETY: as above; the mapping belongs to the process, not to a thread.
+// SAFETY: the mapping belongs to the process, not to a thread, and this value alone unmaps it.
 unsafe impl Send for Words {}

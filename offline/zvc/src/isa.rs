@@ -52,7 +52,13 @@ impl Isa {
         let vector = [
             // The 16-bit version needs the extensions of Ice Lake and Zen 4; the condition is the
             // same for both word sizes.
-            (Kind::Avx512, is_x86_feature_detected!("avx512vbmi2") && is_x86_feature_detected!("avx512bw")),
+            (
+                Kind::Avx512,
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vbmi2")
+                    && is_x86_feature_detected!("popcnt"),
+            ),
             (Kind::Avx2, is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt")),
         ];
         #[cfg(not(target_arch = "x86_64"))]
@@ -76,16 +82,16 @@ impl Isa {
     pub(crate) fn pack(self, width: Width, raw: &[Unit], out: &mut PagePayload) -> usize {
         match (self.0, width) {
             (Kind::Scalar, _) => scalar::pack_units(width, raw, out),
-            // SAFETY: the value is from `available`, which has detected these instructions.
+            // SAFETY: `available` alone makes this kind, and has detected AVX2 and POPCNT.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, Width::Two) => unsafe { avx2::pack_two(raw, out) },
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected AVX2 and POPCNT.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, Width::Four) => unsafe { avx2::pack_four(raw, out) },
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected its instructions.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx512, Width::Two) => unsafe { avx512::pack_two(raw, out) },
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected its instructions.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx512, Width::Four) => unsafe { avx512::pack_four(raw, out) },
         }
@@ -101,16 +107,16 @@ impl Isa {
     ) -> [usize; LANES] {
         match (self.0, width) {
             (Kind::Scalar, _) => scalar::unpack_units(width, from, out),
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected AVX2 and POPCNT.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, Width::Two) => unsafe { avx2::unpack_two(from, out) },
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected AVX2 and POPCNT.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, Width::Four) => unsafe { avx2::unpack_four(from, out) },
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected its instructions.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx512, Width::Two) => unsafe { avx512::unpack_two(from, out) },
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected its instructions.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx512, Width::Four) => unsafe { avx512::unpack_four(from, out) },
         }
@@ -120,10 +126,10 @@ impl Isa {
     pub(crate) fn sum(self, block: &[u8]) -> u64 {
         match self.0 {
             Kind::Scalar => scalar::sum(block),
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected AVX2 and POPCNT.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { avx2::sum(block) },
-            // SAFETY: as above.
+            // SAFETY: `available` alone makes this kind, and has detected its instructions.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => unsafe { avx512::sum(block) },
         }

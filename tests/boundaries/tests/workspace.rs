@@ -87,5 +87,9 @@ fn pure_crates_have_no_input_no_output_and_no_clock() {
 fn modules_are_in_the_files_of_their_names() {
     let sources = files::sources(&root()).unwrap();
     assert!(sources.len() > 500, "{} sources", sources.len());
-    assert_eq!(files::elsewhere(&sources).unwrap(), [""; 0]);
+    // A model compiles a module of its crate with loom's atomics.
+    let (models, others): (Vec<_>, Vec<_>) =
+        sources.into_iter().partition(|source| source.ends_with("helper/hooks/tests/gate.rs"));
+    assert_eq!(models.len(), 1);
+    assert_eq!(files::elsewhere(&others).unwrap(), [""; 0]);
 }

@@ -1,5 +1,7 @@
 //! Selectors on the command line.
 
+use std::error::Error;
+
 use clap::Args;
 use model::{
     Criterion, MemoryRange, Selector,
@@ -102,7 +104,7 @@ fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-fn range(text: &str) -> Result<MemoryRange, String> {
+fn range(text: &str) -> Result<MemoryRange, Box<dyn Error + Send + Sync>> {
     let (begin, end) = text.split_once('-').ok_or("expected BEGIN-END, such as 0x7f2a40000000-0x7f2b40000000")?;
     Ok(MemoryRange { begin: parse_address(begin)?, end: parse_address(end)? })
 }

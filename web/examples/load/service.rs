@@ -78,7 +78,7 @@ pub(crate) fn serve(options: Options, runtime: Runtime) -> Result<(), String> {
     if !sys::memory::return_freed_memory() {
         return Err("the allocator cannot be set to return freed memory".to_owned());
     }
-    let token = Token::parse(WRITE_TOKEN.as_bytes())?;
+    let token = Token::parse(WRITE_TOKEN.as_bytes()).map_err(|error| error.to_string())?;
     let _guard = runtime.enter();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;

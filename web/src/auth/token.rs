@@ -3,10 +3,20 @@
 use std::fmt;
 
 use subtle::ConstantTimeEq;
+use thiserror::Error;
 
 /// Bearer token, which grants permission.
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
+
+/// Text that is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "a token is one line of {} to {} visible ASCII characters, as `openssl rand -hex 32` prints",
+    Token::MIN_BYTES,
+    Token::MAX_BYTES
+)]
+pub struct InvalidToken;
 
 impl Token {
     /// Minimum length: shorter tokens could be guessed.
@@ -17,18 +27,12 @@ impl Token {
     /// Parses a token from the text of a file, which has one line.
     ///
     /// # Errors
-    /// Description of a valid token.
-    pub fn parse(text: &[u8]) -> Result<Self, String> {
+    /// [`InvalidToken`].
+    pub fn parse(text: &[u8]) -> Result<Self, InvalidToken> {
         let token = text.trim_ascii();
         let is_token = token.iter().all(u8::is_ascii_graphic);
-        if is_token && (Self::MIN_BYTES..=Self::MAX_BYTES).contains(&token.len()) {
-            return Ok(Self(token.into()));
-        }
-        Err(format!(
-            "a token is one line of {} to {} visible ASCII characters, as `openssl rand -hex 32` prints",
-            Self::MIN_BYTES,
-            Self::MAX_BYTES
-        ))
+        let is_length = (Self::MIN_BYTES..=Self::MAX_BYTES).contains(&token.len());
+        if is_token && is_length { Ok(Self(token.into())) } else { Err(InvalidToken) }
     }
 
     /// Compares in a time that depends on the length only.

@@ -103,7 +103,7 @@ fn describe(result: CUresult) -> String {
     let [name, text] = &mut texts;
     // SAFETY: writes a pointer to a string that lives as long as the library.
     let name_result = unsafe { sys::cuGetErrorName(result, name) };
-    // SAFETY: as above.
+    // SAFETY: writes a pointer to a string that lives as long as the library.
     let text_result = unsafe { sys::cuGetErrorString(result, text) };
     if name_result != CUresult::CUDA_SUCCESS
         || text_result != CUresult::CUDA_SUCCESS
@@ -122,7 +122,7 @@ pub(super) fn check_library() -> Result<(), CudaError> {
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoLibrary);
     }
-    // SAFETY: as above; the library is present.
+    // SAFETY: the library is present, as just checked, and its initialisers have no requirements.
     let library = unsafe { sys::culib() };
     let lacks = |function: &&&'static str| {
         // SAFETY: the symbol is only looked up, not used.

@@ -172,8 +172,8 @@ impl Machine for CudaMachine {
 
     /// Panics beyond the end.
     fn cpu_write(&mut self, at: u64, value: u64) {
-        // SAFETY: as in `cpu_read`, and nothing in this process holds a reference into the
-        // allocation.
+        // SAFETY: within the allocation, aligned, and nothing in this process holds a reference into
+        // it. Volatile since the GPU reads it, though only while a kernel runs.
         unsafe { self.word(at).write_volatile(value) }
     }
 

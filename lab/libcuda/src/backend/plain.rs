@@ -251,7 +251,8 @@ impl Backend for Plain {
             return Ok(());
         }
         for at in (0..bytes).step_by(unit.len()) {
-            // SAFETY: as above; `at` is less than the length by a unit at least.
+            // SAFETY: allocated memory of the window, or ordinary memory by the contract of `Place`, of
+            // `bytes`; `at` is less by a unit at least.
             unsafe { ptr::copy_nonoverlapping(unit.as_ptr(), to.after(at).pointer(), unit.len()) };
         }
         Ok(())

@@ -63,7 +63,7 @@ fn a_device_has_a_name_and_errors_have_names() {
     assert_eq!(name, c"Lab GPU");
     let mut text = ptr::null();
     ok!(cuGetErrorName(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, &raw mut text));
-    // SAFETY: as above.
+    // SAFETY: the driver set the pointer to a text with its end, which is never freed.
     let text = unsafe { CStr::from_ptr(text) };
     assert_eq!(text, c"CUDA_ERROR_ILLEGAL_ADDRESS");
 }

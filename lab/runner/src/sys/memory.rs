@@ -84,9 +84,9 @@ pub(crate) struct SharedPages {
     base: NonNull<AtomicU64>,
 }
 
-// SAFETY: the pointer is to atomics, mapped until the pages are dropped.
+// SAFETY: the mapping belongs to the process, not to a thread, and lasts until the pages are dropped.
 unsafe impl Send for SharedPages {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives access to atomics alone, and to a file, which is `Sync`.
 unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
@@ -121,13 +121,13 @@ impl SharedPages {
 
     /// Page with the pointers of the driver's event queue, and its counts of dropped events.
     pub(crate) fn event_control(&self) -> &Words {
-        // SAFETY: as above.
+        // SAFETY: atomics, for which every content is valid.
         unsafe { self.page::<EVENT_CONTROL, Words>() }
     }
 
     /// Page of the events themselves.
     pub(crate) fn events(&self) -> &Words {
-        // SAFETY: as above.
+        // SAFETY: atomics, for which every content is valid.
         unsafe { self.page::<EVENTS, Words>() }
     }
 

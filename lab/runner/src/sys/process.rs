@@ -51,7 +51,7 @@ pub(crate) fn become_user(uid: u32) -> anyhow::Result<()> {
     let groups = unsafe { libc::setgroups(0, std::ptr::null()) };
     // SAFETY: takes numbers, touches no memory.
     let group = unsafe { libc::setresgid(uid, uid, uid) };
-    // SAFETY: as above.
+    // SAFETY: takes numbers, touches no memory.
     let user = unsafe { libc::setresuid(uid, uid, uid) };
     if (groups, group, user) == (0, 0, 0) {
         Ok(())

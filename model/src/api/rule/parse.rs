@@ -69,8 +69,8 @@ impl TryFrom<Override> for rule::Override {
                 return Err(invalid("parameters", format!("{name:?} or its value is too long, or empty")));
             }
         }
-        let expires_at =
-            expires_at.map(|text| parse_time(&text).map_err(|detail| invalid("expires_at", detail))).transpose()?;
+        let expires_at = expires_at.map(|text| parse_time(&text)).transpose();
+        let expires_at = expires_at.map_err(|error| invalid("expires_at", error.to_string()))?;
         Ok(Self {
             id,
             selector: checked_selector(selector)?,

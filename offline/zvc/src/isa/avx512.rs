@@ -32,7 +32,8 @@ macro_rules! width {
                 }
             }
             for unit in rest {
-                // SAFETY: as above.
+                // SAFETY: `groups` and `rest` are at most the units of a page, each of which took at most
+                // a mask and its bytes: `out` has room for one more.
                 next = unsafe { $put(halves(unit), next) };
             }
             next.addr() - out.as_ptr().addr()

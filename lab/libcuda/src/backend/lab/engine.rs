@@ -63,7 +63,8 @@ impl<'a> Engine<'a> {
             self.touch(from, at, step, Access::Read)?;
             self.touch(to, at, step, Access::Write)?;
             let (to, from) = (pointer(to.pointer + at), pointer(from.pointer + at).cast_const());
-            // SAFETY: as above; what the GPU cannot translate the mirror faults in.
+            // SAFETY: memory of a device's view, in which the mirror faults in what the GPU cannot translate,
+            // or ordinary memory by the contract of `Place`.
             unsafe { ptr::copy(from, to, length(step)) };
         }
         self.finish()

@@ -226,21 +226,24 @@ unsafe impl Memory for Global<'_> {
 
     fn load(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), MemoryFault> {
         let from = self.pointer(address, bytes.len() as u64)?.cast_const();
-        // SAFETY: registered memory, or memory of the device's view.
+        // SAFETY: `pointer` returns registered memory with room for these bytes, or memory of the
+        // device's view, which is mapped for the rest of the process.
         unsafe { ptr::copy(from, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
     fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         let to = self.pointer(address, bytes.len() as u64)?;
-        // SAFETY: as above.
+        // SAFETY: `pointer` returns registered memory with room for these bytes, or memory of the
+        // device's view, which is mapped for the rest of the process.
         unsafe { ptr::copy(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
 
     fn update(&mut self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Result<u64, MemoryFault> {
         let word = self.pointer(address, bytes.into())?;
-        // SAFETY: as above; the interpreter has checked the alignment.
+        // SAFETY: `pointer` returns registered memory with room for the word, or memory of the device's
+        // view. The interpreter has checked the alignment.
         unsafe { update(word, bytes, change) }.ok_or(MemoryFault { address })
     }
 

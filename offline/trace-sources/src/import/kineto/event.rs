@@ -7,6 +7,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
+use thiserror::Error;
 
 const NS_PER_US: f64 = 1e3;
 /// PyTorch's device type of CUDA in memory events; 0 is the CPU.
@@ -198,8 +199,24 @@ impl<'de> Deserialize<'de> for Parsed {
     }
 }
 
-/// Parses an event. Errors are texts, to which the JSON reader adds the line.
-fn parse(raw: Raw) -> Result<Option<Event>, String> {
+/// Member of an event with an invalid value. The JSON reader adds the line.
+#[derive(Debug, Error)]
+#[error("invalid {member} {value}: expected {expected}")]
+struct InvalidMember {
+    member: &'static str,
+    /// Beginning of the value.
+    value: String,
+    expected: &'static str,
+}
+
+impl InvalidMember {
+    fn new(member: &'static str, value: &Any, expected: &'static str) -> Self {
+        Self { member, value: value.to_string().chars().take(40).collect(), expected }
+    }
+}
+
+/// Parses an event.
+fn parse(raw: Raw) -> Result<Option<Event>, InvalidMember> {
     let Raw { ph, cat, name, ts, dur, args } = raw;
     let kind = match (ph.as_str(), cat.as_str(), name.as_str()) {
         (Some("i" | "I"), _, Some("[memory]")) => memory(&args)?,
@@ -217,19 +234,19 @@ fn parse(raw: Raw) -> Result<Option<Event>, String> {
     Ok(Some(Event { time_ns: nanoseconds("ts", &ts)?, duration_ns, kind }))
 }
 
-fn memory(args: &Args) -> Result<Kind, String> {
+fn memory(args: &Args) -> Result<Kind, InvalidMember> {
     let device = match args.device_type.as_u64() {
         Some(CUDA) => Some(number("Device Id", &args.device_id)?),
         _ => None,
     };
     let bytes = args.bytes.as_i64().filter(|&bytes| bytes != 0);
-    let bytes = bytes.ok_or_else(|| format!("invalid Bytes {}: expected a size other than 0", excerpt(&args.bytes)))?;
+    let bytes = bytes.ok_or_else(|| InvalidMember::new("Bytes", &args.bytes, "a size other than 0"))?;
     let address = args.address.as_u64();
-    let address = address.ok_or_else(|| format!("invalid Addr {}: expected an address", excerpt(&args.address)))?;
+    let address = address.ok_or_else(|| InvalidMember::new("Addr", &args.address, "an address"))?;
     Ok(Kind::Memory { device, address, bytes, total_bytes: args.total_bytes.as_u64() })
 }
 
-fn work(name: &str, args: &Args) -> Result<Kind, String> {
+fn work(name: &str, args: &Args) -> Result<Kind, InvalidMember> {
     Ok(Kind::Work {
         device: number("device", &args.device)?,
         stream: number("stream", &args.stream)?,
@@ -247,25 +264,20 @@ fn shape(value: &Any) -> [u32; 3] {
     [side(0_usize), side(1), side(2)]
 }
 
-fn number(member: &str, value: &Any) -> Result<u32, String> {
+fn number(member: &'static str, value: &Any) -> Result<u32, InvalidMember> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    number.ok_or_else(|| format!("invalid {member} {}: expected a number of 32 bits", excerpt(value)))
+    number.ok_or_else(|| InvalidMember::new(member, value, "a number of 32 bits"))
 }
 
-fn nanoseconds(member: &str, value: &Any) -> Result<u64, String> {
+fn nanoseconds(member: &'static str, value: &Any) -> Result<u64, InvalidMember> {
     if let Some(ns) = value.as_u64().and_then(|us| us.checked_mul(1000)) {
         return Ok(ns);
     }
     // Integer microseconds and their fraction are converted separately, as nanoseconds together
     // would not fit a float.
     let us = value.as_f64().filter(|us| (0.0..9e15).contains(us));
-    let us = us.ok_or_else(|| format!("invalid {member} {}: expected a time in microseconds", excerpt(value)))?;
+    let us = us.ok_or_else(|| InvalidMember::new(member, value, "a time in microseconds"))?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the range checked above")]
     let (integer_us, fraction_ns) = (us.trunc() as u64, (us.fract() * NS_PER_US).round() as u64);
     Ok(integer_us * 1000 + fraction_ns)
-}
-
-/// Beginning of a value, for a message.
-fn excerpt(value: &Any) -> String {
-    value.to_string().chars().take(40).collect()
 }
