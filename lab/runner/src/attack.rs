@@ -59,8 +59,6 @@ pub(crate) enum Attack {
     Extents,
     /// Have memory charged to whoever reads a ring.
     Holes,
-    /// Swap out a page of a ring, in a cgroup without room, again and again.
-    Swapped,
     /// Hold as many rings as uvmd reads of a user.
     Idle,
 }
@@ -82,7 +80,6 @@ pub(crate) fn attack(attack: Attack, uid: u32) -> anyhow::Result<()> {
         Attack::Iterations => programs::iterations(),
         Attack::Extents => programs::extents(),
         Attack::Holes => programs::holes(),
-        Attack::Swapped => programs::swapped(),
         Attack::Idle => programs::idle(),
     }
 }

@@ -2,7 +2,7 @@
 //! read, is without measure. They take what processor time they get: none waits asleep.
 
 use std::{
-    fs, hint, thread,
+    hint,
     time::{Duration, Instant},
 };
 
@@ -176,49 +176,6 @@ pub(super) fn holes() -> anyhow::Result<()> {
             spin_from(Instant::now(), Duration::from_millis(500));
         }
     })
-}
-
-/// Cgroup that belongs to the user of the attack by swapped pages.
-const OWN_CGROUP: &str = "/sys/fs/cgroup/user/late";
-
-/// Programs whose ring has a first page that is swapped out, and charged to a cgroup without room: an
-/// access to it through a mapping faults without end.
-pub(super) fn swapped() -> anyhow::Result<()> {
-    announce("swapped");
-    loop {
-        limit("max")?;
-        process::run_in_child(|| {
-            if let Err(error) = swap_ring() {
-                println!("attack swapped failed: {error:#}");
-            }
-        })?;
-    }
-}
-
-/// Program that replaces the page for two seconds, and at last takes another page away as well.
-fn swap_ring() -> anyhow::Result<()> {
-    let managed = Managed::new(BLOCK_BYTES)?;
-    let ring = Ring::create()?;
-    managed.fault()?;
-    thread::sleep(Duration::from_secs(2));
-    for _ in 0..100 {
-        limit("max")?;
-        process::run_in_child(|| {
-            let replaced = fs::write(format!("{OWN_CGROUP}/cgroup.procs"), "0").map_err(Into::into);
-            let replaced = replaced.and_then(|()| ring.replace_first_page());
-            if let Err(error) = replaced.and_then(|()| limit("0")) {
-                println!("attack swapped failed: {error:#}");
-            }
-        })?;
-        thread::sleep(Duration::from_millis(20));
-    }
-    ring.punch_records()?;
-    thread::sleep(Duration::from_secs(1));
-    limit("max")
-}
-
-fn limit(bytes: &str) -> anyhow::Result<()> {
-    Ok(fs::write(format!("{OWN_CGROUP}/memory.max"), bytes)?)
 }
 
 /// Eight programs whose rings stay empty.

@@ -15,7 +15,6 @@ use crate::sys::memory;
 
 const WORD_BYTES: u64 = 8;
 const RECORD_WORDS: usize = 8;
-const PAGE_WORDS: usize = 512;
 const LANES: usize = 16;
 const HEADER_BYTES: u64 = 8192;
 const FIRST_LANE_RECORDS: u64 = 16384;
@@ -123,21 +122,6 @@ impl Ring {
         while !(0..LANES).all(is_read) {
             hint::spin_loop();
         }
-    }
-
-    /// Replaces the first page by one of the same contents, which is swapped out.
-    pub(super) fn replace_first_page(&self) -> anyhow::Result<()> {
-        let words: Vec<u64> = (0..PAGE_WORDS).map(|at| self.words.read(at)).collect();
-        memory::punch(&self.file, 0, PAGE_WORDS as u64 * WORD_BYTES)?;
-        for (at, word) in words.into_iter().enumerate() {
-            self.words.write(at, word);
-        }
-        memory::page_out(self.words.bytes())
-    }
-
-    /// Takes a page of records away.
-    pub(super) fn punch_records(&self) -> anyhow::Result<()> {
-        memory::punch(&self.file, HEADER_BYTES, PAGE_WORDS as u64 * WORD_BYTES)
     }
 
     /// Takes the memory of all records away, and fills the lanes with records that are not there.

@@ -7,7 +7,7 @@ use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     ptr::NonNull,
-    sync::atomic::{AtomicU8, AtomicU64},
+    sync::atomic::AtomicU64,
 };
 
 use anyhow::Context;
@@ -56,14 +56,6 @@ pub(crate) fn punch(file: &File, offset: u64, bytes: u64) -> anyhow::Result<()> 
     // SAFETY: takes numbers; what the mapping holds changes under atomics.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot make a hole of shared memory") }
-}
-
-/// Has the kernel swap out the page that holds these bytes, where it can.
-pub(crate) fn page_out(bytes: &[AtomicU8]) -> anyhow::Result<()> {
-    let address = bytes.as_ptr().map_addr(|address| address / PAGE_BYTES * PAGE_BYTES).cast_mut();
-    // SAFETY: a page of a mapping that the slice keeps; its contents stay.
-    let result = unsafe { libc::madvise(address.cast(), PAGE_BYTES, libc::MADV_PAGEOUT) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot page out shared memory") }
 }
 
 const PAGE_BYTES: usize = 4096;
