@@ -16,7 +16,7 @@ use std::{
 use super::mapping::Mapping;
 
 /// Time for which an access may fault.
-const INTERVAL: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(200);
 
 static GUARDED: Mutex<Guarded> = Mutex::new(Guarded { mappings: Vec::new(), is_running: false });
 
