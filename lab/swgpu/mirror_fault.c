@@ -49,7 +49,7 @@ static vm_fault_t insert(struct vm_fault *vmf, u64 va, unsigned long pfn, bool w
 }
 
 /* Inserts all pages of the block of `va` that are in the card's memory, with their permissions: they
- * cause no fault of the mirror any more. Returns the result for the page of `va`. */
+ * no longer cause a fault of the mirror. Returns the result for the page of `va`. */
 static vm_fault_t insert_block(struct vm_fault *vmf, struct gpu_space *space, u64 va)
 {
     u64 block = ALIGN_DOWN(va, BLOCK_BYTES), permitted = block;

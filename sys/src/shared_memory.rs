@@ -31,7 +31,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use mapping::{Mapping, check_pages};
+use mapping::{Mapping, is_sparse};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, SealFlags, StatxFlags, fcntl_get_seals, memfd_create, open,
@@ -73,9 +73,6 @@ pub enum SharedMemoryError {
     /// It lacks pages, which uvmd would pay for.
     #[error("its shared memory has holes")]
     Sparse,
-    /// It has memory beyond its end, which would hide holes.
-    #[error("its shared memory has memory beyond its end, as with huge pages of shared memory (shmem_enabled)")]
-    BeyondEnd,
     /// It cannot be locked in memory: its pages were swapped out and their cgroup has no room, or uvmd may lock
     /// no more.
     #[error("its shared memory cannot be locked in memory, which takes CAP_IPC_LOCK or LimitMEMLOCK=: {}", crate::reason(.0))]
@@ -179,7 +176,9 @@ impl SharedMemory {
         if bytes != expected as u64 {
             return Err(SharedMemoryError::Size { bytes, expected });
         }
-        check_pages(&metadata)?;
+        if is_sparse(&metadata) {
+            return Err(SharedMemoryError::Sparse);
+        }
         let mapping = Mapping::new(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)?;
         let mapping = Arc::new(mapping);
         mapping.lock()?;
@@ -427,21 +426,6 @@ mod tests {
         let refused = of_this_process(c"uvmd-test-sparse").unwrap_err();
         assert!(matches!(refused, SharedMemoryError::Sparse), "{refused}");
         assert_eq!(own.mapping.file().metadata().unwrap().blocks(), 8, "no page was filled");
-    }
-
-    #[test]
-    fn memory_beyond_the_end_hides_no_holes() {
-        use rustix::fs::{FallocateFlags, fallocate, fcntl_add_seals};
-        if !is_permitted() {
-            return;
-        }
-        let memory = memfd_create(c"uvmd-test-beyond", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        fallocate(&memory, FallocateFlags::empty(), 0, 8192).unwrap();
-        fallocate(&memory, FallocateFlags::KEEP_SIZE, 8192, 4096).unwrap();
-        fcntl_add_seals(&memory, SEALS).unwrap();
-        let _mapped = Mapping::new(File::from(memory), BYTES).unwrap();
-        let refused = of_this_process(c"uvmd-test-beyond").unwrap_err();
-        assert!(matches!(refused, SharedMemoryError::BeyondEnd), "{refused}");
     }
 
     #[test]

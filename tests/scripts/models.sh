@@ -6,5 +6,7 @@ cd "$UVMD_ROOT"
 
 # A folder of its own, as the flag is that of all crates. Release, as there are many interleavings.
 export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$CARGO_TARGET_DIR/loom
-cargo test --locked --release -p call-ring --lib models
-cargo test --locked --release -p hooks --test gate
+for models in "call-ring --lib" "hooks --test gate"; do
+  # shellcheck disable=SC2086 # words
+  cargo nextest run --locked --release --no-tests fail -p $models
+done

@@ -25,11 +25,14 @@ export PAGE_TEST_PACKAGES=$packages PAGE_TEST_CHROMIUM
 PAGE_TEST_CHROMIUM=$(command -v chromium)
 if [ "${1:-}" = --pictures ]; then
   port=9577
-  scripts/demo --lab --act --port $port >"$UVMD_CACHE/log/pictures.log" 2>&1 &
+  log=$UVMD_CACHE/log/pictures.log
+  mkdir -p "${log%/*}" && : >"$log"
+  scripts/demo --lab --act --port $port >"$log" 2>&1 &
   demo=$!
-  trap 'kill -INT "$demo" 2>/dev/null; wait "$demo"' EXIT
-  until token=$(grep -o 'enters this token: [0-9a-f]*' "$UVMD_CACHE/log/pictures.log"); do
-    kill -0 "$demo" || die "the demo ended: $UVMD_CACHE/log/pictures.log"
+  # It ends with 143. In the background, it ignores SIGINT.
+  trap 'kill -TERM "$demo" 2>/dev/null; wait "$demo" || true' EXIT
+  until token=$(grep -o 'enters this token: [0-9a-f]*' "$log"); do
+    kill -0 "$demo" || die "the demo ended: $log"
     sleep 1
   done
   node "$tests/pictures.mjs" "http://127.0.0.1:$port/" "${token##* }" docs/images

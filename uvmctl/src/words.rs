@@ -15,7 +15,7 @@ pub(crate) fn kind<'a>(kind: &str, label: &'a str) -> Cow<'a, str> {
     if label.is_empty() { text::printable(&kind.replace('_', " ")).into_owned().into() } else { text::printable(label) }
 }
 
-/// Kind of the verdict behind a decision, likewise.
+/// Kind of the verdict that a decision is based on, likewise.
 pub(crate) fn kind_of(decision: &Decision) -> Option<Cow<'_, str>> {
     Some(kind(decision.verdict.as_deref()?, decision.verdict_label.as_deref().unwrap_or_default()))
 }

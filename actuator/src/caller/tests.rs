@@ -175,7 +175,7 @@ fn machine_of(program: &Program) -> Machine {
     machine_with(program, from_ref(&(BASE..BASE + (40 << 20))))
 }
 
-/// Machine with one program, of which these ranges are said to be managed memory.
+/// Machine with one program, of which these ranges are managed memory, by its maps.
 fn machine_with(program: &Program, ranges: &[Range<u64>]) -> Machine {
     let pid = program.process.pid();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();

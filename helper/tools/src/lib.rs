@@ -1,4 +1,4 @@
-//! Parts of the tools that test scripts run in uvmd's place, beside a program with the helper:
+//! Parts of the tools that test scripts run in place of uvmd, with a program that has the helper:
 //!
 //! * `record` writes the calls of a program that it starts
 //! * `plan` publishes plans from commands for a program that runs

@@ -1,5 +1,5 @@
-//! Tables of the documentation that need no GPU: planners, the simulator and the codec beside
-//! published figures. `cargo run --release -p evaluation -- TABLE`; `--help` lists the tables.
+//! Tables of the documentation that need no GPU: planners, the simulator and the codec,
+//! compared with published figures. `cargo run --release -p evaluation -- TABLE`; `--help` lists the tables.
 
 #![expect(clippy::print_stdout, reason = "prints tables")]
 
@@ -29,7 +29,7 @@ const GIB: u64 = 1 << 30;
 #[derive(Parser)]
 #[expect(clippy::doc_markdown, reason = "help is no Markdown")]
 enum Table {
-    /// Published figures beside ours, for docs/measurements/reproduction.md
+    /// Published figures and ours, for docs/measurements/reproduction.md
     Reproduction {
         /// Sections, all by default: memory, g10, cost, roofline, pump, cdma
         sections: Vec<String>,
@@ -37,7 +37,7 @@ enum Table {
     /// CPU seconds and peak KiB of this process, which plans and runs an iteration of G10
     #[command(hide = true)]
     CostOf { set: String },
-    /// Simulator beside published runs on real GPUs, for docs/measurements/simulator.md
+    /// Simulator compared with published runs on real GPUs, for docs/measurements/simulator.md
     Validation,
     /// Run time of the simulator, for docs/measurements/simulator.md
     SimulationCost,
@@ -48,7 +48,7 @@ enum Table {
     },
     /// Memory savings of AppObMem's planner, and the time lost, for docs/policies/appobmem.md
     Savings,
-    /// Inferred footprints beside accessed memory, for docs/measurements/footprints.md
+    /// Inferred footprints compared with accessed memory, for docs/measurements/footprints.md
     Footprints {
         /// Logs of the lab's CUDA, written with CUDA_LAB_LOG_ACCESSES=1
         #[arg(value_name = "NAME=LOG")]

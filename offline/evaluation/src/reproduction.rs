@@ -1,4 +1,4 @@
-//! Published figures that this project can be compared with, beside its own.
+//! Published figures that this project can be compared with, and its own.
 
 mod cost;
 mod iterations;

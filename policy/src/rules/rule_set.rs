@@ -108,9 +108,9 @@ impl RuleSet {
     /// no longer have, or have with another expiry.
     pub fn replace_file(&mut self, of_file: Vec<Override>) -> bool {
         self.of_file = Some(of_file);
-        let kept: Expired = self.expired_now().filter_map(record).collect();
-        let is_removed = kept.len() < self.expired_of_file.len();
-        self.expired_of_file = kept;
+        let retained: Expired = self.expired_now().filter_map(record).collect();
+        let is_removed = retained.len() < self.expired_of_file.len();
+        self.expired_of_file = retained;
         is_removed
     }
 

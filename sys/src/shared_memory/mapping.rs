@@ -1,7 +1,6 @@
 //! Mapping of another process's memory, whose pages that process can take away.
 
 use std::{
-    cmp::Ordering,
     ffi::{c_int, c_void},
     fs::{File, Metadata},
     io,
@@ -9,7 +8,7 @@ use std::{
     os::{fd::AsRawFd, unix::fs::MetadataExt},
     ptr::NonNull,
     slice,
-    sync::atomic::{self, AtomicBool, AtomicPtr, AtomicU64},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
 
 use super::SharedMemoryError;
@@ -79,17 +78,17 @@ impl Mapping {
 
     /// Checks that the file has had no holes.
     pub(super) fn check_holes(&self) -> Result<(), SharedMemoryError> {
-        if self.file.metadata().map_or(true, |metadata| check_pages(&metadata).is_err()) {
-            self.had_holes.store(true, atomic::Ordering::Relaxed);
+        if self.file.metadata().map_or(true, |metadata| is_sparse(&metadata)) {
+            self.had_holes.store(true, Ordering::Relaxed);
         }
-        if self.had_holes.load(atomic::Ordering::Relaxed) { Err(SharedMemoryError::Sparse) } else { Ok(()) }
+        if self.had_holes.load(Ordering::Relaxed) { Err(SharedMemoryError::Sparse) } else { Ok(()) }
     }
 
     /// Locks all pages in memory, until they are unmapped. The process can replace a page by one that is not
     /// locked, so that this is repeated.
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     pub(super) fn lock(&self) -> Result<(), SharedMemoryError> {
-        if self.was_unlocked.load(atomic::Ordering::Relaxed) {
+        if self.was_unlocked.load(Ordering::Relaxed) {
             return Err(SharedMemoryError::Lock(io::ErrorKind::OutOfMemory.into()));
         }
         // SAFETY: this value's own mapping, of this size; the call changes no memory.
@@ -98,7 +97,7 @@ impl Mapping {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        self.was_unlocked.store(true, atomic::Ordering::Relaxed);
+        self.was_unlocked.store(true, Ordering::Relaxed);
         Err(SharedMemoryError::Lock(error))
     }
 
@@ -106,7 +105,7 @@ impl Mapping {
     /// calls have no effect.
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     pub(super) fn revoke(&self) {
-        let reserve = self.reserve.swap(std::ptr::null_mut(), atomic::Ordering::AcqRel);
+        let reserve = self.reserve.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if reserve.is_null() {
             return;
         }
@@ -115,7 +114,7 @@ impl Mapping {
         // to memory of the same address, which is mapped for reading and writing before and after the call.
         let address = unsafe { libc::mremap(reserve, self.bytes(), self.bytes(), flags, self.words.as_ptr()) };
         if address == libc::MAP_FAILED {
-            self.reserve.store(reserve, atomic::Ordering::Release);
+            self.reserve.store(reserve, Ordering::Release);
         }
     }
 }
@@ -132,15 +131,10 @@ fn map(bytes: NonZeroUsize, flags: c_int, file: c_int) -> io::Result<NonNull<c_v
     NonNull::new(address).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Checks that a file takes as much memory as its size in pages, whoever pays for it. Memory beyond its end, allocated
-/// before the seals, would count in place of holes. `ftruncate` would free that memory, and `SEEK_HOLE` would
-/// find the holes. Both wait for the lock of the inode, and older kernels do not end the wait of a killed
-/// process. The owner can hold that lock without end, by a write from memory whose faults it serves.
-pub(super) fn check_pages(metadata: &Metadata) -> Result<(), SharedMemoryError> {
-    let whole_pages = metadata.len().next_multiple_of(rustix::param::page_size() as u64);
-    match metadata.blocks().saturating_mul(SECTOR_BYTES).cmp(&whole_pages) {
-        Ordering::Less => Err(SharedMemoryError::Sparse),
-        Ordering::Equal => Ok(()),
-        Ordering::Greater => Err(SharedMemoryError::BeyondEnd),
-    }
+/// Whether a file takes less memory than its size, whoever pays for it. Memory beyond its end, allocated
+/// before the seals, counts in place of holes. `ftruncate` would free that memory, and `SEEK_HOLE` would find
+/// the holes. Both wait for the lock of the inode, and older kernels do not end the wait of a killed process.
+/// The owner can hold that lock without end, by a write from memory whose faults it serves.
+pub(super) fn is_sparse(metadata: &Metadata) -> bool {
+    metadata.blocks().saturating_mul(SECTOR_BYTES) < metadata.len()
 }

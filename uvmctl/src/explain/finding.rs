@@ -1,4 +1,4 @@
-//! Verdicts as text: uvmd's words, and the figures behind them.
+//! Verdicts as text: uvmd's words, and the figures that they are based on.
 
 use model::api::{
     Check, GpuDetail, InvolvedRange, Process, UnavailableKind, Verdict, VerdictInputs, VerdictVictim, Verdicts,

@@ -88,7 +88,7 @@ impl Memories {
     }
 
     /// Reads the memory of these processes, directed ones first, and of them those read longest ago, as far as that is
-    /// permitted, and forgets that of others. `None` if `read` returns `None`, as there is no reader any more.
+    /// permitted, and forgets that of others. `None` if `read` returns `None`, as the collector has ended.
     pub(super) fn update(
         &mut self,
         processes: &[Wanted],

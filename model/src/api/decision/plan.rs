@@ -60,7 +60,7 @@ fn trial(plan: &PlanEvidence) -> String {
     format!("{} without it; {} with it{p_value}", arm(&plan.without), arm(&plan.with))
 }
 
-/// What came of the moves of a plan.
+/// Results of the moves of a plan.
 fn moved(counters: &PlanCounters) -> String {
     let PlanCounters { iterations: _, moves, late, expired, skipped, to_gpu_bytes, to_host_bytes } = *counters;
     format!(

@@ -29,7 +29,7 @@ pub(super) fn remedy(case: &Case<'_>) -> Option<Remedy> {
             (selector(case.process), "ping-pong", "keep the memory at one side, mapped remotely by the other")
         }
         (VerdictKind::Streaming, _) => {
-            (selector(case.process), "stream", "prefetch ahead of the walk, and evict behind it")
+            (selector(case.process), "stream", "prefetch ahead of the walk, and evict what it has passed")
         }
         (VerdictKind::FirstTouchStorm, _) => return None,
     };
