@@ -45,7 +45,7 @@ mod system {
         static ref WOKEN: Condvar = Condvar::new();
     }
 
-    /// Whether any model has waited: its wake-up would otherwise be in none.
+    /// Whether any model has waited. Not loom's: it outlives the models.
     pub(crate) static HAS_WAITED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
     pub(crate) enum Sharing {
@@ -55,7 +55,7 @@ mod system {
     pub(crate) fn wait(word: &AtomicU64, expected: u32, _: Sharing, _timeout_ns: u64) {
         let waiting = WAITING.lock().unwrap();
         if word.load(Ordering::Relaxed) == u64::from(expected) {
-            HAS_WAITED.store(true, std::sync::atomic::Ordering::Relaxed);
+            HAS_WAITED.store(true, Ordering::Relaxed);
             drop(WOKEN.wait(waiting).unwrap());
         }
     }
@@ -157,7 +157,7 @@ fn results_during(others: [fn(&Driver); 2]) -> BTreeSet<[&'static str; 2]> {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         all.lock().unwrap().insert(parts);
     });
-    assert!(system::HAS_WAITED.swap(false, std::sync::atomic::Ordering::Relaxed), "no call waited for a part");
+    assert!(system::HAS_WAITED.swap(false, Ordering::Relaxed), "no call waited for a part");
     mem::take(&mut results.lock().unwrap())
 }
 
