@@ -24,8 +24,8 @@ use crate::{
     turns::TURNS,
 };
 
-/// Iterations of retained calls, once confirmed: two complete ones before the current one, and one
-/// for launches without known numbers.
+/// Number of iterations whose calls are retained after confirmation: two complete ones before the
+/// current one, and one for launches without known numbers.
 const RETAINED_ITERATIONS: u64 = 3;
 
 /// Settings of a follower.
@@ -37,7 +37,8 @@ pub struct Settings {
     pub gpu: [u8; 16],
     /// GPU memory that the process may use.
     pub gpu_bytes: u64,
-    /// Whether [fault counts are added](Follower::add_fault_counts): a plan then waits for their coverage.
+    /// Whether [fault counts are added](Follower::add_fault_counts). A plan then waits until its
+    /// coverage is known.
     pub has_fault_counts: bool,
     /// Quota of [probes](crate::probe); `None` disables them.
     pub probes: Option<ProbeQuota>,
@@ -131,7 +132,7 @@ pub enum State {
     Refused(Refusal),
 }
 
-/// Change of the state by a call.
+/// Change of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The probe's table to follow has changed, or is withdrawn.
@@ -155,7 +156,7 @@ pub struct IterationStart {
     pub at_ns: u64,
 }
 
-/// Plan whose moves planners have not answered yet.
+/// Plan without moves: planners are computing them.
 struct PendingPlan {
     first_launch: u64,
     duration_ns: u64,
@@ -173,7 +174,7 @@ struct PendingPlan {
 pub struct Follower {
     settings: Settings,
     outliner: Box<dyn Outliner>,
-    /// Plan that planners are computing.
+    /// Plan whose moves planners are computing.
     pending_plan: Option<Box<PendingPlan>>,
     /// Whether the state is a refusal by planners, which may be retried.
     is_planner_refusal: bool,
@@ -192,13 +193,13 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follower of a process from its first call on, with planners.
+    /// Follower of a process from its first call on. `outliner` runs the planners.
     #[must_use]
     pub fn new(settings: Settings, outliner: impl Outliner + 'static) -> Self {
         Self::with_program(Program::default(), settings, Box::new(outliner))
     }
 
-    /// Follower of a process that starts from a state of its program.
+    /// Follower of a process from a later call on. `program`: state that earlier calls have left.
     #[must_use]
     pub fn with_program(program: Program, settings: Settings, outliner: Box<dyn Outliner>) -> Self {
         let (sequence, faults) = (Sequence::with_program(program), Faults::new(settings.has_fault_counts));
@@ -302,8 +303,8 @@ impl Follower {
         has_changed.then_some(Change::Probing)
     }
 
-    /// Adds the next call. The caller passes a change of the state, such as a new or withdrawn
-    /// plan, on to the helper.
+    /// Adds the next call. The caller forwards a change of the state to the helper, for example a
+    /// new or withdrawn plan.
     pub fn add(&mut self, call: Call) -> Option<Change> {
         let (is_launch, time_ns) = (call.token().is_some(), call.stamp.time_ns);
         if let Some(probe) = &mut self.probe
@@ -413,8 +414,8 @@ impl Follower {
         self.outliner.status()
     }
 
-    /// Delay from a refusal until the iteration is planned again, at the start of an iteration;
-    /// `None` if the refusal is final.
+    /// Delay after a refusal. The iteration is planned again at the first start of an iteration
+    /// after it. `None` if the refusal is final.
     #[must_use]
     pub fn retry_delay(&self) -> Option<Duration> {
         self.outliner.retry_delay().filter(|_| self.is_planner_refusal)
@@ -433,7 +434,8 @@ impl Follower {
         Some(self.finish_planning(*pending_plan, answer))
     }
 
-    /// Probes of an iteration, once; `None` if they are not permitted, or cannot change the plan.
+    /// Probes of an iteration; `None` if they were made, are not permitted, or cannot change the
+    /// plan.
     fn new_probe(&self, work: &Work) -> Option<Probe> {
         let quota = self.settings.probes.filter(|quota| quota.starts > 0)?;
         if !self.may_probe || self.evidence.is_some() {

@@ -31,7 +31,7 @@ pub const SPARE_FRAMES: u64 = 3;
 /// Link that planners assume: about that of fourth-generation `PCIe`.
 const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
 
-/// Method of computing the moves of a plan: one of [`by_name`].
+/// Method of computing the moves of a plan. [`by_name`] has all of them.
 pub trait Method: sealed::Sealed {
     /// Name of the method: that of its planner, if it has one.
     fn name(&self) -> &'static str;
@@ -92,8 +92,8 @@ pub(crate) struct GpuMemory {
 }
 
 impl GpuMemory {
-    /// Measured memory: resident bytes while the driver evicts, rounded up to frames, which partial
-    /// blocks do not fill.
+    /// Measured memory: resident bytes while the driver evicts, rounded up to whole frames, as a
+    /// partial block takes a frame and does not fill it.
     pub(crate) fn measured(resident_bytes: u64) -> Self {
         let bytes = resident_bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(resident_bytes);
         Self { bytes, room_bytes: bytes, launch_bytes_max: bytes }
@@ -102,7 +102,7 @@ impl GpuMemory {
     /// Estimated memory: bytes not taken by other allocations.
     pub(crate) const fn estimated(bytes: u64) -> Self {
         let room_bytes = bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES);
-        // A launch that uses more leaves too little to move for an estimate.
+        // The total is an estimate. A launch that uses more leaves too little memory to move.
         Self { bytes, room_bytes, launch_bytes_max: bytes / 2 }
     }
 }
@@ -199,7 +199,8 @@ fn frames_bytes(parts: &Pieces) -> u64 {
     bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(bytes)
 }
 
-/// Peak bytes of moves to the GPU in flight, including the launch that waits for them.
+/// Peak bytes of moves to the GPU that are in flight. A move is in flight up to and including the
+/// launch that waits for it.
 fn in_flight_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
     let mut in_flight = vec![Vec::new(); pieces.all.len()];
     for step in moves.iter().filter(|step| step.destination == Destination::Gpu) {

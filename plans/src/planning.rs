@@ -41,8 +41,8 @@ pub trait Outliner {
     /// Cancels the outline in progress.
     fn cancel(&mut self);
 
-    /// Leaves the queue for a turn until the next [`poll`](Self::poll), so that others do not wait
-    /// for this follower.
+    /// Leaves the queue of waiting followers until the next [`poll`](Self::poll), so that others do
+    /// not wait for this one.
     fn pause(&mut self) {}
 
     /// Delay from the last answer, a refusal, until a retry is possible; `None` if it is final.

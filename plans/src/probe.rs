@@ -46,10 +46,11 @@ const SETTLING_SAMPLES: u32 = 3;
 /// Number of iterations that must begin after the withdrawal, so that one is complete. In it, the
 /// program waits for the GPU: moves are counted before the GPU executes them.
 const SETTLING_ITERATIONS: u64 = 2;
-/// Number of samples without progress, and of iterations during these, after which probing ends.
+/// Probing ends after this number of samples without progress, if this number of iterations has
+/// begun meanwhile.
 const STALLED_SAMPLES: u32 = 64;
 const STALLED_ITERATIONS: u64 = 8;
-/// Number of samples without progress after which probing ends in any case.
+/// Probing ends after this number of samples without progress, whatever the iterations.
 const STALLED_SAMPLES_MAX: u32 = 6000;
 /// Maximum number of samples of a probe: an hour by default. A program can make its counts
 /// change with each sample.
@@ -70,11 +71,12 @@ pub struct Observation {
     pub has_ended: bool,
     /// Remote mappings of memory by GPUs, as far as the driver shows them.
     pub remote_mappings: u64,
-    /// Returns of a whole block by a call of the process, after an absence during which the process
-    /// had moved memory to the host: no GPU accessed the block between the two calls. By first
-    /// address.
+    /// Number of times that a call of the process brought a whole block back to a GPU, after an
+    /// absence during which the process had moved memory to the host: no GPU accessed the block
+    /// between the two calls. By first address of the block.
     pub idle_returns: BTreeMap<u64, u64>,
-    /// Such absences that ended otherwise, as by a fault. By first address.
+    /// Number of such absences that ended otherwise, for example by a fault. By first address of
+    /// the block.
     pub interrupted_absences: BTreeMap<u64, u64>,
     /// Block records dropped.
     pub dropped_records: u64,
@@ -86,7 +88,7 @@ impl Observation {
     }
 }
 
-/// Time in which the table of a group of targets may be followed.
+/// Period in which the table of a group of targets may be followed.
 #[derive(Debug)]
 struct ProbeWindow {
     group: Vec<usize>,
@@ -163,13 +165,13 @@ impl Probe {
         self.is_finished
     }
 
-    /// Ends probing with the results so far. Returns whether a table was to be followed.
+    /// Ends probing with the results so far. Returns whether that withdraws a table.
     pub fn end(&mut self) -> bool {
         self.is_finished = true;
         self.window.take().is_some_and(|window| !window.is_withdrawn)
     }
 
-    /// Invalidates the window in progress, as the program moves memory itself.
+    /// Invalidates the window in progress, because the program has moved memory itself.
     pub const fn invalidate(&mut self) {
         if let Some(window) = &mut self.window {
             window.is_invalid = true;
@@ -268,7 +270,7 @@ impl Probe {
         });
     }
 
-    /// Targets of the next window: no two adjacent launches, and no block twice.
+    /// Indices of the targets of the next window: no two adjacent launches, and no block twice.
     fn group(&self) -> Vec<usize> {
         let (mut group, mut blocks, mut bytes, mut moves) = (Vec::new(), Ranges::default(), 0_u64, 0);
         let mut ops: BTreeSet<usize> = BTreeSet::new();

@@ -17,7 +17,7 @@ pub enum Refusal {
     CoverageTooLow { percent: u64 },
     #[error("the program has more allocations, functions and graphs than uvmd retains")]
     Incomplete,
-    #[error("launches repeat by function, but with other grid or block sizes")]
+    #[error("iterations launch the same functions, but with different grid or block sizes")]
     ShapesVary,
     #[error("an iteration has {launches} launches; a plan holds 1 to {}", PERIOD_MAX)]
     Period { launches: usize },
@@ -89,8 +89,8 @@ pub enum InvalidAnswer {
     Method,
     #[error("the helper would refuse its moves")]
     Plan,
-    #[error("a move has memory that the iteration does not use, or that cannot be moved")]
+    #[error("a move covers memory that the iteration does not use, or that cannot be moved")]
     Memory,
-    #[error("its moves have too many pieces of memory")]
+    #[error("its moves cover too many pieces of memory")]
     TooManyPieces,
 }

@@ -27,9 +27,9 @@ use crate::{
 /// Metadata of a call.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    /// Operations of the detector before the call.
+    /// Number of the detector's operations before the call.
     ops: u64,
-    /// Tokens of launches and syncs before the call.
+    /// Number of tokens, of launches and syncs, before the call.
     tokens: u64,
     /// Number of the launch, if any.
     number: Option<u64>,
@@ -79,8 +79,8 @@ pub(crate) struct Sequence {
     last: Option<u64>,
 }
 
-/// Detector window in tokens: two iterations, each of at most as many launches, copies and fills as
-/// a plan has launches.
+/// Detector window in tokens: two iterations, each of at most [`PERIOD_MAX`] launches, copies and
+/// fills together.
 const DETECTOR_TOKENS: usize = 2 * PERIOD_MAX;
 /// Tokens per graph launch: otherwise iterations of few graphs would be too short for the detector.
 const GRAPH_TOKENS: usize = 8;
@@ -298,8 +298,9 @@ impl Sequence {
         starts
     }
 
-    /// Pieces used by each launch of an iteration, including the copies and fills before it; per
-    /// launch, whether no copy or fill is before it; and claimed bytes that are not mapped.
+    /// Returns the pieces that the launches of an iteration use, each launch with the copies and
+    /// fills before it; per launch, whether there are no copies and fills before it; and the
+    /// claimed bytes that are not mapped.
     fn pieces(&self, range: std::ops::Range<usize>, limits: &ClaimLimits) -> Result<(Pieces, Vec<bool>, u64), Refusal> {
         let invalid = |reason: OpsError| Refusal::Invalid { reason: reason.to_string() };
         let (program, calls) = self.window.last(self.marks.len() - range.start);

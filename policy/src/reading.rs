@@ -66,8 +66,7 @@ impl ProcessReading {
         let host = add(
             &of_counters(&process.host),
             &Inputs {
-                // CPU faults belong to no GPU, and dropped records of a process are counted as they
-                // come.
+                // CPU faults and missing records of a process are not counted by GPU.
                 cpu_faults: process.host.cpu_faults(),
                 missing_records: process.blocks.sampled_out_records.saturating_add(process.blocks.dropped_records),
                 ..Inputs::default()
@@ -82,7 +81,8 @@ impl ProcessReading {
     }
 }
 
-/// Counts of a process at a GPU, without those of no GPU.
+/// Counts of a process at a GPU, with all CPU faults of the process, but without its other counts
+/// that belong to no GPU.
 pub(crate) fn counted_at(process: &Process, gpu: GpuKey) -> Inputs {
     let counters = process.gpus.get(&gpu).map(of_counters).unwrap_or_default();
     let reuse = process.reuse.get(&gpu).copied().map(of_reuse).unwrap_or_default();
@@ -111,7 +111,7 @@ fn of_reuse(reuse: Reuse) -> Inputs {
     Inputs { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces, ..Inputs::default() }
 }
 
-/// Sum of the counts of two windows.
+/// Sum of two sets of counts.
 pub(crate) fn add(one: &Inputs, other: &Inputs) -> Inputs {
     let (mut sum, mut other) = (*one, *other);
     for (mine, theirs) in fields(&mut sum).into_iter().zip(fields(&mut other)) {
@@ -120,8 +120,8 @@ pub(crate) fn add(one: &Inputs, other: &Inputs) -> Inputs {
     sum
 }
 
-/// Difference of two cumulative counts; `None` if any decreased, as when a GPU becomes known or
-/// wrong counts are dropped.
+/// Difference of two sets of cumulative counts; `None` if a count decreased, for example because a
+/// GPU became known or wrong counts were dropped.
 pub(crate) fn difference(earlier: &Inputs, later: &Inputs) -> Option<Inputs> {
     let (mut earlier, mut difference) = (*earlier, *later);
     for (mine, theirs) in fields(&mut difference).into_iter().zip(fields(&mut earlier)) {

@@ -15,15 +15,17 @@ struct Pair {
 
 type Bytes = BTreeMap<Pair, u64>;
 
+/// Evictions by victim and evictor in the last complete window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Victims {
-    /// Start of the window, by the clock of [`Snapshot::elapsed`].
+    /// Start of the current window, by the clock of [`Snapshot::elapsed`], and the sums then.
     from: Option<(Duration, Bytes)>,
     latest: Vec<Victim>,
 }
 
 impl Victims {
-    pub(crate) fn observe(&mut self, snapshot: &Snapshot, least: Duration) {
+    /// Adds a snapshot. The window ends with it if it has lasted `window_min`.
+    pub(crate) fn observe(&mut self, snapshot: &Snapshot, window_min: Duration) {
         let now = pairs(snapshot);
         let Some((began, then)) = &self.from else {
             self.from = Some((snapshot.elapsed, now));
@@ -31,11 +33,11 @@ impl Victims {
         };
         let window = snapshot.elapsed.saturating_sub(*began);
         if moved(then, &now) {
-            // Counts that moved to another key did not arise in this window.
+            // Counts that moved to another key are no evictions of this window.
             self.from = Some((snapshot.elapsed, now));
             return;
         }
-        if window < least.mul_f64(1.0 - EARLY) || window.is_zero() {
+        if window < window_min.mul_f64(1.0 - EARLY) || window.is_zero() {
             return;
         }
         self.latest = now
@@ -54,13 +56,13 @@ impl Victims {
         self.from = Some((snapshot.elapsed, now));
     }
 
-    /// Victims in descending order of bytes.
+    /// Evictions of the last complete window, in descending order of bytes.
     pub(crate) fn latest(&self) -> &[Victim] {
         &self.latest
     }
 }
 
-/// Pairs of different processes, for all causes.
+/// Cumulative evicted bytes of each pair of different processes, for all causes.
 fn pairs(snapshot: &Snapshot) -> Bytes {
     let mut pairs = Bytes::new();
     for pair in &snapshot.evictions {

@@ -16,8 +16,8 @@ use crate::{lock::Lock, mapping, system::Errno};
 
 /// Capacity of the table. Pointers into further blocks count as numbers.
 const BLOCKS_MAX: usize = 16384;
-/// Attempts of a search before it gives up, as when a thread is preempted while it changes the
-/// table.
+/// Maximum attempts of a search. All of them fail, for example, if a thread is preempted while it
+/// changes the table.
 const SEARCHES_MAX: usize = 256;
 
 /// Slots of the lookup cache, as a power of two. Each has 16 bits; four are packed into a word.
@@ -41,7 +41,7 @@ pub(crate) struct Block {
     pub(crate) context: u64,
     /// Whether the memory is managed.
     pub(crate) is_managed: bool,
-    /// Whether the block is from a pool. Frees of those do not wait for work of the GPU.
+    /// Whether the block is from a pool. A free of such a block does not wait for work of the GPU.
     pub(crate) is_pooled: bool,
 }
 

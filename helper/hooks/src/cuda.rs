@@ -1,6 +1,6 @@
 //! Types of the CUDA driver API that hooks read (`cuda.h` of CUDA 12.9 and 13).
 
-/// `CUresult`: any number, as later drivers may add some.
+/// `CUresult`. Any number, because later drivers may add codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct CuResult(pub(crate) i32);
@@ -64,7 +64,7 @@ pub(crate) struct LaunchParams {
     pub(crate) kernel_params: *const *const u8,
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS_v1`: a node of a graph, and here any launch.
+/// `CUDA_KERNEL_NODE_PARAMS_v1`: a kernel node of a graph; the hooks use it for any launch.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct KernelNode {
@@ -133,7 +133,7 @@ impl NodeParams {
     }
 }
 
-/// A side of `CUDA_MEMCPY2D`.
+/// Source or destination of `CUDA_MEMCPY2D`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Side2d {
@@ -156,7 +156,7 @@ pub(crate) struct Copy2d {
     pub(crate) rows: usize,
 }
 
-/// A side of `CUDA_MEMCPY3D`.
+/// Source or destination of `CUDA_MEMCPY3D`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Side3d {
@@ -188,7 +188,7 @@ pub(crate) struct Copy3d {
 const HOST: u32 = 1;
 const ARRAY: u32 = 3;
 
-/// Address of the first byte; 0 in an array, which has none.
+/// Address of the first byte; 0 for an array, which has no address.
 fn address(kind: u32, (host, device): (u64, u64), offset_bytes: usize) -> u64 {
     let base = match kind {
         HOST => host,

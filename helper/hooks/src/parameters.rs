@@ -10,8 +10,9 @@ const FUNCTIONS_MAX: usize = 16384;
 const PARAMETERS_MAX: usize = 128 << 10;
 /// Maximum number of entries that a search probes.
 const PROBES_MAX: usize = 16;
-/// Words of an entry: handle, epoch, and the index of the first parameter with their count. They
-/// are written once, in this order: a search that sees the last word sees all of them.
+/// Words of an entry: handle of the function, epoch, and the index of its first parameter with the
+/// number of its parameters. They are written once, in this order: a search that sees the last word
+/// sees all of them.
 const ENTRY_WORDS: usize = 3;
 /// Maximum bytes of a function's parameters, by the CUDA programming guide.
 pub(crate) const PARAMETER_BYTES_MAX: usize = 32764;
@@ -36,7 +37,7 @@ impl Parameter {
     }
 }
 
-/// Parameters of a function, as found in the table.
+/// Result of a search for the parameters of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// In the table: index of the first parameter, and count.
@@ -86,12 +87,13 @@ impl Parameters {
         Ok(Self { epoch, used, entries, reported })
     }
 
-    /// Forgets all functions, as a module is unloaded.
+    /// Invalidates all entries. To be called before a module is unloaded or a context ends, because
+    /// the driver may then reuse the handles of functions.
     pub(crate) fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Entries at which a function may be: handle, epoch, parameters.
+    /// Entries that may hold a function, each as its words: handle, epoch, parameters.
     fn probe(&self, function: u64) -> impl Iterator<Item = [&'static AtomicU64; 3]> + use<> {
         let entries = self.entries;
         let hash = (function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
@@ -126,8 +128,8 @@ impl Parameters {
         Parameter { offset_bytes: (word >> 16) as u16, bytes: word as u16 }
     }
 
-    /// Remembers a function, if the table has room. `None`: the driver does not report its
-    /// parameters.
+    /// Adds a function, if the table has room. `parameters`: `None` if the driver does not report
+    /// them.
     pub(crate) fn insert(&self, function: u64, parameters: Option<impl Iterator<Item = Parameter> + Clone>) {
         let now = self.epoch.load(Ordering::Acquire);
         let free = self.probe(function).find(|[handle, ..]| {

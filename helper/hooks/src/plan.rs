@@ -4,7 +4,7 @@
 //! Launches are matched with the plan ([`launch`]); the helper's thread adopts plans and hands
 //! moves over to the driver ([`moves`]). A launch takes no lock and allocates nothing: it only adds
 //! event records and event waits to the program's stream. It waits for the helper's thread only if
-//! the table says so, for at most 10 ms.
+//! the table requires it, for at most 10 ms.
 //!
 //! Only the thread writes the tables, and only while no plan is followed and no launch visits one.
 //! A launch first increments the count of visitors, and then reads whether a plan is followed; the
@@ -73,7 +73,7 @@ const AT_EXPIRY: u64 = 1 << 32;
 pub(crate) struct Plan {
     permission: Permission,
     shared: PlanMemory<'static>,
-    /// Generation that is followed, or 0. Zeroed in a forked child.
+    /// Generation of the plan that is followed, or 0. Zeroed in a forked child.
     followed: &'static AtomicU64,
     /// Count of visitors: launches and frees that use the tables.
     visitors: &'static AtomicU64,
@@ -92,7 +92,7 @@ pub(crate) struct Plan {
     /// Stream of the first op with moves, the only one that moves and waits are added to. 0 until
     /// that op.
     stream: &'static AtomicU64,
-    /// Generation that was adopted or refused last.
+    /// Generation of the plan that was adopted or refused last.
     processed_generation: &'static AtomicU64,
     /// Futex that the thread waits on, and 1 while it waits.
     wake_futex: &'static AtomicU64,
@@ -101,7 +101,8 @@ pub(crate) struct Plan {
     table: Table<'static>,
     /// [`OpIndex`] of each op.
     ops: &'static [AtomicU64],
-    /// Moves by the op that waits for them, or at which they expire (with [`AT_EXPIRY`]).
+    /// Indices of moves, grouped by the op that waits for them, or at which they expire (with
+    /// [`AT_EXPIRY`]).
     waits: &'static [AtomicU64],
     /// [`stage`] of each move.
     stages: &'static [AtomicU64],
@@ -111,8 +112,8 @@ pub(crate) struct Plan {
     to_host: Stream,
 }
 
-/// Moves of an op: first index and count of those that begin after it, and of those that it waits
-/// for.
+/// Moves of an op: index of the first one that begins after it, and their count; index of its first
+/// entry in [`Plan::waits`], and their count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct OpIndex {
     begins: u16,
@@ -137,11 +138,13 @@ impl OpIndex {
         }
     }
 
+    /// Indices of the moves that begin after the op.
     fn begins(self) -> core::ops::Range<usize> {
         let first = usize::from(self.begins);
         first..first + usize::from(self.begin_count)
     }
 
+    /// Indices of the op's entries in [`Plan::waits`].
     fn waits(self) -> core::ops::Range<usize> {
         let first = usize::from(self.waits);
         first..first + usize::from(self.wait_count)

@@ -19,8 +19,8 @@ pub(crate) fn find(dlsym: Dlsym) -> bool {
     !PTHREAD_SELF.address().is_null() && !PTHREAD_GETCPUCLOCKID.address().is_null()
 }
 
-/// Whether the C library knows the kernel's id of the calling thread. It does not after a fork by a
-/// direct system call.
+/// Whether the C library has the kernel's id of the calling thread. It does not after a fork by a
+/// direct system call. Makes a system call.
 pub(crate) fn has_kernel_id() -> bool {
     current_id() == Some(system::thread_id())
 }
@@ -49,7 +49,7 @@ pub(crate) fn id_of(thread: Thread) -> Option<u32> {
     // only the recorder leads here.
     let get_clock_id: unsafe extern "C" fn(Thread, *mut c_int) -> c_int = unsafe { PTHREAD_GETCPUCLOCKID.function() };
     let mut clock = 0;
-    // SAFETY: the thread's data exist, and the clock's address is writable.
+    // SAFETY: the C library still has the thread's data, and `clock` is writable.
     let is_found = unsafe { get_clock_id(thread, &raw mut clock) } == 0;
     is_found.then(|| u32::try_from(!(clock >> CLOCK_TYPE_BITS)).ok()).flatten()
 }

@@ -14,8 +14,8 @@ use super::{
     scene::Target,
 };
 
-/// Minimum share of the verdict's traffic for a range to be a circumstance.
-const SHARE: f64 = 0.1;
+/// Minimum share of a verdict's traffic for a range to count among the circumstances.
+const TRAFFIC_SHARE_MIN: f64 = 0.1;
 
 /// Circumstances of a rollback. A change of them permits a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +31,11 @@ pub(crate) struct Circumstances {
 
 impl Circumstances {
     pub(crate) fn of(target: &Target<'_>) -> Self {
-        let involved =
-            target.verdicts.iter().flat_map(|verdict| &verdict.ranges).filter(|range| range.traffic_ratio >= SHARE);
+        let involved = target
+            .verdicts
+            .iter()
+            .flat_map(|verdict| &verdict.ranges)
+            .filter(|range| range.traffic_ratio >= TRAFFIC_SHARE_MIN);
         Self {
             verdicts: target.verdicts.iter().map(|verdict| verdict.kind).collect(),
             ranges: involved.map(|range| (range.begin, range.end)).collect(),
@@ -73,13 +76,13 @@ impl fmt::Display for Remaining {
                 write!(f, "it was denied, rolled back or ended recently; cool-down: {} s", left.as_secs().max(1))
             }
             Self::UntilChanged => f.write_str(
-                "it was rolled back, and verdicts, ranges, parameters and other processes are the same as then",
+                "it was rolled back, and verdicts, ranges, parameters and other processes have not changed since",
             ),
         }
     }
 }
 
-/// Maximum circumstances per policy; the oldest are dropped.
+/// Maximum number of circumstances stored per policy; the oldest are dropped.
 const FAILED_MAX: usize = 16;
 
 impl Cooldown {
@@ -113,8 +116,8 @@ impl Cooldown {
                 entry.failed_in.push(circumstances);
             }
         }
-        let too_many = entry.failed_in.len().saturating_sub(FAILED_MAX);
-        entry.failed_in.drain(..too_many);
+        let excess = entry.failed_in.len().saturating_sub(FAILED_MAX);
+        entry.failed_in.drain(..excess);
     }
 
     /// Starts a short cool-down, in any circumstances.
@@ -123,8 +126,8 @@ impl Cooldown {
         entry.until = entry.until.max(now.checked_add(limits.window.saturating_mul(PAUSE_WINDOWS)));
     }
 
-    /// Starts a cool-down after an order without a call: at first as short as [`Self::pause`], then
-    /// doubled each time.
+    /// Starts a cool-down after an order without a call, or after the end of a plan for another
+    /// reason than harm or no benefit: at first as short as [`Self::pause`], then doubled each time.
     pub(crate) fn retry_later(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
         let entry = self.0.entry(policy).or_default();
         let doubled = PAUSE_WINDOWS.saturating_mul(1_u32.checked_shl(entry.times).unwrap_or(u32::MAX));

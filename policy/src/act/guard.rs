@@ -56,14 +56,14 @@ pub(crate) struct Guard {
     host_reservations: HostReservations,
 }
 
-/// Bound of an order's migrations to the GPU, and the sum of those that were admitted. Computed once per
-/// order: with tens of gigabytes of GPU memory, an order has thousands of steps, and the GPU tens of
-/// thousands of blocks.
-struct Bounds {
+/// GPU memory that the migrations of an order may fill, and what the admitted ones fill. Computed
+/// once per order: a large order has thousands of steps, and a large GPU tens of thousands of
+/// blocks.
+struct GpuRoom {
     /// GPU memory that the process may fill or retain; `None` if the total is unknown.
-    room_bytes: Option<u64>,
+    total_bytes: Option<u64>,
     /// Bytes of admitted migrations to the GPU.
-    filling_bytes: u64,
+    admitted_bytes: u64,
 }
 
 /// Restrictions that apply to all migrations of the process's memory.
@@ -117,7 +117,7 @@ impl Guard {
     ) -> (Vec<Step>, Vec<Call>) {
         let (mut admitted, mut denied) = (Vec::new(), Vec::new());
         let restrictions = self.migration_restrictions(target);
-        let mut bounds = Bounds { room_bytes: room_bytes(target, limits), filling_bytes: 0 };
+        let mut gpu_room = GpuRoom { total_bytes: room_bytes(target, limits), admitted_bytes: 0 };
         let mut denials: BTreeMap<Action, Option<String>> = BTreeMap::new();
         for step in steps {
             let denial = denials.entry(step.action).or_insert_with(|| {
@@ -129,7 +129,7 @@ impl Guard {
                 denied.push(Call { step, result: CallResult::Denied(why.clone()), duration_ns: 0 });
                 continue;
             }
-            for (step, verdict) in self.admit(step, &mut bounds, target, limits) {
+            for (step, verdict) in self.admit(step, &mut gpu_room, target, limits) {
                 match verdict {
                     Ok(()) => admitted.push(step),
                     Err(why) => denied.push(Call { step, result: CallResult::Denied(why), duration_ns: 0 }),
@@ -142,10 +142,11 @@ impl Guard {
         (admitted, denied)
     }
 
+    /// Splits a step into parts, each admitted and charged, or denied with the reason.
     fn admit(
         &mut self,
         step: Step,
-        bounds: &mut Bounds,
+        gpu_room: &mut GpuRoom,
         target: &Target<'_>,
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
@@ -156,8 +157,8 @@ impl Guard {
             return vec![(step, Err("it is outside the memory of the override".to_owned()))];
         }
         match step.action {
-            Action::Migrate(place) => self.admit_migration(step, place, bounds, target, limits),
-            Action::Touch(_) => self.admit_renewal(step, bounds, target, limits),
+            Action::Migrate(place) => self.admit_migration(step, place, gpu_room, target, limits),
+            Action::Touch(_) => self.admit_renewal(step, gpu_room, target, limits),
             Action::Advise(Advice::PreferredLocation(Place::Host)) => {
                 let left = self.host_left(target, limits);
                 let bytes = resident_bytes(&step, target);
@@ -179,7 +180,7 @@ impl Guard {
         &mut self,
         step: Step,
         place: Place,
-        bounds: &mut Bounds,
+        gpu_room: &mut GpuRoom,
         target: &Target<'_>,
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
@@ -192,11 +193,11 @@ impl Guard {
             Place::Gpu(_) if headroom(target).is_some_and(|headroom| headroom < limits.host_reserve_bytes) => {
                 (0, host_memory_shortage(0))
             }
-            Place::Gpu(_) => self.gpu_left(bounds, target, limits),
+            Place::Gpu(_) => self.gpu_left(gpu_room, target, limits),
         };
         let (most, why) = if budget <= room { (budget, why_budget) } else { (room, why_room) };
         if step.bytes() <= most {
-            self.charge(&step, place, bounds, target, limits);
+            self.charge(&step, place, gpu_room, target, limits);
             return vec![(step, Ok(()))];
         }
         // Whole blocks: the driver migrates them best.
@@ -205,19 +206,19 @@ impl Guard {
             return vec![(step, Err(why))];
         }
         let first = Step { end, ..step };
-        self.charge(&first, place, bounds, target, limits);
+        self.charge(&first, place, gpu_room, target, limits);
         vec![(first, Ok(())), (Step { begin: end, ..step }, Err(why))]
     }
 
     fn admit_renewal(
         &mut self,
         step: Step,
-        bounds: &Bounds,
+        gpu_room: &GpuRoom,
         target: &Target<'_>,
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
         let now = target.scene.now;
-        let (room, why_room) = self.gpu_left(bounds, target, limits);
+        let (room, why_room) = self.gpu_left(gpu_room, target, limits);
         let (budget, why_budget) = self.budget_left(target, limits);
         let reserved_blocks = self.account(target, limits).reserved_blocks.entry(target.gpu).or_default();
         let (mut fits, mut affordable) = (room / BLOCK_BYTES, budget / RENEWAL_BYTES);
@@ -289,7 +290,7 @@ impl Guard {
         unknown_advice(target, own).map(str::to_owned)
     }
 
-    /// Bytes that may be migrated now, and the description of the limiting budget.
+    /// Bytes that may be migrated now, and a description of the budget that limits them.
     fn budget_left(&mut self, target: &Target<'_>, limits: &Limits) -> (u64, String) {
         let now = target.scene.now;
         let budget = target.directive.budget;
@@ -314,14 +315,14 @@ impl Guard {
         (least, why)
     }
 
-    fn charge(&mut self, step: &Step, place: Place, bounds: &mut Bounds, target: &Target<'_>, limits: &Limits) {
+    fn charge(&mut self, step: &Step, place: Place, gpu_room: &mut GpuRoom, target: &Target<'_>, limits: &Limits) {
         self.spend(step.bytes(), target, limits);
         if place == Place::Host {
             let account = self.account(target, limits);
             account.pending_to_host_bytes = account.pending_to_host_bytes.saturating_add(step.bytes());
             self.host_reservations.add(target.process.cgroup.as_deref(), step.bytes());
         } else {
-            bounds.filling_bytes = bounds.filling_bytes.saturating_add(step.bytes());
+            gpu_room.admitted_bytes = gpu_room.admitted_bytes.saturating_add(step.bytes());
         }
     }
 
@@ -349,13 +350,13 @@ impl Guard {
     }
 
     /// GPU memory in bytes that may be filled or retained for the process, without its reserved
-    /// blocks, and the reason of the limit.
-    fn gpu_left(&mut self, bounds: &Bounds, target: &Target<'_>, limits: &Limits) -> (u64, String) {
-        let Some(room) = bounds.room_bytes else {
+    /// blocks, and the reason for the limit.
+    fn gpu_left(&mut self, gpu_room: &GpuRoom, target: &Target<'_>, limits: &Limits) -> (u64, String) {
+        let Some(room) = gpu_room.total_bytes else {
             return (0, NO_GPU_MEMORY.to_owned());
         };
         let blocks = self.account(target, limits).reserved_blocks.get(&target.gpu).map_or(0, BTreeMap::len);
-        let reserved_bytes = (blocks as u64 * BLOCK_BYTES).saturating_add(bounds.filling_bytes);
+        let reserved_bytes = (blocks as u64 * BLOCK_BYTES).saturating_add(gpu_room.admitted_bytes);
         (
             room.saturating_sub(reserved_bytes),
             format!("{room} bytes of the GPU are not used by others, and {reserved_bytes} of them are reserved"),
@@ -374,7 +375,7 @@ impl Guard {
         }
     }
 
-    /// Removes all reservations, after the end of a decision.
+    /// Removes all reservations of a process at a GPU, after the end of a decision.
     pub(crate) fn release_all(&mut self, process: ProcessId, gpu: GpuUuid) {
         if let Some(account) = self.processes.get_mut(&process) {
             account.reserved_blocks.remove(&gpu);

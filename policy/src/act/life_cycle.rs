@@ -16,7 +16,8 @@ use model::{
 
 use super::{intervals::Intervals, scene::Target};
 
-/// Limit of a decision's ranges: decisions and their events are retained.
+/// Maximum number of ranges of a decision, the largest ones: decisions and their events are
+/// retained.
 const RANGES_MAX: usize = 1024;
 
 /// Decision at its first stage, without measurements and calls.

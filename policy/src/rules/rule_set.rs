@@ -6,7 +6,7 @@ use model::{Mode, Override, text};
 
 use super::{Fallback, Rules, has_passed};
 
-/// Expired overrides of the files, by id, each with its expiry: with another expiry it is another override.
+/// Expired overrides of the files: id and expiry. An override with the same id and another expiry is another one.
 pub type Expired = BTreeMap<String, String>;
 
 /// Overrides of the files and of the API, with the default.
@@ -51,7 +51,7 @@ impl RuleSet {
         Self { fallback, of_file: None, of_api, expired_of_file, is_api_known }
     }
 
-    /// Default without a matching override. It acts on no process while exceptions are unknown.
+    /// Default for processes without a matching override. It acts on no process while exceptions are unknown.
     #[must_use]
     pub fn fallback(&self) -> Fallback {
         let mut fallback = self.fallback.clone();
@@ -114,19 +114,20 @@ impl RuleSet {
         is_removed
     }
 
-    /// Overrides of the API after a change: this override, or none, has the id.
+    /// Overrides of the API as [`Self::change`] with the same arguments would leave them.
     #[must_use]
     pub fn of_api_with(&self, id: &str, rule: Option<&Override>) -> Vec<Override> {
         self.of_api.iter().filter(|other| other.id != id).chain(rule).cloned().collect()
     }
 
-    /// Changes the overrides of the API: this override, or none, has the id. Later overrides are known to be all.
+    /// Sets the override of the API with this id, or removes it. After that, the overrides of the API count as known,
+    /// even if the stored ones were not.
     pub fn change(&mut self, id: &str, rule: Option<&Override>) {
         self.of_api = self.of_api_with(id, rule);
         self.is_api_known = true;
     }
 
-    /// Removes these overrides of the API, if they are unchanged, and returns the removed ones.
+    /// Removes these overrides of the API, except those that have changed meanwhile. Returns the removed ones.
     pub fn remove(&mut self, ended: &[Override]) -> Vec<Override> {
         self.of_api.extract_if(.., |rule| ended.contains(rule)).collect()
     }

@@ -22,7 +22,7 @@ fn add_block(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, ki
     recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::current_device()]);
 }
 
-/// Records an allocation whose address was written.
+/// Records a successful allocation, whose address the driver has written to `address`.
 fn record_allocation(
     result: CuResult,
     stream: Handle,
@@ -37,7 +37,7 @@ fn record_allocation(
     })
 }
 
-/// Records an allocation from a pool, whose memory may be managed.
+/// Records a successful allocation from a pool. Memory of a pool may be managed.
 fn record_pool_allocation(result: CuResult, stream: Handle, address: *const u64, bytes: usize) -> CuResult {
     record_success(result, |recorder| {
         if let Some(address) = read(address) {
@@ -47,15 +47,16 @@ fn record_pool_allocation(result: CuResult, stream: Handle, address: *const u64,
     })
 }
 
-/// Records host memory of the program that was registered for access by devices.
+/// Records a successful registration of host memory for access by devices.
 fn record_registration(result: CuResult, address: u64, bytes: usize) -> CuResult {
     record_success(result, |recorder| add_block(recorder, 0, address, bytes, MemoryKind::Registered, false))
 }
 
-/// Records a free before it is made: after it, another thread may be given the address.
+/// Makes a free. Records it before, because the driver may give the address to another thread after
+/// it; reverts that if the free fails.
 fn free(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
     let Some((recorder, _call)) = enter_gate().filter(|_| address != 0) else { return real() };
-    // `None` if the block was allocated before the recorder started, or found the table full.
+    // `None` if the block was allocated before the recorder started, or did not fit into the table.
     let block = recorder.remove(address);
     let is_recording = recorder.is_recording();
     if is_recording {

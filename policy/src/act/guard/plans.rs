@@ -5,7 +5,7 @@ use model::{Action, Place, PlannedIteration, ProbedIteration};
 use super::{Guard, budget_exhausted, headroom, host_memory_shortage, permission_denial, room::room_bytes};
 use crate::act::{limits::Limits, scene::Target};
 
-/// Moves of an iteration, by a plan or by a probe's table.
+/// Totals of the moves of an iteration, by a plan or by a probe's table.
 pub(crate) struct IterationMoves {
     to_gpu_bytes: u64,
     to_host_bytes: u64,
@@ -26,7 +26,7 @@ impl From<&PlannedIteration> for IterationMoves {
 impl From<&ProbedIteration> for IterationMoves {
     fn from(probed: &ProbedIteration) -> Self {
         let ProbedIteration { to_gpu_bytes, to_host_bytes, duration_ns, .. } = *probed;
-        // The driver evicts for memory that returns, as it does without a probe.
+        // Memory that returns needs no free memory: the driver evicts for it, as without a probe.
         Self { to_gpu_bytes, to_host_bytes, range_bytes: to_host_bytes, peak_bytes: 0, duration_ns }
     }
 }
@@ -43,22 +43,22 @@ impl Guard {
         target: &Target<'_>,
         limits: &Limits,
     ) -> Result<(), String> {
-        let planned = moves.into();
+        let moves: IterationMoves = moves.into();
         if target.directive.range.is_some() || target.directive.allocation_larger_than_bytes.is_some() {
             return Err("the override covers only a part of the memory, and plans need all of it".to_owned());
         }
         let restrictions = self.migration_restrictions(target);
-        let places = [(Place::Gpu(target.gpu), planned.to_gpu_bytes), (Place::Host, planned.to_host_bytes)];
+        let places = [(Place::Gpu(target.gpu), moves.to_gpu_bytes), (Place::Host, moves.to_host_bytes)];
         for action in places.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(place, _)| Action::Migrate(place)) {
             let denied = permission_denial(policy, action).or_else(|| self.denial(action, restrictions, target));
             denied.map_or(Ok(()), Err)?;
         }
-        self.check_budget(&planned, target, limits)?;
+        self.check_budget(&moves, target, limits)?;
         let room = room_bytes(target, limits).ok_or(super::NO_GPU_MEMORY)?;
-        if planned.peak_bytes > room {
+        if moves.peak_bytes > room {
             return Err(format!(
                 "{room} bytes of the GPU are not used by others, and the plan needs up to {}",
-                planned.peak_bytes
+                moves.peak_bytes
             ));
         }
         if headroom(target).is_none_or(|headroom| headroom < limits.host_reserve_bytes) {
@@ -66,26 +66,24 @@ impl Guard {
         }
         let left = self.host_left(target, limits);
         // Memory that moves more than once needs host memory once.
-        if left < planned.to_host_bytes.min(planned.range_bytes) {
+        if left < moves.to_host_bytes.min(moves.range_bytes) {
             return Err(host_memory_shortage(left));
         }
         Ok(())
     }
 
     /// Checks whether the budgets suffice for the moves of an iteration.
-    fn check_budget(&self, planned: &IterationMoves, target: &Target<'_>, limits: &Limits) -> Result<(), String> {
+    fn check_budget(&self, moves: &IterationMoves, target: &Target<'_>, limits: &Limits) -> Result<(), String> {
         let budget = target.directive.budget;
-        let moved = planned.to_gpu_bytes.saturating_add(planned.to_host_bytes);
+        let bytes = moves.to_gpu_bytes.saturating_add(moves.to_host_bytes);
         let rate = budget.bytes_per_second.unwrap_or(u64::MAX).min(limits.process_bytes_per_second);
-        let planned_rate = u128::from(moved) * 1_000_000_000 / u128::from(planned.duration_ns.max(1));
-        if planned_rate > u128::from(rate) {
-            return Err(format!(
-                "it moves {planned_rate} bytes/s, and the rate limit of the process is {rate} bytes/s"
-            ));
+        let moves_rate = u128::from(bytes) * 1_000_000_000 / u128::from(moves.duration_ns.max(1));
+        if moves_rate > u128::from(rate) {
+            return Err(format!("it moves {moves_rate} bytes/s, and the rate limit of the process is {rate} bytes/s"));
         }
         let spent = self.processes.get(&target.process.id).map_or(0, |account| account.moved_bytes);
         match budget.bytes {
-            Some(bytes) if bytes.saturating_sub(spent) < moved => Err(budget_exhausted(bytes)),
+            Some(total) if total.saturating_sub(spent) < bytes => Err(budget_exhausted(total)),
             _ => Ok(()),
         }
     }

@@ -6,12 +6,13 @@ use model::{Action, Advice, Call, CallResult, Step};
 
 use crate::act::intervals::Intervals;
 
-/// Ledger of advice. Advice may be in force from its order until its withdrawal succeeds, or its
-/// call is known to have failed.
+/// Ledger of advice. Advice may be in force from its order until its withdrawal succeeds, or until
+/// its call is known to have had no effect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// Ordered advice whose outcome is pending.
     ordered: BTreeMap<Advice, Intervals>,
+    /// Advice that may be in force, by the results of its calls.
     given: BTreeMap<Advice, Intervals>,
 }
 
@@ -52,9 +53,9 @@ impl Ledger {
         }
     }
 
-    /// Steps that withdraw all advice, in reverse order. In the other order, a host page with
-    /// accessed-by but no preferred location that the GPU touches would be mapped remotely again,
-    /// for good.
+    /// Steps that withdraw all advice, accessed-by before the preferred location. In the other
+    /// order, a page could lose its preferred location, the host, while it still has accessed-by.
+    /// If the GPU then touched it, the driver would map it remotely again, for good.
     pub(crate) fn withdrawals(&self) -> Vec<Step> {
         let mut all = self.given.clone();
         for (advice, intervals) in &self.ordered {
@@ -120,7 +121,7 @@ mod tests {
         ledger.record_result(&call(0, 10, Action::Withdraw(ADVICE), CallResult::Done));
         let withdraw = |begin, end| Step { begin, end, action: Action::Withdraw(ADVICE) };
         assert_eq!(ledger.withdrawals(), [withdraw(10, 20), withdraw(40, 100)]);
-        assert_eq!(ledger.bytes(), 30, "of the rest it is not known yet");
+        assert_eq!(ledger.bytes(), 30, "the rest is not known yet");
         ledger.record_result(&call(60, 100, Action::Advise(ADVICE), CallResult::Exited));
         ledger.record_result(&call(0, 100, Action::Withdraw(ADVICE), CallResult::Exited));
         assert!(ledger.is_empty());

@@ -25,7 +25,7 @@ use crate::{
 
 /// Length of the history, in windows.
 const HISTORY_WINDOWS: u32 = 4;
-/// Samples per window of the arrivals in each block.
+/// Number of samples of each block's arrivals, per window.
 const MARKS_PER_WINDOW: u32 = 4;
 
 /// Cumulative counts at one moment.
@@ -41,6 +41,7 @@ struct Sample {
     others_evicted_bytes: u64,
     /// Bytes that arrived for other processes.
     others_arrived_bytes: u64,
+    /// Bytes that the program has passed, by the policy's own measure.
     passed_bytes: Option<u64>,
     atomic_faults: u64,
 }
@@ -56,7 +57,7 @@ pub(crate) struct Meter {
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) measured: Measured,
-    /// Remotely accessed bytes, a part of its bytes over the link.
+    /// Remotely accessed bytes, a part of `measured.own_link_bytes`.
     pub(crate) remote_bytes: u64,
     pub(crate) others_arrived_bytes: u64,
     pub(crate) passed_bytes: Option<u64>,
@@ -78,7 +79,7 @@ impl Meter {
         match marks.recent(target, window / MARKS_PER_WINDOW) {
             Some(mark) if self.marks.back().is_some_and(|last| last.at >= mark.at) => {}
             Some(mark) => self.marks.push_back(mark),
-            // Blocks are unknown: marks have a megabyte for a large process.
+            // Blocks are unknown. A mark of a large process takes a megabyte.
             None => self.marks.retain(|mark| !old(mark.at, 1)),
         }
         while self.samples.get(1).is_some_and(|next| old(next.at, HISTORY_WINDOWS)) {
@@ -137,7 +138,8 @@ impl Meter {
         Some(span)
     }
 
-    /// Relative spread of the costs of successive windows, before any action.
+    /// Relative spread of the link bytes per second over successive half windows, before any
+    /// action.
     pub(crate) fn noise(&self, window: Duration) -> f64 {
         let mut costs = Vec::new();
         let mut end = self.samples.len();
@@ -173,6 +175,7 @@ impl Span {
 }
 
 impl Sample {
+    /// Counts from this sample to a later one; `None` if counts were reset in between.
     fn until(&self, to: &Self) -> Option<Span> {
         let window = to.at.duration_since(self.at).ok()?;
         let inputs = difference(&self.counted, &to.counted)?;
@@ -182,7 +185,7 @@ impl Sample {
             }
             _ => None,
         };
-        let mine = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh);
+        let own = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh);
         let copied = to.copied_bytes.checked_sub(self.copied_bytes)?;
         let remote = link.map_or(0, |link| link.htod.saturating_add(link.dtoh).saturating_sub(copied));
         let measured = Measured {
@@ -190,7 +193,7 @@ impl Sample {
             inputs,
             replays: to.replays.checked_sub(self.replays)?,
             link,
-            own_link_bytes: mine.saturating_add(remote),
+            own_link_bytes: own.saturating_add(remote),
             others_evicted_bytes: to.others_evicted_bytes.saturating_sub(self.others_evicted_bytes),
         };
         Some(Span {

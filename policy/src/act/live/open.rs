@@ -19,6 +19,7 @@ use crate::act::{
     scene::Target,
 };
 
+/// Decision in shadow, on trial or confirmed.
 #[derive(Debug)]
 pub(crate) struct OpenDecision {
     pub(crate) decision: Decision,
@@ -85,6 +86,10 @@ impl OpenDecision {
         self.verification.is_none() && guard.admission(self.decision.policy, &self.first, target) == Admission::Act
     }
 
+    /// Orders the first steps. `None` without first steps, or in shadow.
+    ///
+    /// # Errors
+    /// If the guard denies all of them: the reason.
     pub(crate) fn begin(
         &mut self,
         guard: &mut Guard,
@@ -157,7 +162,8 @@ impl OpenDecision {
         })
     }
 
-    /// Passes the results of withheld steps to the policy.
+    /// Passes the results of withheld steps to the policy, and stores them for
+    /// [`Self::take_withheld`].
     fn withhold(&mut self, calls: Vec<Call>) {
         let outcome = self.outcome(calls);
         self.running.record_outcome(&outcome);
@@ -185,8 +191,8 @@ impl OpenDecision {
         }
     }
 
-    /// Reason why the actuator has denied the whole order, so that nothing in force can be
-    /// verified.
+    /// Reason why the actuator has denied the whole first order; `None` if it has not. After a
+    /// denial, there is nothing in force to verify.
     pub(crate) fn denial(&self) -> Option<&str> {
         match &self.decision.last_error {
             Some(CallResult::Denied(why)) if self.is_denied && self.ledger.is_empty() => Some(why),

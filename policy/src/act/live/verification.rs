@@ -48,7 +48,7 @@ enum Phase {
 enum Doubt {
     /// The program was idle in this number of consecutive windows.
     Idle(u32),
-    /// There was no benefit.
+    /// The window showed harm, or no benefit.
     Worse,
 }
 

@@ -12,14 +12,15 @@ pub(super) struct Counts {
     reported: PlanCounters,
 }
 
-/// Progress of the current iteration. Moves requested in an iteration are copied before its end,
-/// but not always in the same interval.
+/// Progress of the current iteration. Moves that are requested in an iteration are copied before
+/// its end, but not always in the same interval: so they are compared with the copies of the
+/// iteration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     iteration: Option<u64>,
-    /// Counts at its begin.
+    /// Counts at its start.
     begin: Counts,
-    /// Moves since then.
+    /// Moves since its start.
     moved: PlanCounters,
 }
 
@@ -28,6 +29,7 @@ impl Counts {
         Self { inputs: counted_at(target.process, target.key()), reported: following.report.counters }
     }
 
+    /// Reading of a trial with these counts, in this iteration.
     pub(super) const fn at(&self, iteration: IterationBegin) -> Reading {
         let Inputs { bytes_htod, bytes_dtoh, fault_entries, .. } = self.inputs;
         Reading { iteration, link_bytes: bytes_htod.saturating_add(bytes_dtoh), faults: fault_entries }
@@ -52,7 +54,8 @@ impl Progress {
         Self { iteration: None, begin, moved: PlanCounters::default() }
     }
 
-    /// Moves since the last interval.
+    /// Advances to the counts of this interval, and to its iteration. Returns the moves since the
+    /// last interval.
     pub(super) fn advance(&mut self, counts: &Counts, iteration: Option<u64>) -> PlanCounters {
         let moved = counts.moved_since(&self.begin);
         let increase = moved.since(self.moved);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::act::{guard::Guard, limits::Limits, scene::Target};
 
-/// Blocks per event with the figures of a confirmed plan.
+/// Number of measured blocks of a confirmed plan per event with its figures.
 const CONFIRMED_BLOCKS_PER_EVENT: u64 = 64;
 
 /// Maximum share of expired moves before launches have to wait: 1 / this.
@@ -53,7 +53,7 @@ pub(super) struct OpenPlan {
 }
 
 impl OpenPlan {
-    /// Open plan, in shadow without a trial.
+    /// Opens a plan; it is in shadow if `trial` is `None`.
     pub(super) fn new(
         decision: Decision,
         directive: Directive,
@@ -99,6 +99,8 @@ impl OpenPlan {
         Assessment::Measured
     }
 
+    /// Whether a measured block has to be published as an event: each block of a trial, and one of
+    /// [`CONFIRMED_BLOCKS_PER_EVENT`] of a confirmed plan.
     pub(super) fn is_event_due(&self) -> bool {
         let measured = self.trial.as_ref().map_or(0, Trial::measured_blocks);
         self.decision.stage == Stage::Trial || measured.is_multiple_of(CONFIRMED_BLOCKS_PER_EVENT)

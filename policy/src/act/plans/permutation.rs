@@ -2,11 +2,11 @@
 
 /// One-sided p-value: the share of all arrangements of the measurements into groups of these sizes
 /// in which the mean of the first group exceeds that of the second by at least the observed
-/// difference. 1 without measurements.
+/// difference. 1 if a group is empty, or with 16 or more measurements.
 pub(crate) fn p_value(first: &[f64], second: &[f64]) -> f64 {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
-    let is_countable = all.len() < 16 && !first.is_empty() && !second.is_empty();
-    if !is_countable {
+    let is_computable = all.len() < 16 && !first.is_empty() && !second.is_empty();
+    if !is_computable {
         return 1.0;
     }
     let total: f64 = all.iter().sum();

@@ -39,7 +39,7 @@ pub(crate) struct PlanTrack {
 /// Account of the probes in progress.
 #[derive(Debug)]
 struct Probes {
-    /// Counts at their begin.
+    /// Counts at their start.
     begin: Counts,
     /// Bytes charged since then.
     charged_bytes: u64,
@@ -86,13 +86,15 @@ impl PlanTrack {
         update
     }
 
+    /// Processes an interval. `new_id`: id of a new decision; `is_withdrawing`: whether advice of
+    /// another policy is being withdrawn.
     pub(crate) fn update(
         &mut self,
         following: &Following,
         target: &Target<'_>,
         guard: &mut Guard,
         limits: &Limits,
-        next: DecisionId,
+        new_id: DecisionId,
         is_withdrawing: bool,
     ) -> PlanUpdate {
         let counts = Counts::of(following, target);
@@ -122,7 +124,7 @@ impl PlanTrack {
         else {
             return PlanUpdate { command, ..PlanUpdate::default() };
         };
-        PlanUpdate { command, ..self.propose(policy, planned, counts, target, guard, limits, next) }
+        PlanUpdate { command, ..self.propose(policy, planned, counts, target, guard, limits, new_id) }
     }
 
     fn is_cooling_down(&self, policy: &str, target: &Target<'_>) -> bool {
@@ -176,7 +178,8 @@ impl PlanTrack {
         guard.check_moves(policy, probed, target, limits)
     }
 
-    /// Publishes a table instead of the previous one, or none.
+    /// Publishes `wanted` in place of the previous table; `None` withdraws that. Returns the
+    /// command, if anything changes.
     fn publish(&mut self, wanted: Option<Publication>, target: &Target<'_>) -> Option<PlanCommand> {
         if wanted == self.published {
             return None;
@@ -194,14 +197,14 @@ impl PlanTrack {
         target: &Target<'_>,
         guard: &Guard,
         limits: &Limits,
-        next: DecisionId,
+        new_id: DecisionId,
     ) -> PlanUpdate {
         let stage = match (target.permits_acting(), guard.check_moves(policy.name, planned, target, limits)) {
             (Err(why), _) => Stage::Shadow(why),
             (Ok(()), Err(why)) => Stage::Denied(why),
             (Ok(()), Ok(())) => Stage::Trial,
         };
-        let decision = decision(next, policy, planned, target, stage.clone());
+        let decision = decision(new_id, policy, planned, target, stage.clone());
         let mut update = PlanUpdate { events: vec![Event::Created(decision.clone())], ..PlanUpdate::default() };
         if matches!(stage, Stage::Denied(_)) {
             self.cooldown.begin(policy.name, target.scene.now, limits, []);
@@ -224,7 +227,7 @@ impl PlanTrack {
                 self.cooldown.forget(open.decision.policy);
                 update.events.push(Event::Updated(open.decision.clone()));
             }
-            // Rarely for a confirmed plan, which may stay for days.
+            // Few events for a confirmed plan, which may stay for days.
             Assessment::Measured if open.is_event_due() => {
                 update.events.push(Event::Updated(open.decision.clone()));
             }

@@ -22,11 +22,11 @@ use crate::pieces::Pieces;
 
 /// Maximum number of candidate absences, longest first.
 const CANDIDATES_MAX: usize = 4096;
-/// Maximum number of visits of loads and absences, per start of the search.
+/// Maximum number of visits of loads and absences, per starting point of the search.
 const VISITS_MAX: u64 = 1 << 26;
 
-/// Absences with the fewest bytes found that bring the load within the limit; `first` has the
-/// absences of a schedule. `None` without such absences.
+/// Absences that bring the load within the limit, with the fewest bytes found. `None` if there are
+/// none. `first`: absences of a schedule.
 pub(in super::super) fn minimize(
     pieces: &Pieces,
     limit_bytes: u64,
@@ -167,7 +167,7 @@ impl Search<'_> {
     }
 
     /// Finds absences of fewer than `bytes` in total that bring the load within its limit, and
-    /// applies them to it. `None`, with the load unchanged, without such absences.
+    /// applies them to it. If there are none, returns `None` and leaves the load unchanged.
     fn find_sufficient(&mut self, bytes: u64) -> Option<Vec<Absence>> {
         let mut chosen: Vec<Absence> = Vec::new();
         let mut remaining_bytes = bytes.saturating_sub(1);

@@ -29,13 +29,13 @@ const RENEWAL: Duration = Duration::from_micros(10);
 /// Maximum share of the time spent on renewals: 1 / this.
 const BUSY_PART: u128 = 2;
 const NANOS: u128 = 1_000_000_000;
-/// Renewals of a block per period in which it would be evicted.
+/// Number of renewals of a block in the time after which it would otherwise be evicted.
 pub(crate) const RENEWALS_PER_PERIOD: u64 = 2;
 
 /// Cap of a measured duration, as a multiple of the previous estimate.
 const OUTLIER_FACTOR: u32 = 10;
 
-/// Measured cost of retaining blocks.
+/// Measured arrivals, and measured cost of renewals: they limit the number of retained blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RenewalRate {
     /// Estimated arrivals per interval, in bytes.
@@ -49,7 +49,7 @@ pub(crate) struct RenewalRate {
 }
 
 impl RenewalRate {
-    /// Rate for these arrivals per [`INTERVAL`].
+    /// Initial estimate from these arrivals per [`INTERVAL`].
     pub(crate) fn new(now: SystemTime, per_interval_bytes: u64) -> Self {
         let per_second_bytes = per_second(per_interval_bytes, INTERVAL).unwrap_or(0);
         Self { per_interval_bytes, per_second_bytes, measured_at: now, renewal: RENEWAL, preparation: Duration::ZERO }
@@ -99,6 +99,7 @@ impl RenewalRate {
         usize::try_from(room.min(self.renewable(view, resident_bytes / BLOCK_BYTES))).unwrap_or(usize::MAX)
     }
 
+    /// Maximum number of retained blocks that can be renewed in time: the formula of the module.
     fn renewable(&self, view: &View<'_>, frames: u64) -> u64 {
         // The worker pauses after calls for the same time as they took, without their preparation.
         let each = self.renewal.as_nanos().saturating_mul(BUSY_PART).saturating_add(self.preparation.as_nanos()).max(1);
@@ -164,7 +165,7 @@ mod tests {
     fn retained_blocks_leave_room_for_arrivals_and_one_block() {
         assert_eq!(fitting(&renewal_rate_of(3 * BLOCK), 62, u64::MAX), 62 - 4);
         assert_eq!(fitting(&renewal_rate_of(0), 62, u64::MAX), 62 - 2);
-        assert_eq!(fitting(&renewal_rate_of(60 * BLOCK), 62, u64::MAX), 31, "and half at the most");
+        assert_eq!(fitting(&renewal_rate_of(60 * BLOCK), 62, u64::MAX), 31, "arrivals get at most half");
     }
 
     #[test]
@@ -231,6 +232,6 @@ mod tests {
         renewal_rate.record_outcome(&renewed(&[10_000, 10_000, 30_000_000, 30_000_000]));
         assert_eq!(renewal_rate.renewal, before);
         renewal_rate.record_outcome(&renewed(&[10_000_000_000]));
-        assert!(renewal_rate.renewal < before * 2, "nor does a single one that stalled");
+        assert!(renewal_rate.renewal < before * 2, "and a single stalled one changes little");
     }
 }

@@ -2,10 +2,10 @@
 //! policies that protect memory.
 //!
 //! The driver evicts the block that arrived first, used or not. A renewal moves a block to the end
-//! of the eviction order and copies nothing. A set of blocks therefore stays resident if each block
-//! is renewed before all frames outside the set are replaced, which takes as many arriving bytes,
-//! of any process, as these frames have. The arrivals per interval are measured and limit the size
-//! of the set.
+//! of the eviction order and copies nothing. The frames outside the set are replaced once as many
+//! bytes have arrived, for any process, as these frames hold. The set stays resident if each of its
+//! blocks is renewed before that. The arrivals per interval are measured and limit the size of the
+//! set.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -115,7 +115,7 @@ pub(crate) struct RetainedSet {
     /// Cumulative arrived bytes at the last interval.
     last_arrived_bytes: u64,
     renewal_rate: RenewalRate,
-    /// Minimum of GPU memory left to all other memory, in bytes.
+    /// Minimum GPU memory left to everything outside the set, in bytes.
     reserve_bytes: u64,
     claim: Claim,
     /// Numbers of released blocks that returned and that did not, both decaying over time.
@@ -202,7 +202,7 @@ impl RetainedSet {
         retained
     }
 
-    /// Sets the minimum of GPU memory left to all other memory, in bytes.
+    /// Sets the minimum GPU memory left to everything outside the set, in bytes.
     pub(crate) const fn set_reserve_bytes(&mut self, reserve_bytes: u64) {
         self.reserve_bytes = reserve_bytes;
     }
@@ -226,7 +226,7 @@ impl RetainedSet {
         self.members.iter().filter(|member| member.is_resident).map(|member| member.address)
     }
 
-    /// Renews all resident members. The renewal of another one would take a whole frame for one
+    /// Renews all resident members. The renewal of an absent one would take a whole frame for one
     /// page; it arrives when the program needs it.
     pub(crate) fn renew_all(&mut self, view: &View<'_>) -> Vec<Step> {
         self.renew(view, usize::MAX)
@@ -256,18 +256,18 @@ impl RetainedSet {
         let retained_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
         // Each member is renewed once in this period.
         let period_bytes = pressure.resident_bytes.saturating_sub(retained_bytes) / RENEWALS_PER_PERIOD;
-        let soon = self.renewal_rate.per_interval_bytes().saturating_add(prefetch_bytes);
+        let expected_bytes = self.renewal_rate.per_interval_bytes().saturating_add(prefetch_bytes);
         self.release_probes();
         // Without arrivals, a renewed block keeps its position.
         let is_due = |member: &&Member| {
             member.renewed < self.last_arrived_bytes
-                && self.last_arrived_bytes.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes
+                && self.last_arrived_bytes.saturating_add(expected_bytes).saturating_sub(member.renewed) >= period_bytes
         };
         let due = self.members.iter().filter(|member| member.is_renewed()).filter(is_due).count();
         // Spread evenly over the intervals: tens of thousands of blocks renewed together would also
         // be due together.
         let evenly_spread = if arrived_since > 0 || prefetch_bytes > 0 {
-            u128::from(soon) * self.members.len() as u128 / u128::from(period_bytes.max(1))
+            u128::from(expected_bytes) * self.members.len() as u128 / u128::from(period_bytes.max(1))
         } else {
             0
         };
@@ -339,8 +339,8 @@ impl RetainedSet {
 
     /// Releases the members with the oldest known use, as probes.
     fn release_probes(&mut self) {
-        let gone = self.members.iter().filter(|member| member.is_released).count();
-        let count = (self.members.len() / RELEASED_PART).saturating_sub(gone);
+        let released = self.members.iter().filter(|member| member.is_released).count();
+        let count = (self.members.len() / RELEASED_PART).saturating_sub(released);
         if count == 0 {
             return;
         }
