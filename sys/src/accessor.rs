@@ -19,6 +19,8 @@
 //! dies with the spawner. [`shared_memory`](crate::shared_memory) has its limits.
 
 pub(crate) mod confinement;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub(crate) mod mapping;
 pub(crate) mod server;
 pub(crate) mod wire;
