@@ -14,20 +14,20 @@ mod ring;
 mod stuck;
 
 use std::{
-    sync::atomic::AtomicU64,
+    thread,
     time::{Duration, Instant},
 };
 
 use call_ring::{
-    Command, Commands,
-    command::{Action as HelperAction, AgentState, Answer, Busy, NoAnswer, Response, Ticket},
+    Command,
+    command::{Action as HelperAction, AgentState, Answer, NoAnswer, Response, Ticket},
 };
 use command_lock::CommandLock;
 use cuda_error::CudaError;
 use model::{Action, Advice, CallResult, GpuUuid, Place, ProcessId};
 pub(crate) use ring::{Ring, RingError};
 use stuck::CommandState;
-use sys::{Roots, futex, pidfd::PidFd, uvm::pages::PageRange};
+use sys::{Roots, pidfd::PidFd, uvm::pages::PageRange};
 
 use crate::{
     budget::{Expired, TimeBudget},
@@ -37,6 +37,9 @@ use crate::{
 
 /// Time limit for the helper to take a command, for which its thread waits.
 const TAKE_MAX: Duration = Duration::from_secs(5);
+/// First and longest pause between two reads of the command's stage. Each pause is twice the one before.
+const PAUSE_MIN: Duration = Duration::from_micros(200);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
 /// Reasons why a command is refused.
 const NOT_STARTED: &str = "its helper has not started its thread: the next CUDA call of the program starts it";
 const NOT_TAKEN: &str = "its helper did not take the command in time";
@@ -102,8 +105,7 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
             let waited = if is_withdrawal { budget.spent().saturating_sub(spent_before) } else { Duration::ZERO };
             stuck::record(program.roots, program.id, ticket, waited);
         };
-        let commands = ring.commands()?;
-        match stuck::revoke_pending(program.id, &commands) {
+        match stuck::revoke_pending(program.id, ring)? {
             CommandState::Idle { late_advice_calls } => cost.add_advice_calls(late_advice_calls),
             // The command in progress has cost its GPU's worker enough.
             CommandState::InProgress(Some(_)) => return Err(CommandError::Refused(BUSY.to_owned())),
@@ -112,32 +114,36 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
         }
         // The mode is set, so the next call of the program to CUDA starts the thread, and the next
         // order finds it. A program without calls needs no actions.
-        if commands.agent_state() == AgentState::NotStarted {
+        if ring.agent_state()? == AgentState::NotStarted {
             return Err(CommandError::Refused(NOT_STARTED.to_owned()));
         }
-        let (commands, ticket) = submit(ring, process, budget, command).inspect_err(|error| {
+        let ticket = submit(ring, process, budget, command).inspect_err(|error| {
             if matches!(error, CommandError::Expired(_)) {
                 record_stuck(None, budget);
             }
         })?;
         let begun = Instant::now();
         let response = response(ring, process, budget, ticket).or_else(|error| {
-            if commands.revoke(ticket) {
+            // Of a ring that is not accessible, nothing is known.
+            if ring.revoke(ticket).unwrap_or(false) {
                 return Err(match error {
                     CommandError::Expired(_) => CommandError::Refused(NOT_TAKEN.to_owned()),
                     error => error,
                 });
             }
             // The response may have come just now.
-            commands.response(ticket).map_err(|no_answer| {
-                if no_answer == NoAnswer::Taken {
-                    record_stuck(Some(ticket), budget);
-                }
-                match error {
-                    CommandError::Expired(expired) => CommandError::Unknown(abandoned(budget, expired)),
-                    CommandError::Refused(reason) => CommandError::Unknown(CallResult::Failed(reason)),
-                    unknown @ CommandError::Unknown(_) => unknown,
-                }
+            let no_answer = match ring.response(ticket) {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(no_answer)) => Some(no_answer),
+                Err(_) => None,
+            };
+            if no_answer == Some(NoAnswer::Taken) {
+                record_stuck(Some(ticket), budget);
+            }
+            Err(match error {
+                CommandError::Expired(expired) => CommandError::Unknown(abandoned(budget, expired)),
+                CommandError::Refused(reason) => CommandError::Unknown(CallResult::Failed(reason)),
+                unknown @ CommandError::Unknown(_) => unknown,
             })
         });
         if !matches!(response, Err(CommandError::Refused(_))) {
@@ -181,27 +187,26 @@ pub(crate) fn wait_until_idle(
 ) -> Result<u64, CallResult> {
     let (total, spent_before) = (budget.total(), budget.spent());
     let idle = lock_commands(program.process, budget).and_then(|_lock| {
-        // The helper of a process that overwrites its ring carries out no command.
-        let waited = |commands: &Commands<'_>| match stuck::revoke_pending(program.id, commands) {
-            CommandState::InProgress(stuck) => Err(stuck.unwrap_or_default().waited),
-            CommandState::Idle { late_advice_calls } => Ok(late_advice_calls),
+        let waited = || match stuck::revoke_pending(program.id, ring) {
+            Ok(CommandState::InProgress(stuck)) => Err(stuck.unwrap_or_default().waited),
+            Ok(CommandState::Idle { late_advice_calls }) => Ok(late_advice_calls),
+            // The helper of a process that overwrites its ring carries out no command.
+            Err(_) => Ok(0),
         };
-        let at_most = match ring.active_commands().map(|commands| waited(&commands)) {
-            None => return Ok(Some(0)),
-            Some(Ok(late_advice_calls)) => return Ok(Some(late_advice_calls)),
-            Some(Err(waited)) => total.saturating_sub(waited),
+        let at_most = match waited() {
+            Ok(late_advice_calls) => return Ok(Some(late_advice_calls)),
+            Err(waited) => total.saturating_sub(waited),
         };
         if at_most.is_zero() {
             return Ok(None);
         }
+        let mut pauses = Pauses::default();
         let ended = budget.wait(at_most, Instant::now, |at_most| {
             check_alive(program.process)?;
-            let Some(commands) = ring.active_commands() else { return Ok(Some(0)) };
-            let futex = commands.futex();
-            if let Ok(late_advice_calls) = waited(&commands) {
+            if let Ok(late_advice_calls) = waited() {
                 return Ok(Some(late_advice_calls));
             }
-            wait(futex, at_most);
+            pauses.wait(at_most);
             Ok(None)
         });
         match ended {
@@ -238,26 +243,21 @@ fn lock_commands(process: &PidFd, budget: &mut TimeBudget<'_>) -> Result<Command
 }
 
 /// Submits a command once the last one has an answer, and wakes the helper.
-fn submit<'a>(
-    ring: &'a Ring,
+fn submit(
+    ring: &Ring,
     process: &PidFd,
     budget: &mut TimeBudget<'_>,
     command: &Command,
-) -> Result<(Commands<'a>, Ticket), CommandError> {
-    let (commands, ticket) = budget.wait(Duration::MAX, Instant::now, |at_most| {
+) -> Result<Ticket, CommandError> {
+    let mut pauses = Pauses::default();
+    budget.wait(Duration::MAX, Instant::now, |at_most| {
         check_alive(process)?;
-        let commands = ring.commands()?;
-        let futex = commands.futex();
-        let submitted = commands.submit(command);
-        if matches!(submitted, Err(Busy)) {
-            wait(futex, at_most);
+        let submitted = ring.submit(command)?.ok();
+        if submitted.is_none() {
+            pauses.wait(at_most);
         }
-        Ok::<_, CommandError>(submitted.ok().map(|ticket| (commands, ticket)))
-    })?;
-    if let Some((word, _)) = commands.futex() {
-        futex::wake(word);
-    }
-    Ok((commands, ticket))
+        Ok::<_, CommandError>(submitted)
+    })
 }
 
 /// Waits for the response to a command.
@@ -267,13 +267,10 @@ fn response(
     budget: &mut TimeBudget<'_>,
     ticket: Ticket,
 ) -> Result<Response, CommandError> {
-    let (begun, mut is_taken) = (Instant::now(), false);
+    let (begun, mut is_taken, mut pauses) = (Instant::now(), false, Pauses::default());
     budget.wait(Duration::MAX, Instant::now, |at_most| {
         check_alive(process)?;
-        let commands = ring.commands()?;
-        // Read before the response: a change after that ends the wait at once.
-        let futex = commands.futex();
-        match commands.response(ticket) {
+        match ring.response(ticket)? {
             Ok(response) => return Ok(Some(response)),
             Err(NoAnswer::Taken) => is_taken = true,
             Err(NoAnswer::Pending) if !is_taken => {
@@ -287,15 +284,27 @@ fn response(
                 return Err(CommandError::Unknown(CallResult::Failed(reason.to_owned())));
             }
         }
-        wait(futex, at_most);
+        pauses.wait(at_most);
         Ok(None)
     })
 }
 
-/// Waits for the next stage of the command, or for the end of the process.
-fn wait(futex: Option<(&AtomicU64, u32)>, at_most: Duration) {
-    if let Some((word, value)) = futex {
-        futex::wait(word, value, at_most);
+/// Pauses between reads of the stage of a command, each longer than the last.
+struct Pauses {
+    next: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self { next: PAUSE_MIN }
+    }
+}
+
+impl Pauses {
+    /// Waits for the next stage of the command.
+    fn wait(&mut self, at_most: Duration) {
+        thread::sleep(self.next.min(at_most));
+        self.next = (2 * self.next).min(PAUSE_MAX);
     }
 }
 

@@ -1,14 +1,19 @@
 //! Plan of a process, in the memory that its helper shares.
 
-use std::sync::Arc;
+use std::{
+    iter,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use call_ring::{
     LayoutError, Memory, Plan, PlanMemory,
-    plan::{Counters, Reason, State},
+    command::FUTEX_WORD,
+    memory::HEADER_WORDS,
+    plan::{self, Counters, HEADER_BYTES, Reason, State},
 };
 use model::{PlanCounters, PlanReport};
 use sys::{
-    Roots, clock, futex,
+    Roots, clock,
     shared_memory::{SharedMemory, SharedMemoryError},
 };
 use thiserror::Error;
@@ -18,7 +23,7 @@ use crate::permission::{ActError, FilterCheck};
 /// Reason why the helper of a process follows no plan.
 #[derive(Debug, Error)]
 pub enum PlanError {
-    /// The memory has holes.
+    /// The memory has holes, or is not accessible.
     #[error(transparent)]
     Memory(#[from] SharedMemoryError),
     /// The memory is no ring or plan of this version.
@@ -32,6 +37,9 @@ pub enum PlanError {
     Plan(Reason),
 }
 
+/// Words of the header of a plan.
+const PLAN_HEADER_WORDS: usize = HEADER_BYTES / size_of::<u64>();
+
 /// Memory of the plan of a process.
 #[derive(Debug)]
 pub struct HelperPlan {
@@ -40,6 +48,8 @@ pub struct HelperPlan {
     plan: Arc<SharedMemory>,
     /// Generation of the plan that was published last.
     generation: Option<u64>,
+    /// Report that was read last.
+    last: Mutex<PlanReport>,
 }
 
 impl HelperPlan {
@@ -49,10 +59,9 @@ impl HelperPlan {
     /// If one of them has another version.
     pub fn new(roots: Roots, pid: u32, ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
         let filters = Arc::new(FilterCheck::new(roots, pid, Arc::clone(&ring)));
-        let helper_plan = Self { filters, ring, plan, generation: None };
-        helper_plan.ring()?;
-        helper_plan.plan()?;
-        Ok(helper_plan)
+        Memory::open(&ring.patiently(|ring| ring.copy_words(HEADER_WORDS))?)?;
+        PlanMemory::open(&plan.patiently(|plan| plan.copy_words(PLAN_HEADER_WORDS))?)?;
+        Ok(Self { filters, ring, plan, generation: None, last: Mutex::default() })
     }
 
     /// Check of the process's filters. Run it before a plan is published, and repeatedly while one is.
@@ -66,38 +75,43 @@ impl HelperPlan {
     ///
     /// # Errors
     /// If the helper passes calls through, or the last check found a filter that it did not start with; if the
-    /// process has overwritten the memory or punched holes in it; or if the helper would refuse the plan.
+    /// process has overwritten the memory or punched holes in it, or it is not accessible; or if the helper would
+    /// refuse the plan.
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
-        let memory = self.plan()?;
-        self.filters.act(&self.ring()?)?;
-        memory.set_heartbeat(clock::monotonic_ns());
-        let generation = memory.publish(plan).map_err(PlanError::Plan)?;
-        self.generation = Some(generation);
+        let words = self.header()?;
+        let memory = PlanMemory::open(&words)?;
+        self.filters.act()?;
+        let (generation, operations) = memory.publish(plan).map_err(PlanError::Plan)?;
+        let heartbeat = plan::heartbeat(clock::monotonic_ns());
+        let written = self.plan.write(iter::once(heartbeat).chain(operations), None).map_err(PlanError::from);
         // Publication has filled holes that were punched just before. If there are others, this plan was the last.
-        if let Err(error) = self.plan() {
-            self.generation = None;
+        let written = written.and_then(|_| self.header());
+        self.generation = Some(generation);
+        if let Err(error) = written {
+            // Part of it may have been written, or will be: it is withdrawn, or ends without heartbeats.
+            self.withdraw();
             return Err(error);
         }
         self.wake();
         Ok(())
     }
 
-    fn ring(&self) -> Result<Memory<'_>, PlanError> {
-        Ok(Memory::open(self.ring.words()?)?)
+    /// Copy of the header of the plan.
+    fn header(&self) -> Result<Vec<u64>, PlanError> {
+        Ok(self.plan.copy_words(PLAN_HEADER_WORDS)?)
     }
 
-    fn plan(&self) -> Result<PlanMemory<'_>, PlanError> {
-        Ok(PlanMemory::open(self.plan.words()?)?)
-    }
-
-    /// Withdraws the plan: nothing is moved from the next launch on.
+    /// Withdraws the plan: nothing is moved from the next launch on. If its memory is not accessible, the helper
+    /// ends it once it has got no heartbeat for [5 s](plan::HEARTBEAT_AGE_MAX_NS).
     pub fn withdraw(&mut self) {
         if self.generation.take().is_none() {
             return;
         }
         // A process that has overwritten the memory has no plan; and the helper ends a plan without beats.
-        if let Ok(memory) = self.plan() {
-            memory.withdraw();
+        if let Ok(words) = self.header()
+            && let Ok(memory) = PlanMemory::open(&words)
+        {
+            let _ = self.plan.write(memory.withdraw(), None);
         }
         self.wake();
     }
@@ -110,18 +124,29 @@ impl HelperPlan {
 
     /// Sends a heartbeat to the helper. Called each second while a plan is published.
     pub fn beat(&self) {
-        if let Ok(memory) = self.plan() {
-            memory.set_heartbeat(clock::monotonic_ns());
-        }
+        // The next one follows soon after one that is pending.
+        let _ = self.plan.post(vec![plan::heartbeat(clock::monotonic_ns())], None);
     }
 
-    /// Report of the helper.
+    /// Report of the helper: the last one while the memory is not accessible.
     #[must_use]
     pub fn report(&self) -> PlanReport {
-        let report = match self.plan() {
-            Ok(memory) => memory.report(),
-            Err(PlanError::Invalid(_)) => return ended_by("the process has overwritten its plan".to_owned()),
-            Err(error) => return ended_by(error.to_string()),
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(report) = self.read_report() {
+            *last = report;
+        }
+        last.clone()
+    }
+
+    /// Report of the helper; `None` if the memory is not accessible now.
+    fn read_report(&self) -> Option<PlanReport> {
+        let copies = self.header().and_then(|words| Ok((words, self.header()?)));
+        let report = copies.and_then(|(first, later)| Ok(PlanMemory::open(&first)?.report(&PlanMemory::open(&later)?)));
+        let report = match report {
+            Ok(report) => report,
+            Err(PlanError::Memory(SharedMemoryError::Pending)) => return None,
+            Err(PlanError::Invalid(_)) => return Some(ended_by("the process has overwritten its plan".to_owned())),
+            Err(error) => return Some(ended_by(error.to_string())),
         };
         let Counters { iterations, moves, late, expired, skipped, mismatched: _, bytes_to_gpu, bytes_to_host } =
             report.counters;
@@ -140,15 +165,12 @@ impl HelperPlan {
         // Before the helper's own reason, which is only that its mode has changed.
         let refusal = self.filters.refusal().filter(|_| self.is_published());
         let refusal = refusal.map(|refusal| PlanError::NotPermitted(refusal).to_string());
-        PlanReport { ended: refusal.or(ended), counters }
+        Some(PlanReport { ended: refusal.or(ended), counters })
     }
 
     fn wake(&self) {
-        if let Ok(memory) = self.ring()
-            && let Some((word, _)) = memory.commands().futex()
-        {
-            futex::wake(word);
-        }
+        // Without a wake-up, the helper looks each second.
+        let _ = self.ring.post(Vec::new(), Some(FUTEX_WORD));
     }
 }
 
@@ -219,9 +241,14 @@ mod tests {
         let memory = |name, bytes| SharedMemory::create(name, NonZeroUsize::new(bytes).unwrap()).unwrap();
         let (ring, plan) = (Arc::new(memory(NAME, TOTAL_BYTES)), Arc::new(memory(PLAN_NAME, PLAN_BYTES)));
         let filters = seccomp::own(&Roots::default()).unwrap();
-        Memory::create(ring.words().unwrap(), mode).unwrap().set_filters(filters);
-        PlanMemory::create(plan.words().unwrap()).unwrap();
+        Memory::create(ring.words(), mode).unwrap().set_filters(filters);
+        PlanMemory::create(plan.words()).unwrap();
         HelperPlan::new(roots, pid, ring, plan).unwrap()
+    }
+
+    /// Ring as the helper sees it.
+    fn ring_of(helper_plan: &HelperPlan) -> Memory<'_> {
+        Memory::open(helper_plan.ring.words()).unwrap()
     }
 
     fn publish(helper_plan: &mut HelperPlan) -> Result<(), PlanError> {
@@ -253,28 +280,28 @@ mod tests {
     fn publish_makes_the_helper_act_and_drop_withdraws() {
         let mut helper_plan = memory_of_plan(Mode::Record);
         publish(&mut helper_plan).unwrap();
-        assert_eq!(Memory::open(helper_plan.ring.words().unwrap()).unwrap().mode(), Mode::Act);
-        let memory = PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap();
+        assert_eq!(Memory::open(helper_plan.ring.words()).unwrap().mode(), Mode::Act);
+        let memory = PlanMemory::open(helper_plan.plan.words()).unwrap();
         assert!(memory.is_live(clock::monotonic_ns()));
         let generation = memory.generation();
         helper_plan.withdraw();
         assert!(!helper_plan.is_published());
-        let memory = PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap();
+        let memory = PlanMemory::open(helper_plan.plan.words()).unwrap();
         assert_ne!(memory.generation(), generation);
         // There is nothing left to withdraw.
         let generation = memory.generation();
         helper_plan.withdraw();
-        assert_eq!(PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap().generation(), generation);
+        assert_eq!(PlanMemory::open(helper_plan.plan.words()).unwrap().generation(), generation);
     }
 
     #[test]
     fn plan_is_not_published_in_memory_with_holes() {
         let mut helper_plan = memory_of_plan(Mode::Record);
         let plan = Arc::clone(&helper_plan.plan);
-        let words = plan.words().unwrap();
+        let words = plan.words();
         helper_plan.plan.punch_hole(4096..8192).unwrap();
         assert!(matches!(publish(&mut helper_plan), Err(PlanError::Memory(_))));
-        assert_eq!(Memory::open(helper_plan.ring.words().unwrap()).unwrap().mode(), Mode::Record);
+        assert_eq!(Memory::open(helper_plan.ring.words()).unwrap().mode(), Mode::Record);
         // Not even once they are filled.
         PlanMemory::create(words).unwrap();
         for word in words {
@@ -292,9 +319,8 @@ mod tests {
         assert!(why.as_ref().is_some_and(|why| why.contains("holes")), "{why:?}");
         helper_plan.beat();
         helper_plan.withdraw();
-        let mut page = [1; 4096];
-        helper_plan.plan.read_at(0, &mut page).unwrap();
-        assert_eq!(page, [0; 4096], "nothing was written");
+        let page = &helper_plan.plan.words()[..512];
+        assert!(page.iter().all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0), "nothing was written");
     }
 
     #[test]
@@ -302,10 +328,10 @@ mod tests {
         for mode in [Mode::Record, Mode::Act] {
             let mut helper_plan = memory_of_plan(mode);
             publish(&mut helper_plan).unwrap();
-            for filters in [helper_plan.ring().unwrap().filters().map(|filters| filters + 1), None] {
-                helper_plan.ring().unwrap().set_filters(filters);
+            for filters in [ring_of(&helper_plan).filters().map(|filters| filters + 1), None] {
+                ring_of(&helper_plan).set_filters(filters);
                 assert!(matches!(publish(&mut helper_plan), Err(PlanError::NotPermitted(ActError::Filtered))));
-                assert_eq!(helper_plan.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
+                assert_eq!(ring_of(&helper_plan).mode(), Mode::Record, "it moves nothing more");
             }
         }
     }
@@ -330,11 +356,11 @@ mod tests {
     fn plan_ends_with_a_check_that_finds_another_filter_and_with_that_reason() {
         let mut helper_plan = memory_of_plan(Mode::Record);
         publish(&mut helper_plan).unwrap();
-        let filters = helper_plan.ring().unwrap().filters().map(|filters| filters + 1);
-        helper_plan.ring().unwrap().set_filters(filters);
+        let filters = ring_of(&helper_plan).filters().map(|filters| filters + 1);
+        ring_of(&helper_plan).set_filters(filters);
         assert_eq!(helper_plan.report().ended, None);
         helper_plan.filter_check().run();
-        assert_eq!(helper_plan.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
+        assert_eq!(ring_of(&helper_plan).mode(), Mode::Record, "it moves nothing more");
         let why = helper_plan.report().ended;
         assert!(why.as_ref().is_some_and(|why| why.contains("has installed a seccomp filter")), "{why:?}");
     }
@@ -343,7 +369,7 @@ mod tests {
     fn helper_that_is_off_stays_off() {
         let mut helper_plan = memory_of_plan(Mode::Off);
         assert!(matches!(publish(&mut helper_plan), Err(PlanError::NotPermitted(ActError::Off))));
-        assert_eq!(Memory::open(helper_plan.ring.words().unwrap()).unwrap().mode(), Mode::Off);
+        assert_eq!(Memory::open(helper_plan.ring.words()).unwrap().mode(), Mode::Off);
     }
 
     #[test]
@@ -351,10 +377,10 @@ mod tests {
         let mut helper_plan = memory_of_plan(Mode::Record);
         publish(&mut helper_plan).unwrap();
         let state = |helper_plan: &HelperPlan, generation, state| {
-            PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap().set_state(generation, state);
+            PlanMemory::open(helper_plan.plan.words()).unwrap().set_state(generation, state);
             helper_plan.report().ended
         };
-        let generation = PlanMemory::open(helper_plan.plan.words().unwrap()).unwrap().generation();
+        let generation = PlanMemory::open(helper_plan.plan.words()).unwrap().generation();
         assert_eq!(state(&helper_plan, generation, State::Following), None);
         assert_eq!(state(&helper_plan, generation + 2, State::Drifted(3)), None);
         assert!(state(&helper_plan, generation, State::Drifted(3)).is_some_and(|why| why.contains("launch 3")));

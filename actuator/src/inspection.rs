@@ -346,7 +346,10 @@ mod tests {
         let inspected = inspect(&machine.roots, &target, &helper, false, &Inspections::default(), &mut 0);
         assert_eq!(inspected.unwrap_err(), CallResult::Exited);
         let memory = memory_of(&program.process).unwrap();
-        assert_eq!(call_ring::Memory::open(memory.words().unwrap()).unwrap().mode(), call_ring::Mode::Record);
+        assert_eq!(
+            call_ring::Memory::open(&memory.copy_words(call_ring::memory::HEADER_WORDS).unwrap()).unwrap().mode(),
+            call_ring::Mode::Record
+        );
     }
 
     #[test]

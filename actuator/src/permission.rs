@@ -9,8 +9,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use call_ring::{Memory, Mode};
-use sys::{Roots, seccomp, shared_memory::SharedMemory};
+use call_ring::{Memory, Mode, memory::HEADER_WORDS};
+use sys::{
+    Roots, seccomp,
+    shared_memory::{SharedMemory, SharedMemoryError},
+};
 use thiserror::Error;
 
 /// Reason why the helper of a process does not act.
@@ -28,15 +31,21 @@ pub enum ActError {
     /// The filters were not checked yet.
     #[error("the program's seccomp filters were not checked yet")]
     Unchecked,
-    /// The program has overwritten the ring, or punched holes in it.
-    #[error("its ring cannot be read")]
-    Unreadable,
+    /// The program has overwritten the ring, or it is not accessible.
+    #[error("its ring cannot be read: {0}")]
+    Unreadable(String),
+}
+
+impl From<SharedMemoryError> for ActError {
+    fn from(error: SharedMemoryError) -> Self {
+        Self::Unreadable(error.to_string())
+    }
 }
 
 /// Makes the helper act by its ring, or stops it if the program has installed a filter since the helper
 /// started. Adds the number of inspected threads to `threads`.
-pub(crate) fn act(roots: &Roots, pid: u32, ring: &Memory<'_>, threads: &mut usize) -> Result<(), ActError> {
-    act_if(ring, || check_filters(roots, pid, ring, threads))
+pub(crate) fn act(roots: &Roots, pid: u32, ring: &SharedMemory, threads: &mut usize) -> Result<(), ActError> {
+    Access { ring, is_patient: true }.act_if(|memory| check_filters(roots, pid, memory, threads))
 }
 
 /// Check of the filters of a process for its plan. It takes a system call per thread, so the follower makes it
@@ -61,14 +70,17 @@ impl FilterCheck {
     /// Checks the filters of all threads. If the program has installed one since the helper started, the helper
     /// stops acting.
     pub fn run(&self) {
-        let ring = self.ring.words().ok().and_then(|words| Memory::open(words).ok());
-        let checked = match &ring {
-            Some(ring) => check_filters(&self.roots, self.pid, ring, &mut 0),
-            None => Err(ActError::Unreadable),
-        };
+        let ring = Access { ring: &self.ring, is_patient: true };
+        let checked = ring.words().and_then(|words| check_filters(&self.roots, self.pid, &open(&words)?, &mut 0));
+        let is_refused = checked.is_err();
+        if is_refused {
+            ring.stop();
+        }
+        // The loop that acts waits for the lock, which is therefore not held for a request that is pending.
         let mut last = self.last();
-        if let (Err(_), Some(ring)) = (&checked, &ring) {
-            stop(ring);
+        if is_refused {
+            // The loop may have made it act meanwhile.
+            Access { is_patient: false, ..ring }.stop();
         }
         *last = checked;
     }
@@ -78,32 +90,67 @@ impl FilterCheck {
         self.last().clone().err()
     }
 
-    /// Makes the helper act by its ring, if the last check permits.
-    pub(crate) fn act(&self, ring: &Memory<'_>) -> Result<(), ActError> {
+    /// Makes the helper act by its ring, if the last check permits. Does not wait for a request that is pending.
+    pub(crate) fn act(&self) -> Result<(), ActError> {
         // The lock is held: no check completes between the two.
         let last = self.last();
-        act_if(ring, || last.clone())
+        Access { ring: &self.ring, is_patient: false }.act_if(|_| last.clone())
     }
 }
 
-fn act_if(ring: &Memory<'_>, check: impl FnOnce() -> Result<(), ActError>) -> Result<(), ActError> {
-    if ring.mode() == Mode::Off {
-        return Err(ActError::Off);
-    }
-    if let Err(error) = check() {
-        stop(ring);
-        return Err(error);
-    }
-    if ring.enable_acting() { Ok(()) } else { Err(ActError::Off) }
+fn open(words: &[u64]) -> Result<Memory<'_, u64>, ActError> {
+    Memory::open(words).map_err(|error| ActError::Unreadable(error.to_string()))
 }
 
-fn stop(ring: &Memory<'_>) {
-    if ring.mode() == Mode::Act {
-        ring.set_mode(Mode::Record);
+/// Access to a ring.
+#[derive(Clone, Copy)]
+struct Access<'a> {
+    ring: &'a SharedMemory,
+    /// Whether it waits for requests that are pending.
+    is_patient: bool,
+}
+
+impl Access<'_> {
+    fn request<T>(self, mut request: impl FnMut(&SharedMemory) -> Result<T, SharedMemoryError>) -> Result<T, ActError> {
+        Ok(if self.is_patient { self.ring.patiently(request) } else { request(self.ring) }?)
+    }
+
+    fn words(self) -> Result<Vec<u64>, ActError> {
+        self.request(|ring| ring.copy_words(HEADER_WORDS))
+    }
+
+    fn act_if(self, check: impl FnOnce(&Memory<'_, u64>) -> Result<(), ActError>) -> Result<(), ActError> {
+        let words = self.words()?;
+        let memory = open(&words)?;
+        if memory.mode() == Mode::Off {
+            return Err(ActError::Off);
+        }
+        if let Err(error) = check(&memory) {
+            self.stop();
+            return Err(error);
+        }
+        self.set_mode(|mode| mode != Mode::Off, Mode::Act)?;
+        // Unless it was switched off just now.
+        if open(&self.words()?)?.mode() == Mode::Act { Ok(()) } else { Err(ActError::Off) }
+    }
+
+    /// Stops a helper that acts. If its ring is not accessible, it gets no commands, and no heartbeats for a plan.
+    fn stop(self) {
+        let _ = self.set_mode(|mode| mode == Mode::Act, Mode::Record);
+    }
+
+    /// Sets a mode in place of another that is current.
+    fn set_mode(self, is_replaced: impl Fn(Mode) -> bool, mode: Mode) -> Result<(), ActError> {
+        let words = self.words()?;
+        let memory = open(&words)?;
+        if memory.mode() != mode && is_replaced(memory.mode()) {
+            self.request(|ring| ring.write([memory.change_mode(mode)], None))?;
+        }
+        Ok(())
     }
 }
 
-fn check_filters(roots: &Roots, pid: u32, ring: &Memory<'_>, threads: &mut usize) -> Result<(), ActError> {
+fn check_filters(roots: &Roots, pid: u32, ring: &Memory<'_, u64>, threads: &mut usize) -> Result<(), ActError> {
     let has_those_of_start = match ring.filters() {
         Some(filters) => {
             seccomp::threads_have(roots, pid, filters, threads).map_err(|error| ActError::Filters(Arc::new(error)))?

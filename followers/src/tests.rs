@@ -235,8 +235,8 @@ fn each_plan_policy_plans_a_recorded_training() {
     }
     // The program is this test.
     let (ring, plan) = (memory(NAME, TOTAL_BYTES), memory(PLAN_NAME, PLAN_BYTES));
-    let memory = Memory::create(ring.words().unwrap(), RingMode::Record).unwrap();
-    let plan = PlanMemory::create(plan.words().unwrap()).unwrap();
+    let memory = Memory::create(ring.words(), RingMode::Record).unwrap();
+    let plan = PlanMemory::create(plan.words()).unwrap();
     let mut ring = Ring { memory, lane: memory.lane(0), launches: 0, time_ns: 0 };
     for unit in 0..3 * LAYERS {
         let words = [0, address(unit), UNIT, MemoryKind::Managed as u64, 0];

@@ -10,6 +10,7 @@ macro_rules! targets {
 }
 
 targets! {
+    accessor_wire,
     actor_wire,
     answers,
     btf,

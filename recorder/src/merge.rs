@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use call_ring::{
-    Memory,
+    Memory, Operation, Word,
     call::{Call, Read, Reader},
+    memory::LANES,
 };
 
 use crate::window::bytes_of;
@@ -52,6 +53,10 @@ pub struct Merge {
     issued: [u64; 3],
     /// Missing numbers below this one are overdue: calls no longer wait for them.
     overdue: u64,
+    /// Positions in the lanes up to which records were read. The process can write other tails.
+    positions: [Option<u64>; LANES],
+    /// The same when the helper was last informed of them.
+    consumed: [Option<u64>; LANES],
     /// Poll in progress.
     poll: Option<LanePoll>,
     /// Whether calls may be ready for release.
@@ -74,9 +79,9 @@ impl Merge {
     ///
     /// # Errors
     /// The error of `copy`.
-    pub fn poll<E>(
+    pub fn poll<W: Word, E>(
         &mut self,
-        memory: &Memory<'_>,
+        memory: &Memory<'_, W>,
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<Vec<Call>, E> {
         let mut calls = self.poll_part(memory, &mut copy)?;
@@ -91,9 +96,9 @@ impl Merge {
     ///
     /// # Errors
     /// The error of `copy`.
-    pub fn poll_part<E>(
+    pub fn poll_part<W: Word, E>(
         &mut self,
-        memory: &Memory<'_>,
+        memory: &Memory<'_, W>,
         copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<Vec<Call>, E> {
         // Calls that are ready are released before others are read, as they take memory.
@@ -105,6 +110,19 @@ impl Merge {
         Ok(self.release())
     }
 
+    /// Operations by which the helper may overwrite the records read, until [`Self::set_consumed`].
+    #[must_use]
+    pub fn consumed<W: Word>(&self, memory: &Memory<'_, W>) -> Vec<Operation> {
+        let positions = self.positions.iter().zip(&self.consumed);
+        let changed = memory.lanes().zip(positions).filter(|(_, (position, consumed))| position != consumed);
+        changed.filter_map(|(lane, (position, _))| Some(lane.consume((*position)?))).collect()
+    }
+
+    /// Notes that the operations were applied.
+    pub const fn set_consumed(&mut self) {
+        self.consumed = self.positions;
+    }
+
     /// Whether the poll has further parts.
     #[must_use]
     pub const fn has_more(&self) -> bool {
@@ -112,26 +130,31 @@ impl Merge {
     }
 
     /// Reads a part of a poll, from its current lane on.
-    fn read_lanes<E>(
+    fn read_lanes<W: Word, E>(
         &mut self,
-        memory: &Memory<'_>,
+        memory: &Memory<'_, W>,
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
         mut poll: LanePoll,
     ) -> Result<(), E> {
         let (mut reader, mut read_records) = (Reader::default(), 0);
-        for lane in memory.lanes().skip(poll.lane) {
+        for (number, lane) in memory.lanes().enumerate().skip(poll.lane) {
             if read_records >= PART_CALLS_MAX {
                 self.poll = Some(poll);
                 return Ok(());
             }
-            reader.read(&lane, &mut copy, |read| {
+            let mut position = self.positions.get(number).copied().flatten();
+            let result = reader.read(&lane, &mut position, &mut copy, |read| {
                 read_records += 1;
                 match read {
                     Read::Call(call) => self.enqueue(call),
                     Read::Unknown => self.losses.unknown += 1,
                     Read::Invalid => self.losses.invalid += 1,
                 }
-            })?;
+            });
+            if let Some(known) = self.positions.get_mut(number) {
+                *known = position;
+            }
+            result?;
             poll.lane += 1;
         }
         let [first, second, overdue] = self.issued;
@@ -199,7 +222,7 @@ mod tests {
         sync::atomic::{AtomicU64, Ordering},
     };
 
-    use call_ring::{Group, Kind, Mode, Record, TOTAL_BYTES};
+    use call_ring::{Group, Kind, Mode, Record, TOTAL_BYTES, operation::apply};
 
     use super::*;
 
@@ -222,11 +245,22 @@ mod tests {
         }
 
         fn poll(&self, merge: &mut Merge) -> Vec<Call> {
-            merge.poll(&self.memory(), self.copy()).unwrap()
+            let calls = merge.poll(&self.memory(), self.copy()).unwrap();
+            self.consume(merge);
+            calls
         }
 
         fn poll_part(&self, merge: &mut Merge) -> Vec<Call> {
-            merge.poll_part(&self.memory(), self.copy()).unwrap()
+            let calls = merge.poll_part(&self.memory(), self.copy()).unwrap();
+            self.consume(merge);
+            calls
+        }
+
+        fn consume(&self, merge: &mut Merge) {
+            let operations = merge.consumed(&self.memory());
+            assert_eq!(apply(operations.iter().copied(), &self.0), operations.len());
+            merge.set_consumed();
+            assert_eq!(merge.consumed(&self.memory()), []);
         }
 
         /// Begins a call: it has its number and is not published yet.
@@ -248,6 +282,23 @@ mod tests {
         }
         assert_eq!(sequences(&ring.poll(&mut merge)), [0, 1, 2, 3, 4]);
         assert_eq!(merge.losses(), Losses::default());
+    }
+
+    #[test]
+    fn calls_read_before_an_error_are_neither_lost_nor_read_again() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        for lane in [0, 1, 0, 1] {
+            ring.begin(lane).publish();
+        }
+        let (mut copy, mut copies) = (ring.copy(), 0);
+        let fails_second = |offset, bytes: &mut [u8]| {
+            copies += 1;
+            if copies == 2 { Err(()) } else { copy(offset, bytes).map_err(|_| ()) }
+        };
+        assert_eq!(merge.poll_part(&ring.memory(), fails_second), Err(()));
+        // The tails in the memory are still at the begin.
+        assert_eq!(sequences(&merge.poll_part(&ring.memory(), ring.copy()).unwrap()), [0, 1, 2, 3]);
+        assert_eq!((merge.consumed(&ring.memory()).len(), merge.losses()), (2, Losses::default()));
     }
 
     #[test]

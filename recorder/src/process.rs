@@ -1,8 +1,12 @@
 //! Ring of a process.
 
-use std::{io, num::NonZeroUsize, sync::Arc};
+use std::{num::NonZeroUsize, sync::Arc};
 
-use call_ring::{Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, TOTAL_BYTES, call::Call, memory::HEADER_BYTES};
+use call_ring::{
+    Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, TOTAL_BYTES,
+    call::Call,
+    memory::{HEADER_BYTES, HEADER_WORDS},
+};
 use sys::{
     Roots,
     shared_memory::{Form, Search, SharedMemory, SharedMemoryError},
@@ -17,15 +21,20 @@ pub enum ProcessError {
     /// The memory is not readable.
     #[error(transparent)]
     Memory(#[from] SharedMemoryError),
-    /// The kernel cannot read the memory.
-    #[error("its shared memory cannot be read: {}", sys::reason(.0))]
-    Read(#[from] io::Error),
     /// The memory is not a ring of this version.
     #[error("its shared memory is not a ring of the helper: {0}")]
     Ring(#[from] call_ring::LayoutError),
 }
 
-/// Forms of the memories. Only the header of the ring is mapped, so that at most two pages are
+impl ProcessError {
+    /// Whether the memory may be readable later.
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        matches!(self, Self::Memory(SharedMemoryError::Pending))
+    }
+}
+
+/// Forms of the memories. Only the header of the ring may be written, so that at most two of its pages are
 /// charged to uvmd.
 pub(crate) const FORMS: [Form; 2] = [
     Form {
@@ -80,7 +89,7 @@ impl Process {
 
     /// Creates a process from its memories.
     pub(crate) fn new(memories: Memories) -> Result<Self, ProcessError> {
-        header(&memories.ring)?;
+        Memory::open(&memories.ring.copy_words(HEADER_WORDS)?)?;
         Ok(Self { memories, merge: Merge::default() })
     }
 
@@ -93,28 +102,47 @@ impl Process {
     /// Sets the mode of the helper.
     ///
     /// # Errors
-    /// If the process has overwritten the header.
+    /// If the process has overwritten the header, or its memory is not accessible.
     pub fn set_mode(&self, mode: Mode) -> Result<(), ProcessError> {
-        header(&self.memories.ring)?.set_mode(mode);
+        let ring = &self.memories.ring;
+        let operation = Memory::open(&ring.copy_words(HEADER_WORDS)?)?.set_mode(mode);
+        ring.write([operation], None)?;
         Ok(())
     }
 
     /// Reads the calls since the last poll, in order.
     ///
     /// # Errors
-    /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
+    /// As [`Self::poll_part`].
     pub fn poll(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let memory = header(&self.memories.ring)?;
-        Ok(self.merge.poll(&memory, copy(&self.memories.ring))?)
+        let mut calls = self.poll_part()?;
+        while self.has_more() {
+            calls.append(&mut self.poll_part()?);
+        }
+        Ok(calls)
     }
 
     /// Reads a part of a poll.
     ///
     /// # Errors
-    /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
+    /// If the process has overwritten the header or punched holes, or its memory is not accessible, at least now.
     pub fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let memory = header(&self.memories.ring)?;
-        Ok(self.merge.poll_part(&memory, copy(&self.memories.ring))?)
+        let Self { memories: Memories { ring, .. }, merge } = self;
+        let words = ring.copy_words(HEADER_WORDS)?;
+        let memory = Memory::open(&words)?;
+        // The heads of lanes were read by a request before this one, so that all records before them are there.
+        let calls = merge.poll_part(&memory, |offset, bytes| ring.read_at(offset as u64, bytes));
+        // Also the records before an error are not read again.
+        let operations = merge.consumed(&memory);
+        if !operations.is_empty() {
+            match ring.post(operations, None) {
+                Ok(()) => merge.set_consumed(),
+                // The next part does it.
+                Err(SharedMemoryError::Pending) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(calls?)
     }
 
     /// Whether the poll has further parts.
@@ -132,7 +160,7 @@ impl Process {
     /// ones.
     ///
     /// # Errors
-    /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
+    /// As [`Self::poll_part`].
     pub fn finish(&mut self) -> Result<Vec<Call>, ProcessError> {
         let mut calls = self.poll()?;
         calls.extend(self.merge.finish());
@@ -144,12 +172,4 @@ impl Process {
     pub const fn losses(&self) -> Losses {
         self.merge.losses()
     }
-}
-
-fn header(ring: &SharedMemory) -> Result<Memory<'_>, ProcessError> {
-    Ok(Memory::open(ring.words()?)?)
-}
-
-fn copy(memory: &SharedMemory) -> impl FnMut(usize, &mut [u8]) -> io::Result<()> {
-    |offset, bytes| memory.read_at(offset as u64, bytes)
 }

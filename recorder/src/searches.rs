@@ -336,7 +336,9 @@ impl Searches {
                 _ if !is_requested => continue,
                 Ok(Some(opened)) => {
                     let found = opened.process;
-                    let is_header_pending = matches!(found, Err(ProcessError::Ring(LayoutError::Header)));
+                    let is_header_pending = found.as_ref().is_err_and(|error| {
+                        matches!(error, ProcessError::Ring(LayoutError::Header)) || error.is_pending()
+                    });
                     if is_header_pending && self.waits_for_header(process, uid) {
                         continue;
                     }
@@ -606,7 +608,7 @@ mod tests {
         let _ = scan(&mut searches, &running, SECOND);
         assert_eq!(polls(&mut searches), 1);
         assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Turn));
-        Memory::create(ring.words().unwrap(), Mode::Record).unwrap();
+        Memory::create(ring.words(), Mode::Record).unwrap();
         searches.schedule.charge(1000, 10 * SECOND, SECOND);
         let _ = scan(&mut searches, &running, SECOND);
         assert_eq!(polls(&mut searches), 0);
@@ -639,7 +641,7 @@ mod tests {
         while poll(&mut searches).1.is_empty() {
             let _ = scan(&mut searches, &running, SECOND);
         }
-        Memory::create(ring.words().unwrap(), Mode::Record).unwrap();
+        Memory::create(ring.words(), Mode::Record).unwrap();
         assert!(scan(&mut searches, &running, 3 * SECOND).is_empty());
         assert_eq!(scan(&mut searches, &running, 4 * SECOND), [process(42)]);
         // The map of the fake process has no ring: the result was retained.

@@ -4,11 +4,10 @@
 
 use std::{
     alloc::System,
-    convert::Infallible,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use call_ring::{Kind, Memory, Mode, Record, TOTAL_BYTES};
+use call_ring::{Kind, Memory, Mode, Record, TOTAL_BYTES, operation::apply};
 use recorder::{Merge, Window};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -111,11 +110,9 @@ fn memory_of_a_recording_is_within_the_documented_limit() {
             // If no number is issued, waiting calls wait for ever.
             ring.0[8].store(if what.ends_with("wait") { 0 } else { at }, Ordering::Relaxed);
             loop {
-                let copy = |offset, bytes: &mut [u8]| -> Result<(), Infallible> {
-                    memory.copy_to(offset, bytes);
-                    Ok(())
-                };
-                for call in merge.poll_part(&memory, copy).unwrap() {
+                let Ok(calls) = merge.poll_part(&memory, |offset, bytes| memory.copy_to(offset, bytes));
+                apply(merge.consumed(&memory), &ring.0);
+                for call in calls {
                     window.add(call);
                     most = most.max(held());
                 }

@@ -13,6 +13,8 @@
 //!   privileges first
 //! * [`wire`]: messages between the processes
 //!
+//! Spawners also start [accessors](crate::accessor).
+//!
 //! ```text
 //!   uvmd ── exec of itself ──▶ spawner ── clone3, CLONE_INTO_CGROUP, no exec ──▶ actor
 //!    ├─ seqpacket: start (descriptors of VA spaces, channel, cgroup), reap ──┘       │
@@ -47,6 +49,8 @@ pub use actor_handle::{Actor, Reply};
 pub use error::{ActorError, Ending};
 pub use spawner::run_if_spawner;
 pub use spawner_handle::Spawner;
+#[cfg(any(test, feature = "fake"))]
+pub(crate) use spawner_handle::pair;
 
 /// Argument that starts a spawner, the only word of its command line.
 pub const SPAWNER_ARGUMENT: &str = "--actor-spawner";

@@ -19,6 +19,8 @@ pub(crate) use step::Step;
 pub(crate) const ACTOR_ID: u32 = 4_000_000_019;
 /// The same of computations in a sandbox.
 pub(crate) const SANDBOX_ID: u32 = ACTOR_ID + 1;
+/// The same of accessors.
+pub(crate) const ACCESSOR_ID: u32 = ACTOR_ID + 2;
 /// Capabilities for children of another user: to change their user, and to kill them afterwards.
 pub(crate) const TO_CHANGE_USER: CapabilitySet =
     CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);

@@ -18,7 +18,8 @@
 //! * [`memory`]: return of freed memory to the kernel
 //! * [`executable`]: program files, and whether libraries are preloaded into them; [`seccomp`]: filters of
 //!   system calls
-//! * [`shared_memory`]: shared memory that a process made for uvmd; [`futex`]: waits for its words
+//! * [`shared_memory`]: shared memory that a process made for uvmd; `accessor`: processes that access it;
+//!   [`futex`]: waits for its words
 //! * [`symbols`]: functions of the driver that can be probed
 //! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
 //!   kernel
@@ -26,6 +27,7 @@
 //! Service and command line both use it, so that they report the same. Unsafe code is denied except
 //! at the sites that expect it.
 
+mod accessor;
 pub mod actor;
 pub mod btf;
 pub mod capabilities;

@@ -79,6 +79,12 @@ impl PidFd {
         Self { pid, fd }
     }
 
+    /// Kills the process.
+    pub(crate) fn kill(&self) {
+        // It has exited, or cannot be killed; its exit will be seen.
+        let _ = rustix::process::pidfd_send_signal(&self.fd, rustix::process::Signal::KILL);
+    }
+
     /// Opens one of its other threads, to duplicate files: those of the first thread are gone when
     /// it exits, unlike the others'. The caller then checks that the process still has the thread.
     ///

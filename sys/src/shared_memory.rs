@@ -6,19 +6,19 @@
 //! it is of the kernel's own file system for such memory, which no user can mount. An open of another file, or
 //! a query of its size, may hang or have an effect.
 //!
-//! The process can also punch holes in the memory. An access to a hole through a mapping allocates a page at
-//! the expense of the accessing process, for as long as the process keeps the memory. Memory with holes is
-//! therefore refused before it is mapped, only its begin is mapped, and [`SharedMemory::words`] refuses access
-//! to it once there are holes; [`SharedMemory::read_at`] copies from the rest, which takes no memory.
+//! The process can make accesses to the memory hang. They are therefore made by an [accessor](crate::accessor) of
+//! the process's user, which copies bytes and applies [operations](Operation). It has limits of time: a request
+//! may be [pending](SharedMemoryError::Pending), and a memory is refused for good after a
+//! [late](SharedMemoryError::Late) one.
 //!
-//! The pages are charged to the cgroup in which they were made. A user who owns that cgroup can swap them out
-//! and lower its limit, so that an access through a mapping faults without end. What is mapped here is therefore
-//! locked in memory, before each use and by the [`guardian`]; `read_at` returns an error for such pages.
+//! The process can also punch holes in the memory. A write to a hole through a mapping allocates a page at
+//! the expense of the writing process, for as long as the process keeps the memory. Memory with holes is
+//! therefore refused, and only its begin can be written.
 //!
-//! [`mapping`]: what is mapped; [`guardian`]: the end of accesses that fault without end
+//! [`users`]: users and their accessors; [`hung`]: limits of accessors that do not exit
 
-mod guardian;
-mod mapping;
+mod hung;
+mod users;
 
 use std::{
     ffi::CStr,
@@ -26,24 +26,42 @@ use std::{
     io,
     num::NonZeroUsize,
     ops::Range,
-    os::{fd::AsRawFd, unix::fs::FileExt},
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicU64},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
-use mapping::{Mapping, is_sparse};
-
+use call_ring::Operation;
 use rustix::fs::{
     AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, SealFlags, StatxFlags, fcntl_get_seals, memfd_create, open,
     openat, statx,
 };
 use thiserror::Error;
+use users::Memory;
+#[cfg(any(test, feature = "fake"))]
+pub use users::accessor_of;
+pub use users::set_accessor_program;
 
+#[cfg(any(test, feature = "fake"))]
+use crate::accessor::mapping::Mapping;
 use crate::{
     Roots,
+    accessor::{
+        mapping::{WORD_BYTES, is_sparse},
+        wire::{BODY_BYTES_MAX, OPERATIONS_MAX, Request},
+    },
+    actor::ActorError,
     mappings::{MAPS_MAX_BYTES, Mappings},
+    processes,
 };
 
+/// Time for which requests are repeated while they are pending: more than one can take.
+const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENT_PAUSE: Duration = Duration::from_millis(5);
+/// User of processes whose user is unknown: no user has this id.
+const UNKNOWN_USER: u32 = u32::MAX;
 /// Seals of such memory: its size is final, and no further memory after its end can be allocated.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
@@ -73,13 +91,21 @@ pub enum SharedMemoryError {
     /// It lacks pages, which uvmd would pay for.
     #[error("its shared memory has holes")]
     Sparse,
-    /// It cannot be locked in memory: its pages were swapped out and their cgroup has no room, or uvmd may lock
-    /// no more.
-    #[error("its shared memory cannot be locked in memory, which takes CAP_IPC_LOCK or LimitMEMLOCK=: {}", crate::reason(.0))]
-    Lock(#[source] io::Error),
-    /// It cannot be mapped.
-    #[error("its shared memory cannot be mapped: {}", crate::reason(.0))]
-    Map(#[source] io::Error),
+    /// The reply to a request is still outstanding: try later.
+    #[error("its shared memory is not accessible yet")]
+    Pending,
+    /// A request took too long. The memory is not accessed again.
+    #[error("its shared memory was not accessible in time")]
+    Late,
+    /// Too many accessors hang.
+    #[error("too many accessors of shared memory hang, of its user or of all users")]
+    Hung,
+    /// No accessor can be started.
+    #[error("no process can access its shared memory: {0}")]
+    NoAccessor(#[source] ActorError),
+    /// An access failed.
+    #[error("its shared memory cannot be accessed: {}", crate::reason(.0))]
+    Access(#[source] io::Error),
 }
 
 /// Form of a shared memory.
@@ -89,71 +115,119 @@ pub struct Form {
     pub name: &'static CStr,
     /// Size.
     pub bytes: NonZeroUsize,
-    /// Bytes from its begin that are mapped here: as many as uvmd may have to pay for.
+    /// Bytes from its begin that may be written: as many as uvmd may have to pay for.
     pub mapped_bytes: NonZeroUsize,
 }
 
-/// Words of shared memory, of which the first ones are mapped here. The other process may change them
-/// at any time, but cannot take them away.
+/// Shared memory of a process, whose words that process may change at any time.
 #[derive(Debug)]
 pub struct SharedMemory {
-    mapping: Arc<Mapping>,
-    /// Whether another process made it.
-    is_foreign: bool,
+    memory: Memory,
+    /// Whether holes were seen in it.
+    had_holes: AtomicBool,
+    /// Words, of memory that a test made.
+    #[cfg(any(test, feature = "fake"))]
+    own: Option<Mapping>,
 }
 
 impl SharedMemory {
-    /// Makes such memory, as the helper does, with all of its pages, and with all of it mapped.
+    /// Copies bytes of the memory, in parts.
     ///
     /// # Errors
-    /// If it cannot be made.
-    #[cfg(any(test, feature = "fake"))]
-    pub fn create(name: &CStr, bytes: NonZeroUsize) -> io::Result<Self> {
-        Self::with_seals(name, bytes, SEALS)
-    }
-
-    /// Punches a hole of whole pages, as the process can.
-    ///
-    /// # Errors
-    /// If the kernel does not.
-    #[cfg(any(test, feature = "fake"))]
-    pub fn punch_hole(&self, bytes: Range<u64>) -> io::Result<()> {
-        use rustix::fs::{FallocateFlags, fallocate};
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(fallocate(self.mapping.file(), flags, bytes.start, bytes.end - bytes.start)?)
-    }
-
-    #[cfg(any(test, feature = "fake"))]
-    fn with_seals(name: &CStr, bytes: NonZeroUsize, seals: SealFlags) -> io::Result<Self> {
-        let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, bytes.get() as u64)?;
-        rustix::fs::fcntl_add_seals(&memory, seals)?;
-        Ok(Self { mapping: Arc::new(Mapping::new(File::from(memory), bytes)?), is_foreign: false })
-    }
-
-    /// Copies bytes of the memory, also of what is not mapped here. Holes are zeros, and stay holes.
-    ///
-    /// # Errors
-    /// If the kernel cannot read them, or the memory ends before.
-    pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.mapping.file().read_exact_at(bytes, offset)
-    }
-
-    /// Words that are mapped here. Call this again before each use: the process can punch holes at any time,
-    /// and an access to a hole punched just then costs this process a page.
-    ///
-    /// # Errors
-    /// If the memory lacks pages, or once lacked some, or cannot be locked, or the kernel does not report it.
-    pub fn words(&self) -> Result<&[AtomicU64], SharedMemoryError> {
-        self.mapping.check_holes()?;
-        if self.is_foreign {
-            self.mapping.lock()?;
+    /// If the memory lacks pages, or once lacked some; if the memory ends before; or if it is not accessible, at
+    /// least now.
+    pub fn read_at(&self, mut offset: u64, bytes: &mut [u8]) -> Result<(), SharedMemoryError> {
+        for part in bytes.chunks_mut(BODY_BYTES_MAX) {
+            self.check_holes()?;
+            let request = Request::Read { memory: self.memory.id(), offset, bytes: part.len() };
+            self.memory.request(&request, part)?;
+            offset += part.len() as u64;
         }
-        Ok(self.mapping.words())
+        Ok(())
+    }
+
+    /// Copies the first words. Each is as it was at some moment, and one may be older than another before it.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn copy_words(&self, count: usize) -> Result<Vec<u64>, SharedMemoryError> {
+        let mut bytes = vec![0; count * WORD_BYTES];
+        self.read_at(0, &mut bytes)?;
+        Ok(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+    }
+
+    /// Applies operations in order until one fails, and then wakes the waiters of a word, if any. Returns whether
+    /// none failed. After an error, some may have been applied; a [pending](SharedMemoryError::Pending) request is
+    /// applied later.
+    ///
+    /// # Errors
+    /// If the memory lacks pages, or once lacked some; if an operation is on a word that may not be written; or if
+    /// it is not accessible, at least now.
+    pub fn write(
+        &self,
+        operations: impl IntoIterator<Item = Operation>,
+        wake: Option<usize>,
+    ) -> Result<bool, SharedMemoryError> {
+        let mut operations = operations.into_iter().peekable();
+        loop {
+            self.check_holes()?;
+            let part: Vec<Operation> = operations.by_ref().take(OPERATIONS_MAX).collect();
+            let (count, is_last) = (part.len(), operations.peek().is_none());
+            let request = Request::Write { memory: self.memory.id(), wake: wake.filter(|_| is_last), operations: part };
+            if self.memory.request(&request, &mut [])? < count {
+                return Ok(false);
+            }
+            if is_last {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// As [`Self::write`], without a wait: failed operations are not reported.
+    ///
+    /// # Errors
+    /// If the memory lacks pages, or once lacked some, or an earlier request is pending.
+    pub fn post(&self, operations: Vec<Operation>, wake: Option<usize>) -> Result<(), SharedMemoryError> {
+        self.check_holes()?;
+        self.memory.post(&Request::Write { memory: self.memory.id(), wake, operations })
+    }
+
+    /// Repeats requests while one is pending, until it is late at most.
+    ///
+    /// # Errors
+    /// As those of the requests; pending only if the node is too busy to start an accessor.
+    pub fn patiently<T>(
+        &self,
+        mut request: impl FnMut(&Self) -> Result<T, SharedMemoryError>,
+    ) -> Result<T, SharedMemoryError> {
+        let begun = Instant::now();
+        loop {
+            match request(self) {
+                Err(SharedMemoryError::Pending) if begun.elapsed() < PATIENCE => thread::sleep(PATIENT_PAUSE),
+                result => return result,
+            }
+        }
+    }
+
+    /// Checks that the file has had no holes. That does not access its pages.
+    fn check_holes(&self) -> Result<(), SharedMemoryError> {
+        if self.memory.file().metadata().map_or(true, |metadata| is_sparse(&metadata)) {
+            self.had_holes.store(true, Ordering::Relaxed);
+        }
+        if self.had_holes.load(Ordering::Relaxed) { Err(SharedMemoryError::Sparse) } else { Ok(()) }
+    }
+
+    fn of(uid: u32, file: File, mapped_bytes: usize) -> Result<Self, SharedMemoryError> {
+        let metadata = file.metadata().map_err(SharedMemoryError::Open)?;
+        let memory = Memory::new(uid, file, mapped_bytes, (metadata.dev(), metadata.ino()))?;
+        #[cfg(any(test, feature = "fake"))]
+        return Ok(Self { memory, had_holes: AtomicBool::new(false), own: None });
+        #[cfg(not(any(test, feature = "fake")))]
+        Ok(Self { memory, had_holes: AtomicBool::new(false) })
     }
 
     /// Opens the file of a mapping, if it is still of this device and form.
-    fn open(mapping: &Path, form: &Form, device: (u32, u32)) -> Result<Self, SharedMemoryError> {
+    fn open(mapping: &Path, form: &Form, device: (u32, u32), uid: u32) -> Result<Self, SharedMemoryError> {
         let failed = |error: rustix::io::Errno| SharedMemoryError::Open(error.into());
         // An open with `O_PATH` does not reach the file, and this query does not reach its file system.
         let place = openat(CWD, mapping, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
@@ -179,11 +253,46 @@ impl SharedMemory {
         if is_sparse(&metadata) {
             return Err(SharedMemoryError::Sparse);
         }
-        let mapping = Mapping::new(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)?;
-        let mapping = Arc::new(mapping);
-        mapping.lock()?;
-        guardian::guard(&mapping).map_err(SharedMemoryError::Map)?;
-        Ok(Self { mapping, is_foreign: true })
+        Self::of(uid, memory, form.mapped_bytes.min(form.bytes).get())
+    }
+}
+
+/// Memory that a test makes as the helper does.
+#[cfg(any(test, feature = "fake"))]
+impl SharedMemory {
+    /// Makes such memory, with all of its pages, all of which may be written.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create(name: &CStr, bytes: NonZeroUsize) -> io::Result<Self> {
+        Self::with_seals(name, bytes, SEALS)
+    }
+
+    fn with_seals(name: &CStr, bytes: NonZeroUsize, seals: SealFlags) -> io::Result<Self> {
+        let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, bytes.get() as u64)?;
+        rustix::fs::fcntl_add_seals(&memory, seals)?;
+        let memory = File::from(memory);
+        let own = Mapping::new(&memory, bytes)?;
+        let uid = rustix::process::getuid().as_raw();
+        let memory = Self::of(uid, memory, bytes.get()).map_err(io::Error::other)?;
+        Ok(Self { own: Some(own), ..memory })
+    }
+
+    /// Words of the memory.
+    #[must_use]
+    pub fn words(&self) -> &[std::sync::atomic::AtomicU64] {
+        self.own.as_ref().map_or(&[], Mapping::words)
+    }
+
+    /// Punches a hole of whole pages, as the process can.
+    ///
+    /// # Errors
+    /// If the kernel does not.
+    pub fn punch_hole(&self, bytes: Range<u64>) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(self.memory.file(), flags, bytes.start, bytes.end - bytes.start)?)
     }
 }
 
@@ -194,6 +303,8 @@ pub struct Search<const N: usize> {
     /// Folder with a file for each mapping.
     folder: PathBuf,
     device: (u32, u32),
+    /// User of the process.
+    uid: u32,
     memories: [(Form, Option<Range<u64>>); N],
 }
 
@@ -204,10 +315,11 @@ impl<const N: usize> Search<N> {
     /// If its mappings cannot be read.
     pub fn begin(roots: &Roots, thread: u32, forms: [Form; N]) -> Result<Self, SharedMemoryError> {
         let folder = roots.proc.join(thread.to_string());
-        let device = device().map_err(SharedMemoryError::Map)?;
+        let device = device().map_err(SharedMemoryError::Open)?;
+        let uid = processes::user(roots, thread).unwrap_or(UNKNOWN_USER);
         let maps = File::open(folder.join("maps")).map_err(SharedMemoryError::Mappings)?;
         let mappings = Mappings::new(maps, MAPS_MAX_BYTES);
-        Ok(Self { mappings, folder: folder.join("map_files"), device, memories: forms.map(|form| (form, None)) })
+        Ok(Self { mappings, folder: folder.join("map_files"), device, uid, memories: forms.map(|form| (form, None)) })
     }
 
     /// Reads the next mappings, about this many bytes of text. Returns whether the search is complete.
@@ -237,10 +349,10 @@ impl<const N: usize> Search<N> {
 
     /// Places of the memories found, in the order of the forms.
     fn places(self) -> [Option<Place>; N] {
-        let Self { folder, device, memories, mappings: _ } = self;
+        let Self { folder, device, uid, memories, mappings: _ } = self;
         memories.map(|(form, found)| {
             let Range { start, end } = found?;
-            Some(Place { mapping: folder.join(format!("{start:x}-{end:x}")), form, device })
+            Some(Place { mapping: folder.join(format!("{start:x}-{end:x}")), form, device, uid })
         })
     }
 }
@@ -252,6 +364,7 @@ pub struct Place {
     mapping: PathBuf,
     form: Form,
     device: (u32, u32),
+    uid: u32,
 }
 
 impl Place {
@@ -272,7 +385,7 @@ impl Place {
     /// # Errors
     /// If there is none, or it cannot be read, or could be removed later.
     pub fn open(&self) -> Result<SharedMemory, SharedMemoryError> {
-        SharedMemory::open(&self.mapping, &self.form, self.device)
+        SharedMemory::open(&self.mapping, &self.form, self.device, self.uid)
     }
 }
 
@@ -323,50 +436,6 @@ mod tests {
         is_root
     }
 
-    /// Bytes of mappings of this memory that are locked in this process.
-    fn locked_bytes(name: &str) -> u64 {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let mut is_of_memory = false;
-        let mut locked = 0;
-        for line in smaps.lines() {
-            if line.split(' ').next().is_some_and(|first| first.contains('-')) {
-                is_of_memory = line.contains(name);
-            } else if let Some(kib) = line.strip_prefix("Locked:").filter(|_| is_of_memory) {
-                locked += kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
-            }
-        }
-        locked
-    }
-
-    #[test]
-    fn opened_memory_cannot_be_swapped_out() {
-        if !is_permitted() {
-            return;
-        }
-        let _own = made(c"uvmd-test-locked", 8192, SEALS);
-        assert_eq!(locked_bytes("uvmd-test-locked"), 0);
-        let found = of_this_process(c"uvmd-test-locked").unwrap().unwrap();
-        assert_eq!(locked_bytes("uvmd-test-locked"), 8192);
-        drop(found);
-        assert_eq!(locked_bytes("uvmd-test-locked"), 0);
-    }
-
-    #[test]
-    fn revoked_memory_reads_zeros_at_the_same_address() {
-        if !is_permitted() {
-            return;
-        }
-        let own = made(c"uvmd-test-revoked", 8192, SEALS);
-        own.words().unwrap()[0].store(7, Ordering::Relaxed);
-        let found = of_this_process(c"uvmd-test-revoked").unwrap().unwrap();
-        let words = found.words().unwrap();
-        assert_eq!(words[0].load(Ordering::Relaxed), 7);
-        found.mapping.revoke();
-        assert_eq!(words[0].load(Ordering::Relaxed), 0);
-        words[0].store(8, Ordering::Relaxed);
-        assert_eq!(own.words().unwrap()[0].load(Ordering::Relaxed), 7);
-    }
-
     #[test]
     fn words_written_on_one_side_are_read_on_the_other() {
         if !is_permitted() {
@@ -374,14 +443,49 @@ mod tests {
         }
         let own = made(c"uvmd-test-words", 8192, SEALS);
         let found = of_this_process(c"uvmd-test-words").unwrap().unwrap();
-        let (own, words) = (own.words().unwrap(), found.words().unwrap());
+        let own = own.words();
         own[1023].store(7, Ordering::Relaxed);
-        assert_eq!((words.len(), words[1023].load(Ordering::Relaxed)), (1024, 7));
         let mut copy = [0; 8];
         found.read_at(8184, &mut copy).unwrap();
         assert_eq!(u64::from_ne_bytes(copy), 7);
-        words[0].store(8, Ordering::Relaxed);
+        assert_eq!(found.copy_words(1024).unwrap()[1023], 7);
+        assert!(found.write([Operation::Store { at: 0, value: 8 }], None).unwrap());
         assert_eq!(own[0].load(Ordering::Relaxed), 8);
+        found.post(vec![Operation::Store { at: 0, value: 9 }], None).unwrap();
+        assert_eq!(found.copy_words(1).unwrap(), [9]);
+    }
+
+    #[test]
+    fn operations_are_applied_in_order_until_one_fails() {
+        let own = made(c"uvmd-test-order", 8192, SEALS);
+        let exchange = |from, to| Operation::CompareExchange { at: 0, from, to };
+        let store = |value| Operation::Store { at: 1, value };
+        assert!(own.write([exchange(0, 1), store(5), exchange(1, 2)], None).unwrap());
+        assert!(!own.write([store(6), exchange(1, 3), store(7)], None).unwrap());
+        assert_eq!(own.copy_words(3).unwrap(), [2, 6, 0]);
+        // More than one request holds.
+        let many = (0..10_000).map(|value| Operation::CompareExchange { at: 2, from: value, to: value + 1 });
+        assert!(own.write(many, None).unwrap());
+        assert_eq!(own.copy_words(3).unwrap()[2], 10_000);
+    }
+
+    #[test]
+    fn words_that_may_not_be_written_are_refused_and_nothing_is_written() {
+        if !is_permitted() {
+            return;
+        }
+        let own = made(c"uvmd-test-beyond", 8192, SEALS);
+        let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-beyond") };
+        let found = open(form).unwrap().unwrap();
+        let store = |at| Operation::Store { at, value: 7 };
+        for (operations, wake) in
+            [(vec![store(0), store(512)], None), (vec![store(0)], Some(512)), (vec![store(usize::MAX)], None)]
+        {
+            let refused = found.write(operations, wake).unwrap_err();
+            assert!(matches!(&refused, SharedMemoryError::Access(error) if error.raw_os_error() == Some(libc::EINVAL)));
+        }
+        assert!(own.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        assert!(found.write([store(511)], Some(511)).unwrap());
     }
 
     #[test]
@@ -425,28 +529,29 @@ mod tests {
         own.punch_hole(0..4096).unwrap();
         let refused = of_this_process(c"uvmd-test-sparse").unwrap_err();
         assert!(matches!(refused, SharedMemoryError::Sparse), "{refused}");
-        assert_eq!(own.mapping.file().metadata().unwrap().blocks(), 8, "no page was filled");
+        assert_eq!(own.memory.file().metadata().unwrap().blocks(), 8, "no page was filled");
     }
 
     #[test]
-    fn copies_of_holes_take_no_memory() {
+    fn memory_that_had_holes_is_not_accessed_again() {
         if !is_permitted() {
             return;
         }
         let own = made(c"uvmd-test-punched", 8192, SEALS);
         let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-punched") };
         let found = open(form).unwrap().unwrap();
-        let words = own.words().unwrap();
-        assert_eq!(found.words().unwrap().len(), 512);
-        words[1023].store(1, Ordering::Relaxed);
+        own.words()[1023].store(1, Ordering::Relaxed);
         own.punch_hole(4096..8192).unwrap();
-        let mut copy = [1; 8192];
-        found.read_at(0, &mut copy).unwrap();
-        let is_sparse = |memory: &SharedMemory| matches!(memory.words(), Err(SharedMemoryError::Sparse));
-        assert!(copy == [0; 8192] && is_sparse(&found));
-        words[1023].store(1, Ordering::Relaxed);
-        assert!(is_sparse(&found) && !is_sparse(&own), "once is enough");
-        assert_eq!(found.read_at(8192, &mut copy).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let is_sparse = |memory: &SharedMemory| {
+            let store = Operation::Store { at: 0, value: 1 };
+            [memory.copy_words(1).map(drop), memory.write([store], None).map(drop), memory.post(vec![store], None)]
+                .map(|result| matches!(result, Err(SharedMemoryError::Sparse)))
+        };
+        assert_eq!(is_sparse(&found), [true; 3]);
+        own.words()[1023].store(1, Ordering::Relaxed);
+        assert_eq!((is_sparse(&found), is_sparse(&own)), ([true; 3], [false; 3]), "once is enough");
+        let beyond = open(form).unwrap().unwrap().read_at(8192, &mut [0; 1]).unwrap_err();
+        assert!(matches!(beyond, SharedMemoryError::Access(_)));
     }
 
     /// Opens of a file while this value lives.
@@ -468,7 +573,7 @@ mod tests {
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     fn map_over(memory: &SharedMemory, file: BorrowedFd<'_>) {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        let address = memory.mapping.words().as_ptr().cast_mut().cast();
+        let address = memory.words().as_ptr().cast_mut().cast();
         // SAFETY: replaces the mapping of a value that is no longer read.
         let mapped = unsafe { libc::mmap(address, 8192, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
         assert_eq!(mapped, address);
@@ -497,7 +602,7 @@ mod tests {
         let pipe = machine.roots.proc.join("pipe");
         std::fs::create_dir_all(&machine.roots.proc).unwrap();
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let refused = SharedMemory::open(&pipe, &form(c"uvmd-test-pipe"), device().unwrap());
+        let refused = SharedMemory::open(&pipe, &form(c"uvmd-test-pipe"), device().unwrap(), 0);
         assert!(matches!(refused, Err(SharedMemoryError::Replaced)), "{refused:?}");
     }
 

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
     if let Some(ended) = followers::run_if_planner() {
         return ended;
     }
+    sys::shared_memory::set_accessor_program(sys::executable::Program::this());
     // Before any other thread starts. Without it, uvmd uses more memory than it needs.
     let _ = sys::memory::return_freed_memory();
     // First of all, before there are threads.

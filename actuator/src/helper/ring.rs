@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use call_ring::{Commands, LayoutError, Memory, command::AgentState};
+use call_ring::{
+    Command, Commands, LayoutError, Memory,
+    command::{AgentState, Busy, FUTEX_WORD, NoAnswer, Response, Ticket},
+    memory::HEADER_WORDS,
+};
 use sys::{
     Roots,
     pidfd::PidFd,
@@ -39,6 +43,7 @@ pub(crate) enum RingError {
 #[derive(Debug)]
 pub(crate) struct Ring(SharedMemory);
 
+#[expect(clippy::redundant_closure_for_method_calls, reason = "the methods are of one lifetime of the copy")]
 impl Ring {
     /// Ring in this memory of a process, whose helper acts from now on. Adds the number of inspected threads
     /// to `threads`.
@@ -49,29 +54,75 @@ impl Ring {
         threads: &mut usize,
     ) -> Result<Self, RingError> {
         let ring = Self::attach(memory)?;
-        permission::act(roots, process.pid(), &ring.header()?, threads)?;
-        ring.commands()?;
+        permission::act(roots, process.pid(), &ring.0, threads)?;
+        ring.commands(|_| ())?;
         Ok(ring)
     }
 
     /// Ring with commands in this memory of a process, whose helper is not made to act.
     pub(crate) fn attach(memory: Option<SharedMemory>) -> Result<Self, RingError> {
         let ring = Self(memory.ok_or(RingError::Absent)?);
-        if ring.header()?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
+        let words = ring.words()?;
+        if Memory::open(&words)?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
     }
 
-    fn header(&self) -> Result<Memory<'_>, RingError> {
-        Ok(Memory::open(self.0.words().map_err(Arc::new)?)?)
+    /// Copy of the words of the header.
+    fn words(&self) -> Result<Vec<u64>, RingError> {
+        Ok(self.0.patiently(|memory| memory.copy_words(HEADER_WORDS)).map_err(Arc::new)?)
     }
 
-    /// Place of the command. The process may have overwritten anything since the last call.
-    pub(super) fn commands(&self) -> Result<Commands<'_>, RingError> {
-        let commands = self.header()?.commands();
-        if commands.agent_state() == AgentState::Ended { Err(RingError::Ended) } else { Ok(commands) }
+    /// Reads a copy of the place of the command, unless the helper's thread has ended. The process may have
+    /// overwritten anything since the last call.
+    pub(super) fn commands<T>(&self, read: impl FnOnce(&Commands<'_, u64>) -> T) -> Result<T, RingError> {
+        let words = self.words()?;
+        let commands = Memory::open(&words)?.commands();
+        if commands.agent_state() == AgentState::Ended { Err(RingError::Ended) } else { Ok(read(&commands)) }
     }
 
-    /// Place of the command, if the process may carry one out.
-    pub(super) fn active_commands(&self) -> Option<Commands<'_>> {
-        self.commands().ok()
+    /// State of the helper's thread.
+    pub(super) fn agent_state(&self) -> Result<AgentState, RingError> {
+        self.commands(|commands| commands.agent_state())
+    }
+
+    /// Submits a command, and wakes the helper. The outer error is that of the ring.
+    pub(super) fn submit(&self, command: &Command) -> Result<Result<Ticket, Busy>, RingError> {
+        let Ok(submission) = self.commands(|commands| commands.submit(command))? else { return Ok(Err(Busy)) };
+        match self.0.write(submission.operations, Some(FUTEX_WORD)) {
+            Ok(is_submitted) => Ok(is_submitted.then_some(submission.ticket).ok_or(Busy)),
+            // The next request comes after this one, which may have been made.
+            Err(SharedMemoryError::Pending) => {
+                let is_submitted = self.commands(|commands| commands.has(submission.ticket))?;
+                Ok(is_submitted.then_some(submission.ticket).ok_or(Busy))
+            }
+            Err(error) => Err(Arc::new(error).into()),
+        }
+    }
+
+    /// Revokes any pending command, and returns whether the helper carries one out.
+    pub(super) fn revoke_pending(&self) -> Result<bool, RingError> {
+        if let Some(revoke) = self.commands(|commands| commands.revoke_pending())? {
+            self.0.patiently(|memory| memory.write([revoke], None)).map_err(Arc::new)?;
+        }
+        self.commands(|commands| commands.is_taken())
+    }
+
+    /// Revokes a pending command; false if the helper has taken it.
+    pub(super) fn revoke(&self, ticket: Ticket) -> Result<bool, RingError> {
+        let revoke = self.commands(|commands| commands.revoke(ticket))?;
+        match self.0.write([revoke], None) {
+            Ok(is_revoked) => Ok(is_revoked),
+            Err(SharedMemoryError::Pending) => Ok(!self.commands(|commands| commands.has(ticket))?),
+            Err(error) => Err(Arc::new(error).into()),
+        }
+    }
+
+    /// Response to a command. The outer error is that of the ring.
+    pub(super) fn response(&self, ticket: Ticket) -> Result<Result<Response, NoAnswer>, RingError> {
+        let answered = self.commands(|commands| commands.response(ticket, commands))?;
+        // An answer is read again: words of one copy may be older than others.
+        if matches!(answered, Ok(_) | Err(NoAnswer::Invalid)) {
+            return self.commands(|commands| commands.response(ticket, commands));
+        }
+        Ok(answered)
     }
 }

@@ -7,10 +7,11 @@ use std::{
     time::Duration,
 };
 
-use call_ring::{Commands, command::Ticket};
+use call_ring::command::Ticket;
 use model::ProcessId;
 use sys::Roots;
 
+use super::ring::{Ring, RingError};
 use crate::process::is_alive;
 
 /// Stuck commands, for the workers of all GPUs.
@@ -36,14 +37,13 @@ pub(super) enum CommandState {
 
 /// Revokes a command that the helper has not taken, and returns whether another is in progress.
 /// Called with the lock of the process.
-pub(super) fn revoke_pending(process: ProcessId, commands: &Commands<'_>) -> CommandState {
-    let is_taken = commands.revoke_pending();
-    let mut all = all();
-    if is_taken {
-        return CommandState::InProgress(all.get(&process).copied());
+pub(super) fn revoke_pending(process: ProcessId, ring: &Ring) -> Result<CommandState, RingError> {
+    if ring.revoke_pending()? {
+        return Ok(CommandState::InProgress(all().get(&process).copied()));
     }
-    let response = all.remove(&process).and_then(|stuck| commands.response(stuck.ticket?).ok());
-    CommandState::Idle { late_advice_calls: response.map_or(0, |response| response.advice_calls) }
+    let ticket = all().remove(&process).and_then(|stuck| stuck.ticket);
+    let response = ticket.map(|ticket| ring.response(ticket)).transpose()?.and_then(Result::ok);
+    Ok(CommandState::Idle { late_advice_calls: response.map_or(0, |response| response.advice_calls) })
 }
 
 /// Records that a caller has given up on a command, for which a withdrawal has waited this long.

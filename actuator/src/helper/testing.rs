@@ -122,7 +122,7 @@ impl Program {
     pub(crate) fn start_acting(behaviour: Behaviour) -> Self {
         let program = Self::start(behaviour);
         let ring = open(&program.process).unwrap();
-        while ring.commands().unwrap().agent_state() != AgentState::Running {
+        while ring.agent_state().unwrap() != AgentState::Running {
             thread::sleep(Duration::from_millis(1));
         }
         program
@@ -196,7 +196,7 @@ fn plays_a_helper() {
         }
     }
     let shared = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
-    let words = shared.words().unwrap();
+    let words = shared.words();
     let mode = if behaviour == Behaviour::IsOff { Mode::Off } else { Mode::Record };
     let memory = Memory::create(words, mode).unwrap();
     let filters = seccomp::own(&Roots::default()).unwrap();

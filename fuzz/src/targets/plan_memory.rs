@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use call_ring::{
     Token,
+    operation::apply,
     plan::{
         Counter, Destination, HANDOVER_WAIT_MAX_NS, MOVES_MAX, Move, PAGE_BYTES, PERIOD_MAX, PLAN_BYTES, Plan, PlanMemory, Reason, State,
-        TABLE_WORDS, Table,
+        TABLE_WORDS, Table, heartbeat,
     },
 };
 
@@ -39,12 +40,13 @@ pub(super) fn run(input: &[u8]) {
                 let (tokens, moves) = (&tokens[..], &moves[..]);
                 let plan = Plan { gpu: [1; 16], first_launch: 7, budget_bytes, handover_wait_ns, tokens, moves };
                 // The program may have changed what was there.
-                if memory.publish(&plan).is_ok() {
+                if let Ok((_, operations)) = memory.publish(&plan) {
+                    apply(operations, &words);
                     published = Some((tokens.to_vec(), moves.to_vec()));
                 }
             }
             2 => {
-                memory.withdraw();
+                apply(memory.withdraw(), &words);
                 published = None;
             }
             3 => follow(&memory, Table::new(&copy), published.as_ref()),
@@ -55,9 +57,9 @@ pub(super) fn run(input: &[u8]) {
             _ => {
                 // At the begin of a clock, there was none.
                 let now_ns = value.max(1);
-                memory.set_heartbeat(now_ns);
+                apply([heartbeat(now_ns)], &words);
                 assert!(memory.is_live(now_ns), "it was there just now");
-                let _ = memory.report();
+                let _ = memory.report(&memory);
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use call_ring::{Group, Kind, Memory, Mode, Record, Stamp, TOTAL_BYTES, memory::LANES, plan::MOVES_MAX, record::RECORD_WORDS};
+use call_ring::{Group, Kind, Memory, Mode, Record, Stamp, TOTAL_BYTES, memory::LANES, operation::apply, plan::MOVES_MAX, record::RECORD_WORDS};
 use plans::{ClaimLimits, FaultCounts, Follower, Settings, State, methods};
 use recorder::Merge;
 
@@ -72,7 +72,9 @@ pub(super) fn run(input: &[u8]) {
             }
         }
         let copy = |offset, bytes: &mut [u8]| memory.copy_to(offset, bytes);
-        for call in merge.poll(&memory, copy).expect("all of it is mapped") {
+        let calls = merge.poll(&memory, copy).expect("all of it is mapped");
+        apply(merge.consumed(&memory), &words);
+        for call in calls {
             follower.add(call);
         }
         let faults = allocations.iter().map(|allocation| (allocation.address >> 21 << 21, iteration));

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use call_ring::{Memory, Mode, Record, TOTAL_BYTES, call::Action, memory::LANES, record::RECORD_WORDS};
+use call_ring::{Memory, Mode, Record, TOTAL_BYTES, call::Action, memory::LANES, operation::apply, record::RECORD_WORDS};
 use recorder::{Merge, Window};
 use trace::OpStream;
 
@@ -43,6 +43,7 @@ pub(super) fn run(input: &[u8]) {
             3 => {
                 let copy = |offset, bytes: &mut [u8]| memory.copy_to(offset, bytes);
                 let calls = merge.poll(&memory, copy).expect("all of it is mapped");
+                apply(merge.consumed(&memory), &words);
                 for call in calls {
                     window.add(call);
                 }
@@ -52,6 +53,7 @@ pub(super) fn run(input: &[u8]) {
             5 | 6 => {
                 let copy = |offset, bytes: &mut [u8]| memory.copy_to(offset, bytes);
                 let calls = merge.poll_part(&memory, copy).expect("all of it is mapped");
+                apply(merge.consumed(&memory), &words);
                 for call in calls {
                     window.add(call);
                 }

@@ -6,6 +6,7 @@ use crate::{
     lane::Lane,
     record::{RECORD_BYTES, Record, Stamp},
     token::{PointersHash, Signature, Token},
+    word::Word,
 };
 use alloc::{string::String, vec::Vec};
 
@@ -238,18 +239,21 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads the calls that are in a lane at the start. Later calls are left to the next read, so that a
-    /// busy writer cannot prolong this one. `copy` copies bytes from an offset in the memory.
+    /// Reads the calls that are in a lane at the start, from `position` on or else from where the last reader
+    /// ended. Later calls are left to the next read, so that a busy writer cannot prolong this one. `copy` copies
+    /// bytes from an offset in the memory. `position` is that after the calls taken, also after an error; the
+    /// caller then [consumes](Lane::consume) the records before it.
     ///
     /// # Errors
     /// Those of `copy`.
-    pub fn read<E>(
+    pub fn read<W: Word, E>(
         &mut self,
-        lane: &Lane<'_>,
+        lane: &Lane<'_, W>,
+        position: &mut Option<u64>,
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
         mut take: impl FnMut(Read),
     ) -> Result<(), E> {
-        let mut unread = lane.unread();
+        let mut unread = lane.unread(*position);
         while unread.records() > 0 {
             let records = unread.records().min(BATCH_MAX);
             self.batch.resize(records, [0; RECORD_BYTES]);
@@ -267,7 +271,8 @@ impl Reader {
                 rest = after;
             }
             let left = rest.len();
-            lane.consume(&mut unread, records - left);
+            unread.skip(records - left);
+            *position = Some(unread.position());
         }
         Ok(())
     }

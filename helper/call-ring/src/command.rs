@@ -1,7 +1,7 @@
 //! Commands: prefetches and advice on the program's managed memory that uvmd requests from the helper.
 //!
 //! There is one command at a time. uvmd writes it and wakes the helper's thread, which takes it, makes
-//! the calls, and writes the result. A command that the thread has not taken yet can be revoked, so that
+//! the calls, and writes the result; uvmd polls for it. A command that the thread has not taken yet can be revoked, so that
 //! it is never carried out late.
 //!
 //! | words | content |
@@ -17,10 +17,16 @@
 //! The helper validates each command, and uvmd each answer: the program can write anything into this
 //! memory.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::{
+    operation::Operation,
+    sync::{AtomicU64, Ordering},
+    word::{self, Word, copyable},
+};
 
 /// First word of the commands in the header, after the lanes' words.
 pub(crate) const COMMANDS: usize = 512;
+/// Word of the header that the helper's thread waits for.
+pub const FUTEX_WORD: usize = COMMANDS + STAGE;
 /// Words of the commands.
 pub(crate) const COMMAND_WORDS: usize = 24;
 
@@ -33,6 +39,8 @@ const END: usize = 13;
 const ANSWER: usize = 16;
 const ADVICE_CALLS: usize = 17;
 
+/// Operations of a submission.
+const SUBMIT_OPERATIONS: usize = 8;
 const STAGE_BITS: u32 = 2;
 const STAGE_MASK: u64 = (1 << STAGE_BITS) - 1;
 
@@ -199,21 +207,135 @@ pub enum NoAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// Command slot in the shared memory, for both sides.
-#[derive(Clone, Copy, Debug)]
-pub struct Commands<'a> {
-    words: &'a [AtomicU64],
+/// Command slot in the shared memory, or in a copy of it.
+#[derive(Debug)]
+pub struct Commands<'a, W = AtomicU64> {
+    words: &'a [W],
+    /// First word in the memory.
+    begin: usize,
 }
 
-impl<'a> Commands<'a> {
-    pub(crate) const fn new(words: &'a [AtomicU64]) -> Self {
-        Self { words }
+copyable!(Commands);
+
+impl<'a, W: Word> Commands<'a, W> {
+    pub(crate) const fn new(words: &'a [W], begin: usize) -> Self {
+        Self { words, begin }
     }
 
     fn load(&self, at: usize) -> u64 {
-        self.words.get(at).map_or(0, |word| word.load(Ordering::Acquire))
+        word::load(self.words, at)
     }
 
+    /// State of the helper's thread. Unknown values count as ended.
+    #[must_use]
+    pub fn agent_state(&self) -> AgentState {
+        match self.load(AGENT) {
+            0 => AgentState::NotStarted,
+            1 => AgentState::Running,
+            _ => AgentState::Ended,
+        }
+    }
+}
+
+// === uvmd's side ===
+
+/// Writes that submit a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Submission {
+    /// Number of the command, if all operations succeed.
+    pub ticket: Ticket,
+    /// Operations.
+    pub operations: [Operation; SUBMIT_OPERATIONS],
+}
+
+impl Commands<'_, u64> {
+    const fn store(&self, at: usize, value: u64) -> Operation {
+        Operation::Store { at: self.begin + at, value }
+    }
+
+    const fn advance(&self, from: u64, to: u64) -> Operation {
+        Operation::CompareExchange { at: self.begin + STAGE, from, to }
+    }
+
+    /// Submits a command. The caller must be the only submitter, and wakes the helper afterwards. A
+    /// pending command of a former uvmd is revoked first.
+    ///
+    /// # Errors
+    /// [`Busy`] while the helper carries out the previous command. The helper may also have taken a pending one
+    /// since the copy was made: an operation then fails.
+    pub fn submit(&self, command: &Command) -> Result<Submission, Busy> {
+        let found = self.load(STAGE);
+        if self.is_taken() {
+            return Err(Busy);
+        }
+        let last = Ticket(found >> STAGE_BITS);
+        let is_pending = found & STAGE_MASK == Stage::Pending as u64;
+        let free = if is_pending { last.stage_word(Stage::Free) } else { found };
+        let ticket = Ticket(last.0.wrapping_add(1) & (u64::MAX >> STAGE_BITS));
+        let Command { action, gpu, begin, end } = *command;
+        let [first, second] = [0, 8].map(|at| gpu.get(at..).and_then(|half| half.first_chunk()).copied());
+        let half = |half: Option<[u8; 8]>| u64::from_le_bytes(half.unwrap_or_default());
+        let operations = [
+            self.advance(found, free),
+            self.store(ANSWER, 0),
+            self.store(ACTION, action as u64),
+            self.store(GPU, half(first)),
+            self.store(GPU + 1, half(second)),
+            self.store(BEGIN, begin),
+            self.store(END, end),
+            self.advance(free, ticket.stage_word(Stage::Pending)),
+        ];
+        Ok(Submission { ticket, operations })
+    }
+
+    /// Whether the helper carries out a command.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.load(STAGE) & STAGE_MASK == Stage::Taken as u64
+    }
+
+    /// Revokes any pending command. The operation fails if the helper has taken it.
+    #[must_use]
+    pub fn revoke_pending(&self) -> Option<Operation> {
+        let last = self.load(STAGE);
+        (last & STAGE_MASK == Stage::Pending as u64).then(|| self.revoke(Ticket(last >> STAGE_BITS)))
+    }
+
+    /// Revokes a pending command. The operation fails if the helper has taken it.
+    #[must_use]
+    pub const fn revoke(&self, ticket: Ticket) -> Operation {
+        self.advance(ticket.stage_word(Stage::Pending), ticket.stage_word(Stage::Free))
+    }
+
+    /// Whether a command was submitted, and nothing has come after it.
+    #[must_use]
+    pub fn has(&self, ticket: Ticket) -> bool {
+        let stage = self.load(STAGE);
+        stage >> STAGE_BITS == ticket.0 && stage & STAGE_MASK != Stage::Free as u64
+    }
+
+    /// Response to a command. The answer is that of a `later` copy, as the words of one are read in any order.
+    ///
+    /// # Errors
+    /// If there is no answer, with the reason.
+    pub fn response(&self, ticket: Ticket, later: &Self) -> Result<Response, NoAnswer> {
+        let stage = self.load(STAGE);
+        if stage == ticket.stage_word(Stage::Answered) {
+            let answer = Answer::from_word(later.load(ANSWER)).ok_or(NoAnswer::Invalid)?;
+            Ok(Response { answer, advice_calls: later.load(ADVICE_CALLS) })
+        } else if stage == ticket.stage_word(Stage::Pending) {
+            Err(NoAnswer::Pending)
+        } else if stage == ticket.stage_word(Stage::Taken) {
+            Err(NoAnswer::Taken)
+        } else {
+            Err(NoAnswer::Invalid)
+        }
+    }
+}
+
+// === The helper's side ===
+
+impl<'a> Commands<'a> {
     fn store(&self, at: usize, value: u64) {
         if let Some(word) = self.words.get(at) {
             word.store(value, Ordering::Release);
@@ -226,83 +348,13 @@ impl<'a> Commands<'a> {
         word.is_some_and(|word| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok())
     }
 
-    /// Futex of both processes, and its current value: the lower half of the stage word, which changes
+    /// Futex of the helper, and its current value: the lower half of the stage word, which changes
     /// with each stage of each command.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
     pub fn futex(&self) -> Option<(&'a AtomicU64, u32)> {
         self.words.get(STAGE).map(|word| (word, word.load(Ordering::Acquire) as u32))
     }
-
-    // === uvmd's side ===
-
-    /// State of the helper's thread. Unknown values count as ended.
-    #[must_use]
-    pub fn agent_state(&self) -> AgentState {
-        match self.load(AGENT) {
-            0 => AgentState::NotStarted,
-            1 => AgentState::Running,
-            _ => AgentState::Ended,
-        }
-    }
-
-    /// Submits a command. The caller must be the only submitter, and wakes the helper afterwards. A
-    /// pending command of a former uvmd is revoked.
-    ///
-    /// # Errors
-    /// [`Busy`] while the helper carries out the previous command.
-    pub fn submit(&self, command: &Command) -> Result<Ticket, Busy> {
-        if self.revoke_pending() {
-            return Err(Busy);
-        }
-        let last = self.load(STAGE);
-        let Command { action, gpu, begin, end } = *command;
-        self.store(ANSWER, 0);
-        self.store(ACTION, action as u64);
-        for (at, half) in gpu.as_chunks::<8>().0.iter().enumerate() {
-            self.store(GPU + at, u64::from_le_bytes(*half));
-        }
-        self.store(BEGIN, begin);
-        self.store(END, end);
-        let ticket = Ticket((last >> STAGE_BITS).wrapping_add(1) & (u64::MAX >> STAGE_BITS));
-        self.advance(last, ticket.stage_word(Stage::Pending)).then_some(ticket).ok_or(Busy)
-    }
-
-    /// Revokes any pending command, and returns whether the helper carries one out.
-    #[must_use]
-    pub fn revoke_pending(&self) -> bool {
-        let last = self.load(STAGE);
-        if last & STAGE_MASK == Stage::Pending as u64 {
-            let _ = self.revoke(Ticket(last >> STAGE_BITS));
-        }
-        self.load(STAGE) & STAGE_MASK == Stage::Taken as u64
-    }
-
-    /// Revokes a pending command; false if the helper has taken it.
-    #[must_use]
-    pub fn revoke(&self, ticket: Ticket) -> bool {
-        self.advance(ticket.stage_word(Stage::Pending), ticket.stage_word(Stage::Free))
-    }
-
-    /// Response to a command.
-    ///
-    /// # Errors
-    /// If there is no answer, with the reason.
-    pub fn response(&self, ticket: Ticket) -> Result<Response, NoAnswer> {
-        let stage = self.load(STAGE);
-        if stage == ticket.stage_word(Stage::Answered) {
-            let answer = Answer::from_word(self.load(ANSWER)).ok_or(NoAnswer::Invalid)?;
-            Ok(Response { answer, advice_calls: self.load(ADVICE_CALLS) })
-        } else if stage == ticket.stage_word(Stage::Pending) {
-            Err(NoAnswer::Pending)
-        } else if stage == ticket.stage_word(Stage::Taken) {
-            Err(NoAnswer::Taken)
-        } else {
-            Err(NoAnswer::Invalid)
-        }
-    }
-
-    // === The helper's side ===
 
     /// Sets the state of the helper's thread.
     pub fn set_agent_state(&self, state: AgentState) {
@@ -327,7 +379,7 @@ impl<'a> Commands<'a> {
         Some((ticket, action.map(|action| Command { action, gpu, begin, end })))
     }
 
-    /// Answers a command that was taken. The caller wakes uvmd afterwards.
+    /// Answers a command that was taken.
     pub fn respond(&self, ticket: Ticket, Response { answer, advice_calls }: Response) {
         self.store(ANSWER, answer.to_word());
         self.store(ADVICE_CALLS, advice_calls);

@@ -7,8 +7,10 @@
 use core::ops::Range;
 
 use crate::{
+    operation::Operation,
     record::{RECORD_BYTES, RECORD_WORDS, Record},
     sync::{AtomicU64, Ordering},
+    word::{self, Word, copyable},
 };
 
 const HEAD: usize = 0;
@@ -18,15 +20,19 @@ const LOCK: usize = 3;
 const TAIL: usize = 8;
 
 /// Lane of the ring.
-#[derive(Clone, Copy, Debug)]
-pub struct Lane<'a> {
-    header: &'a [AtomicU64],
-    words: &'a [AtomicU64],
+#[derive(Debug)]
+pub struct Lane<'a, W = AtomicU64> {
+    header: &'a [W],
+    /// First word of the header in the memory.
+    header_at: usize,
+    words: &'a [W],
     /// Offset of the first record in the memory.
     offset_bytes: usize,
     /// Capacity in records, a power of two.
     capacity: usize,
 }
+
+copyable!(Lane);
 
 /// Unread records of a lane.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +43,18 @@ pub struct Unread {
 }
 
 impl Unread {
+    /// Position of the first record: the count of records before it since the start.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Skips the first records.
+    pub fn skip(&mut self, records: usize) {
+        self.position = self.position.wrapping_add(records as u64);
+        self.records = self.records.saturating_sub(records);
+    }
+
     /// Number of records.
     #[must_use]
     pub const fn records(&self) -> usize {
@@ -44,21 +62,66 @@ impl Unread {
     }
 }
 
-impl<'a> Lane<'a> {
-    /// Lane with this header and these record words, which are empty if only the header is mapped.
+impl<'a, W: Word> Lane<'a, W> {
+    /// Lane with this header and these record words, which are empty if only the header is there.
     pub(crate) const fn new(
-        header: &'a [AtomicU64],
-        words: &'a [AtomicU64],
+        header: &'a [W],
+        header_at: usize,
+        words: &'a [W],
         offset_bytes: usize,
         capacity: usize,
     ) -> Self {
-        Self { header, words, offset_bytes, capacity }
+        Self { header, header_at, words, offset_bytes, capacity }
     }
 
     fn load(&self, at: usize) -> u64 {
-        self.header.get(at).map_or(0, |word| word.load(Ordering::Acquire))
+        word::load(self.header, at)
     }
 
+    /// Calls that did not fit, since the start.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.load(DROPPED)
+    }
+
+    /// Unread records, from a position that a former call has reached. With an invalid head, the lane counts as
+    /// empty.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "within the capacity")]
+    pub fn unread(&self, position: Option<u64>) -> Unread {
+        let position = position.unwrap_or_else(|| self.load(TAIL));
+        let records = Some(self.load(HEAD).wrapping_sub(position)).filter(|records| *records <= self.capacity as u64);
+        Unread { position, records: records.unwrap_or(0) as usize }
+    }
+
+    /// Byte ranges of the first `records` unread records in the memory. The second range is the part that
+    /// wraps around.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "masked by the capacity")]
+    pub fn byte_ranges(&self, unread: &Unread, records: usize) -> [Range<usize>; 2] {
+        let first = unread.position as usize & (self.capacity - 1);
+        let contiguous = records.min(self.capacity - first);
+        let byte_range = |first: usize, records: usize| {
+            let begin = self.offset_bytes + first * RECORD_BYTES;
+            begin..begin + records * RECORD_BYTES
+        };
+        [byte_range(first, contiguous), byte_range(0, records - contiguous)]
+    }
+
+    /// Consumes the records before a position: the producer may overwrite them.
+    #[must_use]
+    pub const fn consume(&self, position: u64) -> Operation {
+        Operation::Store { at: self.header_at + TAIL, value: position }
+    }
+
+    /// Capacity in records.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
+
+impl<'a> Lane<'a> {
     fn store(&self, at: usize, value: u64) {
         if let Some(word) = self.header.get(at) {
             word.store(value, Ordering::Release);
@@ -120,47 +183,5 @@ impl<'a> Lane<'a> {
         if let Some(word) = self.header.get(DROPPED) {
             word.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Calls that did not fit, since the start.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.load(DROPPED)
-    }
-
-    /// Unread records. With an invalid head, the lane counts as empty.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "within the capacity")]
-    pub fn unread(&self) -> Unread {
-        let (head, position) = (self.load(HEAD), self.load(TAIL));
-        let records = Some(head.wrapping_sub(position)).filter(|records| *records <= self.capacity as u64);
-        Unread { position, records: records.unwrap_or(0) as usize }
-    }
-
-    /// Byte ranges of the first `records` unread records in the memory. The second range is the part that
-    /// wraps around.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "masked by the capacity")]
-    pub fn byte_ranges(&self, unread: &Unread, records: usize) -> [Range<usize>; 2] {
-        let first = unread.position as usize & (self.capacity - 1);
-        let contiguous = records.min(self.capacity - first);
-        let byte_range = |first: usize, records: usize| {
-            let begin = self.offset_bytes + first * RECORD_BYTES;
-            begin..begin + records * RECORD_BYTES
-        };
-        [byte_range(first, contiguous), byte_range(0, records - contiguous)]
-    }
-
-    /// Consumes the first `records` unread records: the producer may overwrite them.
-    pub fn consume(&self, unread: &mut Unread, records: usize) {
-        unread.position = unread.position.wrapping_add(records as u64);
-        unread.records = unread.records.saturating_sub(records);
-        self.store(TAIL, unread.position);
-    }
-
-    /// Capacity in records.
-    #[must_use]
-    pub const fn capacity(&self) -> usize {
-        self.capacity
     }
 }

@@ -13,9 +13,11 @@
 //! * [`plan`]: schedule of moves at launches, in a shared memory of its own
 //! * [`token`]: identity of a launch in a plan
 //! * [`advice`]: subjects of advice
+//! * [`operation`]: writes of uvmd, which another process applies; [`word`]: shared words and copies
 //! * [`call`]: decoder of calls (feature `reader`)
 //!
-//! All words are little-endian and atomic. Neither side trusts the other's words: any value at any time
+//! All words are little-endian and atomic. uvmd's side works on copies: it reads the words of a copy
+//! (`Memory<u64>`), and writes by operations. Neither side trusts the other's words: any value at any time
 //! is safe.
 
 #![cfg_attr(not(all(test, loom)), no_std)]
@@ -34,16 +36,20 @@ pub mod memory;
 #[cfg(test)]
 #[cfg(loom)]
 mod models;
+pub mod operation;
 pub mod plan;
 pub mod record;
 mod sync;
 pub mod token;
+pub mod word;
 
 pub use command::{Command, Commands};
 pub use group::Group;
 pub use kind::{Dim3, Kind, MemoryKind, SyncKind, Target};
 pub use lane::Lane;
 pub use memory::{LayoutError, Memory, Mode, NAME, TOTAL_BYTES};
+pub use operation::Operation;
 pub use plan::{PLAN_BYTES, PLAN_NAME, Plan, PlanMemory};
 pub use record::{Record, Stamp};
 pub use token::Token;
+pub use word::Word;

@@ -21,8 +21,10 @@ use core::{convert::Infallible, ffi::CStr, fmt};
 use crate::{
     command::{COMMAND_WORDS, COMMANDS, Commands},
     lane::Lane,
+    operation::Operation,
     record::{RECORD_BYTES, Stamp},
     sync::{AtomicU64, Ordering},
+    word::{self, Word, copyable},
 };
 
 /// Name of the memory file, by which uvmd finds it among the mappings of a process.
@@ -42,6 +44,8 @@ pub const LANES: usize = 16;
 pub const DEDICATED_LANES: usize = 12;
 /// Size of the header.
 pub const HEADER_BYTES: usize = 8192;
+/// Words of the header.
+pub const HEADER_WORDS: usize = HEADER_BYTES / WORD_BYTES;
 /// Size of lane 0's records.
 pub const FIRST_LANE_BYTES: usize = 1 << 20;
 /// Size of the records of each other lane.
@@ -105,11 +109,13 @@ impl fmt::Display for LayoutError {
 
 impl core::error::Error for LayoutError {}
 
-/// Shared memory of the ring.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory<'a> {
-    words: &'a [AtomicU64],
+/// Shared memory of the ring, or a copy of its words.
+#[derive(Debug)]
+pub struct Memory<'a, W = AtomicU64> {
+    words: &'a [W],
 }
+
+copyable!(Memory);
 
 impl<'a> Memory<'a> {
     /// Creates a ring in zeroed memory.
@@ -127,12 +133,77 @@ impl<'a> Memory<'a> {
         Ok(memory)
     }
 
-    /// Opens another process's ring, of which the header ([`HEADER_BYTES`]) or all is mapped.
+    fn store(&self, at: usize, value: u64) {
+        if let Some(word) = self.words.get(at) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Sets the mode of the helper.
+    pub fn set_mode(&self, mode: Mode) {
+        self.store(MODE, mode as u64);
+    }
+
+    /// Sets the count of seccomp filters when the helper started; `None` if it is unknown.
+    pub fn set_filters(&self, filters: Option<u64>) {
+        self.store(FILTERS, filters.unwrap_or(u64::MAX));
+    }
+
+    /// Stamp of a call, with the next sequence number.
+    #[must_use]
+    pub fn stamp(&self, time_ns: u64, thread: u32) -> Stamp {
+        let sequence = self.words.get(SEQUENCE).map_or(0, |word| word.fetch_add(1, Ordering::Relaxed));
+        Stamp { sequence, time_ns, thread }
+    }
+
+    /// Counts a call that is not recorded for another reason than a full lane.
+    pub fn count_unrecorded(&self) {
+        if let Some(word) = self.words.get(UNRECORDED) {
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Shared lanes, in an order that starts at another lane for each thread.
+    pub fn shared_lanes(&self, thread: u32) -> impl Iterator<Item = Lane<'a>> + use<'a> {
+        let memory = *self;
+        let shared = LANES - DEDICATED_LANES;
+        (0..shared).map(move |at| memory.lane(DEDICATED_LANES + (at + thread as usize) % shared))
+    }
+
+    /// Copies bytes at an offset of the memory. Bytes outside of the mapping are left unchanged.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn copy_to(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), Infallible> {
+        let words = self.words.get(offset_bytes / WORD_BYTES..).unwrap_or_default();
+        for (word, to) in words.iter().zip(bytes.as_chunks_mut::<WORD_BYTES>().0) {
+            *to = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        Ok(())
+    }
+}
+
+impl Memory<'_, u64> {
+    /// Sets the mode of the helper.
+    #[must_use]
+    pub const fn set_mode(&self, mode: Mode) -> Operation {
+        Operation::Store { at: MODE, value: mode as u64 }
+    }
+
+    /// Changes the mode of the helper; fails if it has changed.
+    #[must_use]
+    pub fn change_mode(&self, mode: Mode) -> Operation {
+        Operation::CompareExchange { at: MODE, from: self.load(MODE), to: mode as u64 }
+    }
+}
+
+impl<'a, W: Word> Memory<'a, W> {
+    /// Opens another process's ring, of which the header ([`HEADER_BYTES`]) or all is there.
     ///
     /// # Errors
     /// If it is not a ring of this version.
-    pub fn open(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
-        let is_header = words.len().saturating_mul(WORD_BYTES) == HEADER_BYTES;
+    pub fn open(words: &'a [W]) -> Result<Self, LayoutError> {
+        let is_header = words.len() == HEADER_WORDS;
         let memory = if is_header { Self { words } } else { Self::from_words(words)? };
         if memory.load(0) != MAGIC {
             return Err(LayoutError::Header);
@@ -147,19 +218,13 @@ impl<'a> Memory<'a> {
         Ok(memory)
     }
 
-    fn from_words(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
+    fn from_words(words: &'a [W]) -> Result<Self, LayoutError> {
         let bytes = words.len().saturating_mul(WORD_BYTES);
         if bytes == TOTAL_BYTES { Ok(Self { words }) } else { Err(LayoutError::Size { bytes, expected: TOTAL_BYTES }) }
     }
 
     fn load(&self, at: usize) -> u64 {
-        self.words.get(at).map_or(0, |word| word.load(Ordering::Acquire))
-    }
-
-    fn store(&self, at: usize, value: u64) {
-        if let Some(word) = self.words.get(at) {
-            word.store(value, Ordering::Release);
-        }
+        word::load(self.words, at)
     }
 
     /// Mode of the helper. Unknown values count as [`Mode::Off`].
@@ -168,26 +233,6 @@ impl<'a> Memory<'a> {
         let word = self.load(MODE);
         let known = [Mode::Record, Mode::Act].into_iter().find(|mode| *mode as u64 == word);
         known.unwrap_or(Mode::Off)
-    }
-
-    /// Sets the mode of the helper.
-    pub fn set_mode(&self, mode: Mode) {
-        self.store(MODE, mode as u64);
-    }
-
-    /// Sets [`Mode::Act`], unless the helper is switched off; returns whether it acts.
-    #[must_use]
-    pub fn enable_acting(&self) -> bool {
-        let is_off = self.mode() == Mode::Off;
-        if !is_off {
-            self.set_mode(Mode::Act);
-        }
-        !is_off
-    }
-
-    /// Sets the count of seccomp filters when the helper started; `None` if it is unknown.
-    pub fn set_filters(&self, filters: Option<u64>) {
-        self.store(FILTERS, filters.unwrap_or(u64::MAX));
     }
 
     /// Count of the program's seccomp filters when the helper started.
@@ -204,15 +249,8 @@ impl<'a> Memory<'a> {
 
     /// Command slot.
     #[must_use]
-    pub fn commands(&self) -> Commands<'a> {
-        Commands::new(self.words.get(COMMANDS..COMMANDS + COMMAND_WORDS).unwrap_or_default())
-    }
-
-    /// Stamp of a call, with the next sequence number.
-    #[must_use]
-    pub fn stamp(&self, time_ns: u64, thread: u32) -> Stamp {
-        let sequence = self.words.get(SEQUENCE).map_or(0, |word| word.fetch_add(1, Ordering::Relaxed));
-        Stamp { sequence, time_ns, thread }
+    pub fn commands(&self) -> Commands<'a, W> {
+        Commands::new(self.words.get(COMMANDS..COMMANDS + COMMAND_WORDS).unwrap_or_default(), COMMANDS)
     }
 
     /// Sequence number of the next record.
@@ -221,29 +259,15 @@ impl<'a> Memory<'a> {
         self.load(SEQUENCE)
     }
 
-    /// Counts a call that is not recorded for another reason than a full lane.
-    pub fn count_unrecorded(&self) {
-        if let Some(word) = self.words.get(UNRECORDED) {
-            word.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     /// Calls not recorded, for other reasons than a full lane.
     #[must_use]
     pub fn unrecorded(&self) -> u64 {
         self.load(UNRECORDED)
     }
 
-    /// Shared lanes, in an order that starts at another lane for each thread.
-    pub fn shared_lanes(&self, thread: u32) -> impl Iterator<Item = Lane<'a>> + use<'a> {
-        let memory = *self;
-        let shared = LANES - DEDICATED_LANES;
-        (0..shared).map(move |at| memory.lane(DEDICATED_LANES + (at + thread as usize) % shared))
-    }
-
     /// Lane of this number, which is clamped to the last one.
     #[must_use]
-    pub fn lane(&self, number: usize) -> Lane<'a> {
+    pub fn lane(&self, number: usize) -> Lane<'a, W> {
         let number = number.min(LANES - 1);
         let header = LANE_HEADERS + number * LANE_HEADER_WORDS;
         let (begin, bytes) = match number.checked_sub(1) {
@@ -252,23 +276,11 @@ impl<'a> Memory<'a> {
         };
         let slice = |from: usize, count: usize| self.words.get(from..from + count).unwrap_or_default();
         let records = slice(begin / WORD_BYTES, bytes / WORD_BYTES);
-        Lane::new(slice(header, LANE_HEADER_WORDS), records, begin, bytes / RECORD_BYTES)
-    }
-
-    /// Copies bytes at an offset of the memory. Bytes outside of the mapping are left unchanged.
-    ///
-    /// # Errors
-    /// Never.
-    pub fn copy_to(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), Infallible> {
-        let words = self.words.get(offset_bytes / WORD_BYTES..).unwrap_or_default();
-        for (word, to) in words.iter().zip(bytes.as_chunks_mut::<WORD_BYTES>().0) {
-            *to = word.load(Ordering::Relaxed).to_le_bytes();
-        }
-        Ok(())
+        Lane::new(slice(header, LANE_HEADER_WORDS), header, records, begin, bytes / RECORD_BYTES)
     }
 
     /// All lanes.
-    pub fn lanes(&self) -> impl Iterator<Item = Lane<'a>> + use<'a> {
+    pub fn lanes(&self) -> impl Iterator<Item = Lane<'a, W>> + use<'a, W> {
         let memory = *self;
         (0..LANES).map(move |number| memory.lane(number))
     }

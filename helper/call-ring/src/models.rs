@@ -14,7 +14,8 @@ use loom::{model::Builder, thread};
 use crate::{
     Command, Commands, Dim3, Group, Kind, Lane, PLAN_BYTES, Plan, PlanMemory, Stamp, Target, Token,
     call::{Action as CallAction, Read, Reader},
-    command::{Action, Answer, COMMAND_WORDS, NoAnswer, Response},
+    command::{Action, Answer, Busy, COMMAND_WORDS, NoAnswer, Response, Ticket},
+    operation::{apply, copy_of},
     plan::{TABLE_WORDS, Table},
     record::RECORD_WORDS,
     sync::{AtomicU64, Ordering},
@@ -58,7 +59,7 @@ impl LaneMemory {
     }
 
     fn lane(&self) -> Lane<'_> {
-        Lane::new(&self.header, &self.records, 0, LANE_RECORDS)
+        Lane::new(&self.header, 0, &self.records, 0, LANE_RECORDS)
     }
 
     /// Writes a call, each word of which follows from its number: an odd one takes one record, an even one
@@ -103,8 +104,11 @@ impl LaneMemory {
             }
             Ok::<(), Infallible>(())
         };
-        let mut numbers = Vec::new();
-        let Ok(()) = Reader::default().read(&self.lane(), copy, |read| numbers.push(number_of(&read)));
+        let (mut numbers, mut position) = (Vec::new(), None);
+        let header = copy_of(&self.header);
+        let lane = Lane::new(&header, 0, &[], 0, LANE_RECORDS);
+        let Ok(()) = Reader::default().read(&lane, &mut position, copy, |read| numbers.push(number_of(&read)));
+        apply(position.map(|position| lane.consume(position)), &self.header);
         numbers
     }
 }
@@ -164,6 +168,19 @@ const fn command(number: u8) -> Command {
     Command { action: Action::PreferHost, gpu: [number; 16], begin: number as u64, end: number as u64 + 1 }
 }
 
+/// Submits a command as uvmd does.
+fn submit(words: &[AtomicU64], command: &Command) -> Result<Ticket, Busy> {
+    let submission = Commands::new(&copy_of(words), 0).submit(command)?;
+    let is_submitted = apply(submission.operations, words) == submission.operations.len();
+    is_submitted.then_some(submission.ticket).ok_or(Busy)
+}
+
+/// Response to a command as uvmd reads it.
+fn response(words: &[AtomicU64], ticket: Ticket) -> Result<Response, NoAnswer> {
+    let copy = copy_of(words);
+    Commands::new(&copy, 0).response(ticket, &Commands::new(&copy_of(words), 0))
+}
+
 #[test]
 fn command_is_taken_whole_and_once_unless_it_was_revoked() {
     let outcomes = outcomes(None, || {
@@ -171,7 +188,7 @@ fn command_is_taken_whole_and_once_unless_it_was_revoked() {
         let helper = thread::spawn({
             let memory = memory.clone();
             move || {
-                let commands = Commands::new(&memory);
+                let commands = Commands::new(&memory, 0);
                 let taken = (0..2).filter_map(|_| {
                     let (ticket, taken) = commands.take()?;
                     let taken = taken.unwrap();
@@ -182,14 +199,13 @@ fn command_is_taken_whole_and_once_unless_it_was_revoked() {
                 taken.collect::<Vec<u64>>()
             }
         });
-        let commands = Commands::new(&memory);
-        let first = commands.submit(&command(1)).unwrap();
-        let is_revoked = commands.revoke(first);
-        let first_response = commands.response(first).ok().map(|response| response.advice_calls);
-        let second = commands.submit(&command(2));
+        let first = submit(&memory, &command(1)).unwrap();
+        let is_revoked = apply([Commands::new(&copy_of(&memory), 0).revoke(first)], &memory) == 1;
+        let first_response = response(&memory, first).ok().map(|response| response.advice_calls);
+        let second = submit(&memory, &command(2));
         let taken = helper.join().unwrap();
         if let Ok(second) = second {
-            let answered = commands.response(second).map(|response| response.advice_calls);
+            let answered = response(&memory, second).map(|response| response.advice_calls);
             assert_eq!(answered, if taken.contains(&2) { Ok(2) } else { Err(NoAnswer::Pending) });
         }
         (is_revoked, first_response, second.is_ok(), taken)
@@ -206,7 +222,7 @@ fn command_is_taken_whole_and_once_unless_it_was_revoked() {
 }
 
 /// Publishes a plan, each word of which follows from its number; returns its generation.
-fn publish(memory: &PlanMemory<'_>, number: u8) -> u64 {
+fn publish(words: &[AtomicU64], number: u8) -> u64 {
     let plan = Plan {
         gpu: [number; 16],
         first_launch: number.into(),
@@ -215,7 +231,10 @@ fn publish(memory: &PlanMemory<'_>, number: u8) -> u64 {
         tokens: &[token(number)],
         moves: &[],
     };
-    memory.publish(&plan).unwrap()
+    let copy = copy_of(words);
+    let (generation, operations) = PlanMemory::open(&copy).unwrap().publish(&plan).unwrap();
+    apply(operations, words);
+    generation
 }
 
 const fn token(number: u8) -> Token {
@@ -227,8 +246,8 @@ fn plan_is_copied_whole_and_is_that_of_its_generation() {
     // With more preemptions, it takes minutes.
     let outcomes = outcomes(Some(2), || {
         let shared = Arc::new(words(PLAN_BYTES / 8));
-        let memory = PlanMemory::create(&shared).unwrap();
-        assert_eq!(publish(&memory, 1), 2);
+        PlanMemory::create(&shared).unwrap();
+        assert_eq!(publish(&shared, 1), 2);
         let helper = thread::spawn({
             let shared = shared.clone();
             move || {
@@ -247,7 +266,7 @@ fn plan_is_copied_whole_and_is_that_of_its_generation() {
                 (generation, is_copied)
             }
         });
-        assert_eq!(publish(&memory, 2), 4);
+        assert_eq!(publish(&shared, 2), 4);
         helper.join().unwrap()
     });
     assert_eq!(outcomes, BTreeSet::from([(2, false), (2, true), (3, false), (4, true)]));

@@ -24,8 +24,7 @@
 //! [number](crate::call::Call::number). A launch that the driver refuses takes a number, but has no
 //! record. The helper extends a launch number in a plan to the nearest match to its current number.
 //!
-//! uvmd calls [`publish`](PlanMemory::publish) once and [`set_heartbeat`](PlanMemory::set_heartbeat) each
-//! second, and wakes the helper as for a command; without a wake-up, the helper notices a plan up to a
+//! uvmd [publishes](PlanMemory::publish) a plan once and writes a [`heartbeat`] each second, and wakes the helper as for a command; without a wake-up, the helper notices a plan up to a
 //! second later.
 //! [`report`](PlanMemory::report) returns the state of the plan. A plan that has ended is not resumed:
 //! uvmd publishes it again.
@@ -37,8 +36,10 @@ use core::ffi::CStr;
 
 use crate::{
     memory::LayoutError,
+    operation::Operation,
     sync::{AtomicU64, Ordering, fence},
     token::Token,
+    word::{Word, copyable, load},
 };
 
 /// Name of the memory.
@@ -52,6 +53,8 @@ const MINOR: u32 = 2;
 pub const PERIOD_MAX: usize = if IS_MODEL { 1 } else { 16384 };
 /// Maximum number of moves of an iteration.
 pub const MOVES_MAX: usize = if IS_MODEL { 1 } else { 4096 };
+/// Size of the header, before the table.
+pub const HEADER_BYTES: usize = TABLE * WORD_BYTES;
 /// Size of the whole memory.
 pub const PLAN_BYTES: usize = (TABLE + TABLE_WORDS) * WORD_BYTES;
 /// Maximum age of the heartbeat at which plans are followed.
@@ -176,6 +179,28 @@ pub struct Plan<'a> {
     pub tokens: &'a [Token],
     /// Moves, in the order of their begin ops.
     pub moves: &'a [Move],
+}
+
+impl<'a> Plan<'a> {
+    /// Writes of the plan's table.
+    #[expect(clippy::cast_possible_truncation, reason = "halves of the UUID")]
+    fn operations(self) -> impl Iterator<Item = Operation> + use<'a> {
+        let gpu = u128::from_le_bytes(self.gpu);
+        let header = [
+            (GPU, gpu as u64),
+            (GPU + 1, (gpu >> 64) as u64),
+            (FIRST_LAUNCH, self.first_launch.into()),
+            (PERIOD, self.tokens.len() as u64),
+            (MOVES, self.moves.len() as u64),
+            (BUDGET, self.budget_bytes),
+            (HANDOVER_WAIT, self.handover_wait_ns),
+        ];
+        let tokens = self.tokens.iter().map(|token| token.to_word());
+        let moves = self.moves.iter().flat_map(|planned| planned.to_words());
+        let all = header.into_iter().chain((HEADER_WORDS..).zip(tokens));
+        let all = all.chain((HEADER_WORDS + PERIOD_MAX..).zip(moves));
+        all.map(|(at, value)| Operation::Store { at: TABLE + at, value })
+    }
 }
 
 impl Plan<'_> {
@@ -390,10 +415,6 @@ pub struct Report {
     pub counters: Counters,
 }
 
-fn load(words: &[AtomicU64], at: usize) -> u64 {
-    words.get(at).map_or(0, |word| word.load(Ordering::Acquire))
-}
-
 fn store(words: &[AtomicU64], at: usize, value: u64) {
     if let Some(word) = words.get(at) {
         word.store(value, Ordering::Release);
@@ -445,25 +466,6 @@ impl<'a> Table<'a> {
     #[must_use]
     pub const fn new(words: &'a [AtomicU64]) -> Self {
         Self { words }
-    }
-
-    fn write(&self, plan: &Plan<'_>) {
-        for (at, half) in plan.gpu.as_chunks::<8>().0.iter().enumerate() {
-            store(self.words, GPU + at, u64::from_le_bytes(*half));
-        }
-        store(self.words, FIRST_LAUNCH, plan.first_launch.into());
-        store(self.words, PERIOD, plan.tokens.len() as u64);
-        store(self.words, MOVES, plan.moves.len() as u64);
-        store(self.words, BUDGET, plan.budget_bytes);
-        store(self.words, HANDOVER_WAIT, plan.handover_wait_ns);
-        for (at, token) in plan.tokens.iter().enumerate() {
-            store(self.words, HEADER_WORDS + at, token.to_word());
-        }
-        for (at, planned) in plan.moves.iter().enumerate() {
-            for (within, word) in planned.to_words().into_iter().enumerate() {
-                store(self.words, HEADER_WORDS + PERIOD_MAX + at * MOVE_WORDS + within, word);
-            }
-        }
     }
 
     /// Header, before validation.
@@ -523,11 +525,113 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Shared memory of a plan.
-#[derive(Clone, Copy, Debug)]
-pub struct PlanMemory<'a> {
-    words: &'a [AtomicU64],
+/// Shared memory of a plan, or a copy of its first [`HEADER_BYTES`].
+#[derive(Debug)]
+pub struct PlanMemory<'a, W = AtomicU64> {
+    words: &'a [W],
 }
+
+copyable!(PlanMemory);
+
+impl<'a, W: Word> PlanMemory<'a, W> {
+    /// Opens another process's plan memory, of which the header or all is there.
+    ///
+    /// # Errors
+    /// If it is not a plan memory of this version.
+    pub fn open(words: &'a [W]) -> Result<Self, LayoutError> {
+        let memory = if words.len() == TABLE { Self { words } } else { Self::of(words)? };
+        let major = (load(words, 1) >> 32) as u32;
+        match (load(words, 0), load(words, 2)) {
+            (MAGIC, _) if major != MAJOR => Err(LayoutError::Version { major }),
+            (MAGIC, bytes) if bytes == PLAN_BYTES as u64 => Ok(memory),
+            _ => Err(LayoutError::Header),
+        }
+    }
+
+    fn of(words: &'a [W]) -> Result<Self, LayoutError> {
+        let bytes = words.len().saturating_mul(WORD_BYTES);
+        if bytes == PLAN_BYTES { Ok(Self { words }) } else { Err(LayoutError::Size { bytes, expected: PLAN_BYTES }) }
+    }
+
+    /// Generation of the published plan; 0 without a plan, odd while one is written.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        load(self.words, GENERATION)
+    }
+
+    /// Whether uvmd's last heartbeat is at most [`HEARTBEAT_AGE_MAX_NS`] old, at this time of the monotonic
+    /// clock. A heartbeat in the future is invalid: it is from another clock.
+    #[must_use]
+    pub fn is_live(&self, now_ns: u64) -> bool {
+        // Tolerance for a caller that read its clock before the heartbeat was written.
+        const CLOCK_SKEW_MAX_NS: u64 = 1_000_000_000;
+        let heartbeat = load(self.words, HEARTBEAT);
+        heartbeat != 0
+            && now_ns.saturating_sub(heartbeat) <= HEARTBEAT_AGE_MAX_NS
+            && heartbeat.saturating_sub(now_ns) <= CLOCK_SKEW_MAX_NS
+    }
+}
+
+// === uvmd's side ===
+
+/// uvmd's heartbeat, at a time of the monotonic clock. Due each second while a plan is to be followed.
+#[must_use]
+pub const fn heartbeat(now_ns: u64) -> Operation {
+    Operation::Store { at: HEARTBEAT, value: now_ns }
+}
+
+impl<W: Word> PlanMemory<'_, W> {
+    /// Publishes a plan in place of the previous one: its generation, and the writes in their order. The caller
+    /// must be the only publisher.
+    ///
+    /// # Errors
+    /// If the helper would refuse the plan, as far as that can be known outside of the process.
+    pub fn publish<'p>(&self, plan: &Plan<'p>) -> Result<(u64, impl Iterator<Item = Operation> + use<'p, W>), Reason> {
+        plan.check()?;
+        Ok(self.update(plan.operations()))
+    }
+
+    /// Withdraws the plan: no move begins from the next launch on.
+    pub fn withdraw(&self) -> impl Iterator<Item = Operation> + use<W> {
+        self.update(core::iter::once(Operation::Store { at: TABLE + PERIOD, value: 0 })).1
+    }
+
+    fn update<I: Iterator<Item = Operation>>(&self, changes: I) -> (u64, impl Iterator<Item = Operation> + use<I, W>) {
+        // Odd while a plan is written; already odd if uvmd exited during a write.
+        let written = self.generation() | 1;
+        let generation = match written.wrapping_add(1) {
+            // 0 means no plan.
+            0 => 2,
+            generation => generation,
+        };
+        // Operations are applied in order, each after those before it.
+        let set = |value| core::iter::once(Operation::Store { at: GENERATION, value });
+        (generation, set(written).chain(changes).chain(set(generation)))
+    }
+
+    /// Report of the helper. Its state and counters are those of a `later` copy, as the words of one are read in
+    /// any order.
+    #[must_use]
+    pub fn report(&self, later: &Self) -> Report {
+        let counter = |counter| load(later.words, COUNTERS + counter as usize);
+        Report {
+            generation: load(self.words, STATE_GENERATION),
+            state: State::from_word(load(later.words, STATE)),
+            counters: Counters {
+                iterations: counter(Counter::Iterations),
+                moves: counter(Counter::Moves),
+                late: counter(Counter::Late),
+                skipped: counter(Counter::Skipped),
+                mismatched: counter(Counter::Mismatched),
+                bytes_to_gpu: counter(Counter::BytesToGpu),
+                bytes_to_host: counter(Counter::BytesToHost),
+                expired: counter(Counter::Expired),
+            },
+        }
+    }
+}
+
+// === The helper's side ===
 
 impl<'a> PlanMemory<'a> {
     /// Creates a plan memory, without a plan, in zeroed words.
@@ -543,106 +647,8 @@ impl<'a> PlanMemory<'a> {
         Ok(memory)
     }
 
-    /// Opens another process's plan memory.
-    ///
-    /// # Errors
-    /// If it is not a plan memory of this version.
-    pub fn open(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
-        let memory = Self::of(words)?;
-        let major = (load(words, 1) >> 32) as u32;
-        match (load(words, 0), load(words, 2)) {
-            (MAGIC, _) if major != MAJOR => Err(LayoutError::Version { major }),
-            (MAGIC, bytes) if bytes == PLAN_BYTES as u64 => Ok(memory),
-            _ => Err(LayoutError::Header),
-        }
-    }
-
-    fn of(words: &'a [AtomicU64]) -> Result<Self, LayoutError> {
-        let bytes = words.len().saturating_mul(WORD_BYTES);
-        if bytes == PLAN_BYTES { Ok(Self { words }) } else { Err(LayoutError::Size { bytes, expected: PLAN_BYTES }) }
-    }
-
     fn table(&self) -> Table<'a> {
         Table::new(self.words.get(TABLE..TABLE + TABLE_WORDS).unwrap_or_default())
-    }
-
-    // === uvmd's side ===
-
-    /// Sets uvmd's heartbeat, at a time of the monotonic clock. Due each second while a plan is to be
-    /// followed.
-    pub fn set_heartbeat(&self, now_ns: u64) {
-        store(self.words, HEARTBEAT, now_ns);
-    }
-
-    /// Publishes a plan in place of the previous one, and returns its generation. The caller must be the
-    /// only publisher.
-    ///
-    /// # Errors
-    /// If the helper would refuse the plan, as far as that can be known outside of the process.
-    pub fn publish(&self, plan: &Plan<'_>) -> Result<u64, Reason> {
-        plan.check()?;
-        Ok(self.update(|table| table.write(plan)))
-    }
-
-    /// Withdraws the plan: no move begins from the next launch on. Returns the new generation.
-    #[expect(clippy::must_use_candidate, reason = "the withdrawal is the effect")]
-    pub fn withdraw(&self) -> u64 {
-        self.update(|table| store(table.words, PERIOD, 0))
-    }
-
-    fn update(&self, change: impl FnOnce(Table<'a>)) -> u64 {
-        // Odd while a plan is written; already odd if uvmd exited during a write.
-        let written = load(self.words, GENERATION) | 1;
-        store(self.words, GENERATION, written);
-        fence(Ordering::SeqCst);
-        change(self.table());
-        let generation = match written.wrapping_add(1) {
-            // 0 means no plan.
-            0 => 2,
-            generation => generation,
-        };
-        store(self.words, GENERATION, generation);
-        generation
-    }
-
-    /// Report of the helper.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        let counter = |counter| load(self.words, COUNTERS + counter as usize);
-        Report {
-            generation: load(self.words, STATE_GENERATION),
-            state: State::from_word(load(self.words, STATE)),
-            counters: Counters {
-                iterations: counter(Counter::Iterations),
-                moves: counter(Counter::Moves),
-                late: counter(Counter::Late),
-                skipped: counter(Counter::Skipped),
-                mismatched: counter(Counter::Mismatched),
-                bytes_to_gpu: counter(Counter::BytesToGpu),
-                bytes_to_host: counter(Counter::BytesToHost),
-                expired: counter(Counter::Expired),
-            },
-        }
-    }
-
-    // === The helper's side ===
-
-    /// Whether uvmd's last heartbeat is at most [`HEARTBEAT_AGE_MAX_NS`] old, at this time of the monotonic
-    /// clock. A heartbeat in the future is invalid: it is from another clock.
-    #[must_use]
-    pub fn is_live(&self, now_ns: u64) -> bool {
-        // Tolerance for a caller that read its clock before the heartbeat was written.
-        const CLOCK_SKEW_MAX_NS: u64 = 1_000_000_000;
-        let heartbeat = load(self.words, HEARTBEAT);
-        heartbeat != 0
-            && now_ns.saturating_sub(heartbeat) <= HEARTBEAT_AGE_MAX_NS
-            && heartbeat.saturating_sub(now_ns) <= CLOCK_SKEW_MAX_NS
-    }
-
-    /// Generation of the published plan; 0 without a plan, odd while one is written.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        load(self.words, GENERATION)
     }
 
     /// Copies the plan of a generation; false if the plan was replaced during the copy.

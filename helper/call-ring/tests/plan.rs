@@ -10,8 +10,10 @@ use std::{
 use call_ring::{
     Dim3, Group, Kind, LayoutError, Memory, Mode, PLAN_BYTES, Plan, PlanMemory, TOTAL_BYTES, Target, Token,
     call::{Call, Read, Reader},
+    operation::{apply, copy_of},
     plan::{
-        Counter, Destination, HEARTBEAT_AGE_MAX_NS, MOVES_MAX, Move, PERIOD_MAX, Reason, State, TABLE_WORDS, Table,
+        Counter, Destination, HEADER_BYTES, HEARTBEAT_AGE_MAX_NS, MOVES_MAX, Move, PERIOD_MAX, Reason, Report, State,
+        TABLE_WORDS, Table, heartbeat,
     },
     token::Signature,
 };
@@ -37,15 +39,30 @@ const fn plan<'a>(tokens: &'a [Token], moves: &'a [Move]) -> Plan<'a> {
     Plan { gpu: GPU, first_launch: 7, budget_bytes: 1 << 20, handover_wait_ns: 0, tokens, moves }
 }
 
+/// Publishes a plan as uvmd does.
+fn publish(words: &[AtomicU64], plan: &Plan<'_>) -> Result<u64, Reason> {
+    let copy = copy_of(words);
+    let (generation, operations) = PlanMemory::open(&copy).unwrap().publish(plan)?;
+    apply(operations, words);
+    Ok(generation)
+}
+
+/// Report as uvmd reads it.
+fn report(words: &[AtomicU64]) -> Report {
+    let copy = copy_of(&words[..HEADER_BYTES / 8]);
+    let memory = PlanMemory::open(&copy).unwrap();
+    memory.report(&memory)
+}
+
 #[test]
 fn published_plan_round_trips() {
     let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
     let memory = PlanMemory::create(&shared).unwrap();
-    assert_eq!((memory.generation(), memory.report().state), (0, Some(State::None)));
+    assert_eq!((memory.generation(), report(&shared).state), (0, Some(State::None)));
     let tokens: Vec<Token> = (0..5).map(token).collect();
     let to_host = Move { destination: Destination::Host, expiry_op: Some(2), ..move_of(4, None) };
     let moves = [move_of(0, Some(3)), to_host, move_of(4, Some(1))];
-    let generation = memory.publish(&plan(&tokens, &moves)).unwrap();
+    let generation = publish(&shared, &plan(&tokens, &moves)).unwrap();
     let table = Table::new(&own);
     assert!(memory.copy_to(generation, table));
     let head = table.check().unwrap();
@@ -53,10 +70,11 @@ fn published_plan_round_trips() {
     assert!(tokens.iter().enumerate().all(|(op, token)| table.token(op) == *token));
     assert!(moves.iter().enumerate().all(|(at, planned)| table.move_at(at) == Some(*planned)));
     // The next plan, and a withdrawal.
-    let next = memory.publish(&plan(&tokens[..1], &[])).unwrap();
+    let next = publish(&shared, &plan(&tokens[..1], &[])).unwrap();
     assert!(next > generation && !memory.copy_to(generation, table) && memory.copy_to(next, table));
     assert_eq!(table.check().map(|head| head.period), Ok(1));
-    let withdrawn = memory.withdraw();
+    apply(PlanMemory::open(&copy_of(&shared)).unwrap().withdraw(), &shared);
+    let withdrawn = memory.generation();
     assert!(withdrawn > next && memory.copy_to(withdrawn, table));
     assert_eq!(table.check(), Err(Reason::Withdrawn));
 }
@@ -83,13 +101,13 @@ fn invalid_plan_is_refused_by_both_sides_with_its_reason() {
     ] {
         let shared = words(PLAN_BYTES / 8);
         let memory = PlanMemory::create(&shared).unwrap();
-        assert_eq!(memory.publish(&plan(tokens, moves)), Err(reason));
+        assert_eq!(publish(&shared, &plan(tokens, moves)), Err(reason));
         assert_eq!(memory.generation(), 0, "nothing is written");
     }
     // The helper also validates values that the process writes.
     let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
     let memory = PlanMemory::create(&shared).unwrap();
-    let generation = memory.publish(&plan(&tokens, &[move_of(0, None)])).unwrap();
+    let generation = publish(&shared, &plan(&tokens, &[move_of(0, None)])).unwrap();
     let destination = 64 + 8 + PERIOD_MAX + 2;
     assert_eq!(shared[destination].swap(3, Ordering::Relaxed), Destination::Gpu as u64);
     assert!(memory.copy_to(generation, Table::new(&own)));
@@ -100,11 +118,11 @@ fn invalid_plan_is_refused_by_both_sides_with_its_reason() {
 fn a_plan_that_is_being_written_is_not_copied() {
     let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
     let memory = PlanMemory::create(&shared).unwrap();
-    let generation = memory.publish(&plan(&[token(1)], &[])).unwrap();
+    let generation = publish(&shared, &plan(&[token(1)], &[])).unwrap();
     // As after the exit of uvmd during a write.
     shared[16].store(generation + 1, Ordering::Relaxed);
     assert!(!memory.copy_to(generation, Table::new(&own)) && !memory.copy_to(generation + 1, Table::new(&own)));
-    let next = memory.publish(&plan(&[token(1)], &[])).unwrap();
+    let next = publish(&shared, &plan(&[token(1)], &[])).unwrap();
     assert!(next > generation && next & 1 == 0 && memory.copy_to(next, Table::new(&own)));
 }
 
@@ -116,7 +134,7 @@ fn copies_during_writes_are_consistent() {
         let writer = scope.spawn(|| {
             for number in 0..2000_u64 {
                 let tokens = vec![token(number); 64];
-                memory.publish(&Plan { first_launch: u32::try_from(number).unwrap(), ..plan(&tokens, &[]) }).unwrap();
+                publish(&shared, &Plan { first_launch: u32::try_from(number).unwrap(), ..plan(&tokens, &[]) }).unwrap();
             }
         });
         let mut copies = 0;
@@ -138,7 +156,7 @@ fn heartbeat_expires_after_five_seconds() {
     let memory = PlanMemory::create(&shared).unwrap();
     let now_ns = 100 * SECOND_NS;
     assert!(!memory.is_live(now_ns), "no heartbeat yet");
-    memory.set_heartbeat(now_ns);
+    apply([heartbeat(now_ns)], &shared);
     assert!(memory.is_live(now_ns) && memory.is_live(now_ns + HEARTBEAT_AGE_MAX_NS));
     assert!(!memory.is_live(now_ns + HEARTBEAT_AGE_MAX_NS + 1));
     // Times of a call that began before the beat, and of another clock.
@@ -159,16 +177,16 @@ fn states_and_counters_round_trip() {
         State::Refused(Reason::ProgramAdvice),
     ] {
         memory.set_state(4, state);
-        let report = PlanMemory::open(&shared).unwrap().report();
+        let report = report(&shared);
         assert_eq!((report.generation, report.state), (4, Some(state)));
     }
     memory.count(Counter::Late, 2);
     memory.count(Counter::BytesToHost, 1 << 40);
     memory.count(Counter::Expired, 3);
-    let counters = memory.report().counters;
+    let counters = report(&shared).counters;
     assert_eq!((counters.late, counters.bytes_to_host, counters.expired, counters.moves), (2, 1 << 40, 3, 0));
     shared[25].store(9 << 56, Ordering::Relaxed);
-    assert_eq!(memory.report().state, None);
+    assert_eq!(report(&shared).state, None);
     assert!(matches!(PlanMemory::open(&shared[1..]), Err(LayoutError::Size { .. })));
     shared[1].store(3 << 32, Ordering::Relaxed);
     assert_eq!(PlanMemory::open(&shared).unwrap_err(), LayoutError::Version { major: 3 });
@@ -187,9 +205,12 @@ fn launch(memory: &Memory<'_>, function: u64, addresses: &[u64], number: u32) ->
     hash
 }
 
-fn next(memory: &Memory<'_>) -> Call {
+fn next(words: &[AtomicU64]) -> Call {
+    let memory = Memory::open(words).unwrap();
     let (mut reads, copy) = (Vec::new(), |place, bytes: &mut [u8]| memory.copy_to(place, bytes));
-    Reader::default().read(&memory.lane(0), copy, |read| reads.push(read)).unwrap();
+    let (lane, mut position) = (memory.lane(0), None);
+    Reader::default().read(&lane, &mut position, copy, |read| reads.push(read)).unwrap();
+    apply(position.map(|position| lane.consume(position)), words);
     match reads.pop() {
         Some(Read::Call(call)) if reads.is_empty() => call,
         other => panic!("{other:?}"),
@@ -205,19 +226,19 @@ fn both_sides_have_the_same_token_and_number_of_a_launch() {
         [&[][..], &[0x1000], &[0x1000, 0x2000], &[0x2000, 0x1000], &[9; 6]].into_iter().zip([1, 2, 0, u32::MAX, 64])
     {
         let pointers = launch(&memory, 7, addresses, number);
-        let call = next(&memory);
+        let call = next(&words);
         let token = Token { signature: Signature::of_kernel(7, grid, block, 48), pointers };
         assert_eq!((call.token(), call.number), (Some(token), Some(number)));
         assert!(pointers.is_some());
         assert_eq!(Token::from_word(token.to_word()), token);
         // Other calls are not ops of an iteration.
         assert!(Group::begin(memory.lane(0), memory.stamp(1, 2), Kind::Sync, 0, [0, 1, 0, 0, 0]).publish());
-        assert_eq!(next(&memory).number, None);
+        assert_eq!(next(&words).number, None);
         assert!(
             Group::begin(memory.lane(0), memory.stamp(1, 2), Kind::GraphLaunch, 0, [1, 9, number.into(), 0, 0])
                 .publish()
         );
-        let graph = next(&memory);
+        let graph = next(&words);
         assert_eq!(
             (graph.token().map(|token| token.signature), graph.number),
             (Some(Signature::of_graph(9)), Some(number))
@@ -298,9 +319,9 @@ proptest! {
         let shared = words(PLAN_BYTES / 8);
         let memory = PlanMemory::create(&shared).unwrap();
         shared[25].store(word, Ordering::Relaxed);
-        if let Some(state) = memory.report().state {
+        if let Some(state) = report(&shared).state {
             memory.set_state(2, state);
-            prop_assert_eq!(memory.report().state, Some(state));
+            prop_assert_eq!(report(&shared).state, Some(state));
         }
     }
 }

@@ -9,6 +9,7 @@ use call_ring::{
     group::{NAME_BYTES_MAX, POINTERS_MAX},
     kind::ASYNCHRONOUS,
     memory::{DEDICATED_LANES, HEADER_BYTES, LANES},
+    operation::apply,
 };
 use proptest::prelude::*;
 
@@ -21,14 +22,16 @@ fn create(words: &[AtomicU64]) -> Memory<'_> {
 }
 
 /// Reads all records of a lane.
-fn reads(memory: &Memory<'_>, lane: &Lane<'_>) -> Vec<Read> {
+fn reads(memory: &Memory<'_>, words: &[AtomicU64], lane: &Lane<'_>) -> Vec<Read> {
     let (mut reads, copy) = (Vec::new(), |place, bytes: &mut [u8]| memory.copy_to(place, bytes));
-    Reader::default().read(lane, copy, |read| reads.push(read)).unwrap();
+    let mut position = None;
+    Reader::default().read(lane, &mut position, copy, |read| reads.push(read)).unwrap();
+    apply(position.map(|position| lane.consume(position)), words);
     reads
 }
 
-fn calls<const N: usize>(memory: &Memory<'_>, lane: &Lane<'_>) -> [Call; N] {
-    let reads = reads(memory, lane).into_iter();
+fn calls<const N: usize>(memory: &Memory<'_>, words: &[AtomicU64], lane: &Lane<'_>) -> [Call; N] {
+    let reads = reads(memory, words, lane).into_iter();
     let calls = reads.map(|read| if let Read::Call(call) = read { call } else { panic!("{read:?}") });
     calls.collect::<Vec<Call>>().try_into().unwrap()
 }
@@ -61,7 +64,7 @@ fn calls_round_trip() {
 
     let memory = Memory::open(&words).unwrap();
     let lane = memory.lane(0);
-    let [first, second, third] = calls(&memory, &lane);
+    let [first, second, third] = calls(&memory, &words, &lane);
     assert_eq!((first.stamp.sequence, first.stamp.time_ns, first.stamp.thread), (0, 7, 99));
     let malloc = Action::Malloc { stream: 0, address: 0x7000_0000, bytes: 4096, kind: MemoryKind::Managed, device: 1 };
     assert_eq!(first.action, malloc);
@@ -78,7 +81,7 @@ fn calls_round_trip() {
     assert_eq!(second.action, launch);
     let name = "a_function_whose_name_is_longer_than_a_record_has_room_for".to_owned();
     assert_eq!(third.action, Action::Function { function: 0x1230, name });
-    assert_eq!(reads(&memory, &lane), []);
+    assert_eq!(reads(&memory, &words, &lane), []);
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn excess_pointers_and_name_bytes_are_cut_and_flagged() {
     let mut named = Group::begin(lane, memory.stamp(9, 99), Kind::Function, 0, [0; 5]);
     named.add_name(std::iter::repeat_n(b'x', NAME_BYTES_MAX + 1));
     assert!(named.publish());
-    let [launch, named] = calls(&memory, &lane);
+    let [launch, named] = calls(&memory, &words, &lane);
     let Action::Launch { pointers: Some(pointers), .. } = launch.action else { panic!("{launch:?}") };
     assert!(launch.is_cut && pointers.len() == POINTERS_MAX);
     assert!(named.is_cut && matches!(named.action, Action::Function { name, .. } if name.len() == NAME_BYTES_MAX));
@@ -106,7 +109,7 @@ fn ranges_outside_user_space_are_invalid() {
     for kind in [Kind::Malloc, Kind::Fill, Kind::Prefetch, Kind::Advise] {
         for (address, bytes, is_valid) in ranges {
             assert!(Group::begin(lane, memory.stamp(1, 1), kind, 0, [0, address, bytes, 1, 0]).publish());
-            let read = reads(&memory, &lane).pop();
+            let read = reads(&memory, &words, &lane).pop();
             assert_eq!(matches!(read, Some(Read::Call(_))), is_valid, "{kind:?}: {address:#x}, {bytes}: {read:?}");
             assert!(is_valid || read == Some(Read::Invalid));
         }
@@ -124,7 +127,7 @@ fn call_that_does_not_fit_is_dropped_as_a_whole_and_counted() {
     assert!(!launch(&memory, lane, Target::Stream(0), 12).publish());
     assert!(launch(&memory, lane, Target::Stream(0), 8).publish());
     assert_eq!((lane.dropped(), lane.has_room(1)), (1, false));
-    let reads = reads(&memory, &lane);
+    let reads = reads(&memory, &words, &lane);
     let (last, mallocs) = reads.split_last().unwrap();
     for (read, at) in mallocs.iter().zip(0..) {
         assert!(matches!(read, Read::Call(Call { action: Action::Malloc { address, .. }, .. }) if *address == at));
@@ -146,7 +149,7 @@ proptest! {
             for pointers in &rounds {
                 let published = pointers.iter().filter(|count| lane.has_room(1) && launch(&memory, lane, Target::Stream(0), **count).publish());
                 let published: Vec<usize> = published.copied().collect();
-                let read = reads(&memory, &lane).into_iter().map(|read| match read {
+                let read = reads(&memory, &words, &lane).into_iter().map(|read| match read {
                     Read::Call(Call { action: Action::Launch { pointers: Some(pointers), .. }, .. }) => pointers.len(),
                     other => panic!("{other:?}"),
                 });
@@ -177,7 +180,7 @@ fn memory_of_another_size_or_version_is_rejected() {
     assert!(Memory::open(&all).is_ok());
     assert!(matches!(Memory::open(&all[1..]), Err(LayoutError::Size { .. })));
     let header = Memory::open(&all[..HEADER_BYTES / 8]).unwrap();
-    assert_eq!(header.lanes().map(|lane| lane.unread().records()).sum::<usize>(), 0);
+    assert_eq!(header.lanes().map(|lane| lane.unread(None).records()).sum::<usize>(), 0);
     all[1].store(2 << 32, Ordering::Relaxed);
     assert_eq!(Memory::open(&all).unwrap_err(), LayoutError::Version { major: 2 });
 }
@@ -192,7 +195,7 @@ fn records_of_a_later_version_are_skipped_as_a_whole() {
     lane.write(1, later);
     lane.publish(2);
     assert!(malloc(&memory, lane, 1));
-    let reads = reads(&memory, &lane);
+    let reads = reads(&memory, &words, &lane);
     assert!(matches!(&reads[..], [Read::Unknown, Read::Call(_)]), "{reads:?}");
 }
 
@@ -217,7 +220,7 @@ proptest! {
         }
         if let Ok(ring) = Memory::open(&memory) {
             for lane in ring.lanes() {
-                prop_assert!(reads(&ring, &lane).len() <= lane.capacity());
+                prop_assert!(reads(&ring, &memory, &lane).len() <= lane.capacity());
             }
         }
     }
@@ -237,4 +240,24 @@ fn threads_start_at_different_shared_lanes_and_try_each_once() {
         assert_eq!(first_free, Some(0), "the next thread starts at another lane");
         (DEDICATED_LANES..LANES).for_each(|lane| memory.lane(lane).unlock());
     }
+}
+
+#[test]
+fn reader_continues_at_its_own_position_whatever_the_tail() {
+    let words = words();
+    let memory = create(&words);
+    let lane = memory.lane(0);
+    assert!((0..5).all(|address| malloc(&memory, lane, address)));
+    let mut position = Some(3);
+    let mut read = |copy_fails: bool| {
+        let mut reads = Vec::new();
+        let copy =
+            |place, bytes: &mut [u8]| if copy_fails { Err(()) } else { memory.copy_to(place, bytes).map_err(|_| ()) };
+        let result = Reader::default().read(&lane, &mut position, copy, |read| reads.push(read));
+        (reads.len(), result, position)
+    };
+    assert_eq!(read(true), (0, Err(()), Some(3)));
+    assert_eq!(read(false), (2, Ok(()), Some(5)));
+    // The tail in the memory is still at the begin.
+    assert_eq!(read(false), (0, Ok(()), Some(5)));
 }

@@ -1,7 +1,7 @@
 //! The helper's thread, which executes commands of uvmd.
 //!
 //! The first call that is recorded in [`Act`](call_ring::Mode::Act) starts it, once. It waits on
-//! the command futex, executes a command, answers, and wakes uvmd. In other modes it executes no
+//! the command futex, executes a command, and answers. In other modes it executes no
 //! commands. While it follows a [plan](crate::plan), it waits for moves that begin, and checks for
 //! commands and uvmd's heartbeat every 100 ms, or every 10 ms within a second of a command, as
 //! others may follow.
@@ -146,7 +146,6 @@ impl Agent {
             };
             last_command_ns = Some(clock::monotonic_ns());
             commands.respond(ticket, response);
-            system::wake(word, Sharing::Shared);
         }
     }
 }

@@ -7,7 +7,15 @@
 use std::{
     ffi::{OsStr, OsString},
     process::{Command, ExitCode, ExitStatus},
+    thread,
+    time::Duration,
 };
+
+use recorder::ProcessError;
+use sys::{executable::Program, shared_memory::set_accessor_program};
+
+/// Pause after a request that is pending.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// GPU of the lab, on plain memory.
 pub const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
@@ -17,6 +25,28 @@ pub fn recorded(helper: &OsStr, program: &OsStr, arguments: impl IntoIterator<It
     let mut command = Command::new(program);
     command.args(arguments).env("LD_PRELOAD", helper).env("UVMD_HELPER", "record");
     command
+}
+
+/// Prepares the accessors of shared memory. To be called first in main: the exit status of a process that was
+/// started as their spawner.
+#[must_use]
+pub fn prepare() -> Option<ExitCode> {
+    let ended = sys::actor::run_if_spawner();
+    set_accessor_program(Program::this());
+    ended
+}
+
+/// Repeats a read while a request is pending.
+///
+/// # Errors
+/// All others of the read.
+pub fn patiently<T>(mut read: impl FnMut() -> Result<T, ProcessError>) -> Result<T, ProcessError> {
+    loop {
+        match read() {
+            Err(error) if error.is_pending() => thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
 }
 
 /// Exit code of the program; 255 after a signal.

@@ -200,6 +200,8 @@ impl Reader {
                     self.set_state(State::Ended);
                 }
             }
+            // Another part comes later, also of an exited process.
+            Err(error) if error.is_pending() => return false,
             Err(error) => {
                 self.free_locked(&mut ring_guard);
                 self.recording().state = State::Unreadable(error.to_string());

@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use call_ring::{Group, Kind, Memory, Mode, TOTAL_BYTES, call::Call};
+use call_ring::{Group, Kind, Memory, Mode, TOTAL_BYTES, call::Call, operation::apply};
 use rustix::fs::OFlags;
 use sys::fake::Machine;
 
@@ -124,11 +124,8 @@ impl Ring for WrittenRing {
         self.write();
         lock(&self.reads).push(self.clock.now());
         let memory = Memory::open(&self.words)?;
-        let copy = |offset, bytes: &mut [u8]| -> Result<(), std::io::Error> {
-            memory.copy_to(offset, bytes);
-            Ok(())
-        };
-        let calls = self.merge.poll_part(&memory, copy)?;
+        let Ok(calls) = self.merge.poll_part(&memory, |offset, bytes| memory.copy_to(offset, bytes));
+        apply(self.merge.consumed(&memory), &self.words);
         self.clock.spend(CALL_COST * u32::try_from(calls.len() + 10).unwrap());
         Ok(calls)
     }

@@ -20,10 +20,12 @@ use super::{
     server,
     wire::{Order, Report, receive, send},
 };
-use crate::{confinement::Failed, uvm::target::SPACES_MAX};
+use crate::{accessor, confinement::Failed, uvm::target::SPACES_MAX};
 
 /// Maximum of live actors. There is more than one only if some hang.
 const ACTORS_MAX: usize = 65;
+/// Maximum of live accessors: more than users have recordings, and those that hang.
+const ACCESSORS_MAX: usize = 1024;
 /// Time that an actor has to exit after its channel closes.
 const END: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -56,10 +58,11 @@ fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
         match order {
             Order::Start { has_cgroup } => match spawner.start(has_cgroup, files) {
                 Ok((pid, pidfd)) => send(socket, &Report::Started { pid }, &[pidfd])?,
-                Err(error) => {
-                    let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
-                    send(socket, &Report::NotStarted { errno }, &[])?;
-                }
+                Err(error) => send(socket, &not_started(&error), &[])?,
+            },
+            Order::StartAccessor => match spawner.start_accessor(files) {
+                Ok((pid, pidfd)) => send(socket, &Report::Started { pid }, &[pidfd])?,
+                Err(error) => send(socket, &not_started(&error), &[])?,
             },
             Order::Reap { pid } => send(socket, &spawner.reap(pid), &[])?,
         }
@@ -67,28 +70,31 @@ fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+fn not_started(error: &io::Error) -> Report {
+    Report::NotStarted { errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
+}
+
 struct Spawner {
     own: Pid,
     may_change_user: bool,
     filter: BpfProgram,
-    actors: Vec<(u32, OwnedFd)>,
+    accessor_filter: BpfProgram,
+    /// Live actors or accessors.
+    children: Vec<(u32, OwnedFd)>,
 }
 
 impl Spawner {
     fn confined() -> Result<Self, Failed> {
         // Looked up once: an actor may not read it.
         let _ = procfs::page_size();
-        let filter = confinement::filter()?;
+        let (filter, accessor_filter) = (confinement::filter()?, accessor::confinement::filter()?);
         let may_change_user = confinement::of_spawner()?;
-        Ok(Self { own: getpid(), may_change_user, filter, actors: Vec::new() })
+        Ok(Self { own: getpid(), may_change_user, filter, accessor_filter, children: Vec::new() })
     }
 
     /// Starts an actor with the channel, the VA spaces, and the cgroup.
     fn start(&mut self, has_cgroup: bool, mut files: Vec<OwnedFd>) -> io::Result<(u32, BorrowedFd<'_>)> {
-        self.actors.retain(|(_, pidfd)| ending(pidfd.as_fd()).is_none());
-        if self.actors.len() >= ACTORS_MAX {
-            return Err(io::Error::from_raw_os_error(libc::EBUSY));
-        }
+        self.reap_exited(ACTORS_MAX)?;
         let cgroup = if has_cgroup { files.pop() } else { None };
         if !(2..=1 + SPACES_MAX).contains(&files.len()) || has_cgroup != cgroup.is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -109,25 +115,54 @@ impl Spawner {
                     filter: &self.filter,
                 },
             }),
-            Cloned::Parent { pid, pidfd } => {
-                self.actors.push((pid, pidfd));
-                let (_, pidfd) = self.actors.last().ok_or(io::ErrorKind::NotFound)?;
-                Ok((pid, pidfd.as_fd()))
-            }
+            Cloned::Parent { pid, pidfd } => self.started(pid, pidfd),
         }
     }
 
-    /// Waits a moment for an actor's exit.
+    /// Starts an accessor with its channel, in the cgroup of this process.
+    fn start_accessor(&mut self, mut files: Vec<OwnedFd>) -> io::Result<(u32, BorrowedFd<'_>)> {
+        self.reap_exited(ACCESSORS_MAX)?;
+        let (Some(channel), true) = (files.pop(), files.is_empty()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        // SAFETY: this process has one thread, as confinement::of_spawner checked, and nothing here
+        // starts another.
+        #[expect(unsafe_code, reason = "the child continues in this program")]
+        let cloned = unsafe { clone(None) }?;
+        match cloned {
+            Cloned::Child => accessor::server::run(&accessor::server::Start {
+                channel,
+                spawner: self.own,
+                may_change_user: self.may_change_user,
+                filter: &self.accessor_filter,
+            }),
+            Cloned::Parent { pid, pidfd } => self.started(pid, pidfd),
+        }
+    }
+
+    /// Reaps children that have exited. An error if there are as many others as this.
+    fn reap_exited(&mut self, max: usize) -> io::Result<()> {
+        self.children.retain(|(_, pidfd)| ending(pidfd.as_fd()).is_none());
+        if self.children.len() < max { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBUSY)) }
+    }
+
+    fn started(&mut self, pid: u32, pidfd: OwnedFd) -> io::Result<(u32, BorrowedFd<'_>)> {
+        self.children.push((pid, pidfd));
+        let (_, pidfd) = self.children.last().ok_or(io::ErrorKind::NotFound)?;
+        Ok((pid, pidfd.as_fd()))
+    }
+
+    /// Waits a moment for the exit of a child.
     fn reap(&mut self, pid: u32) -> Report {
-        let Some(at) = self.actors.iter().position(|(other, _)| *other == pid) else {
+        let Some(at) = self.children.iter().position(|(other, _)| *other == pid) else {
             return Report::Ended(Ending::Unknown);
         };
-        let Some((_, pidfd)) = self.actors.get(at) else { return Report::Ended(Ending::Unknown) };
+        let Some((_, pidfd)) = self.children.get(at) else { return Report::Ended(Ending::Unknown) };
         // An error is no exit.
         let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&END));
         match ending(pidfd.as_fd()) {
             Some(ending) => {
-                self.actors.swap_remove(at);
+                self.children.swap_remove(at);
                 Report::Ended(ending)
             }
             None => Report::StillThere,

@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    process::{Child, Command, Stdio},
+    process::{self, Command, Stdio},
     time::Duration,
 };
 
@@ -24,13 +24,20 @@ const REPLY_LIMIT: Duration = Duration::from_secs(10);
 /// Time that the spawner has to exit.
 const END: Duration = Duration::from_secs(1);
 
+/// Accessor that was started.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub(crate) process: PidFd,
+    pub(crate) channel: OwnedFd,
+}
+
 /// Handle of the spawner process. The spawner exits on drop and with the thread that started it;
 /// its actors exit with it.
 #[derive(Debug)]
 pub struct Spawner {
     /// Socket; `None` once the spawner shall exit.
     socket: Option<OwnedFd>,
-    process: Child,
+    process: process::Child,
 }
 
 impl Spawner {
@@ -84,6 +91,28 @@ impl Spawner {
         }
     }
 
+    /// Starts an accessor, in this process's cgroup.
+    ///
+    /// # Errors
+    /// As [`Self::start_actor`].
+    pub(crate) fn start_accessor(&mut self) -> Result<Child, ActorError> {
+        let (channel, other_end) = pair().map_err(ActorError::NotStarted)?;
+        match self.ask(Order::StartAccessor, &[other_end.as_fd()])? {
+            (Report::Started { pid }, mut pidfd) => match pidfd.pop() {
+                Some(pidfd) => Ok(Child { process: PidFd::held(pid, pidfd), channel }),
+                None => Err(ActorError::SpawnerGone(io::ErrorKind::InvalidData.into())),
+            },
+            (Report::NotStarted { errno }, _) => Err(ActorError::NotStarted(io::Error::from_raw_os_error(errno))),
+            _ => Err(ActorError::SpawnerGone(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Reaps an accessor that has exited.
+    pub(crate) fn reap(&mut self, pid: u32) {
+        // Without a spawner, init reaps it.
+        let _ = self.ask(Order::Reap { pid }, &[]);
+    }
+
     /// Lets an actor exit, waits a moment for it, and returns its exit. If it is in a call, or does
     /// not exit, it is killed.
     ///
@@ -122,7 +151,8 @@ impl Spawner {
 impl Drop for Spawner {
     fn drop(&mut self) {
         self.socket = None;
-        let has_exited = |process: &Child| PidFd::open(process.id()).and_then(|process| process.wait_for_exit(END));
+        let has_exited =
+            |process: &process::Child| PidFd::open(process.id()).and_then(|process| process.wait_for_exit(END));
         if !has_exited(&self.process).unwrap_or_default() {
             let _ = self.process.kill();
             let _ = has_exited(&self.process);
@@ -133,7 +163,7 @@ impl Drop for Spawner {
 }
 
 /// Two ends of a channel.
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 

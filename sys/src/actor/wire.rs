@@ -52,7 +52,9 @@ pub(super) enum Order {
     /// Start of an actor. Descriptors: its channel, the VA spaces, and last the cgroup, if it is
     /// not uvmd's own.
     Start { has_cgroup: bool },
-    /// Wait for an actor's exit, for a moment.
+    /// Start of an accessor. Descriptor: its channel.
+    StartAccessor,
+    /// Wait for the exit of an actor or accessor, for a moment.
     Reap { pid: u32 },
 }
 
@@ -64,7 +66,7 @@ pub(super) enum Report {
         step: Step,
         errno: i32,
     },
-    /// Start of an actor. Descriptor: its pidfd.
+    /// Start of an actor or accessor. Descriptor: its pidfd.
     Started {
         pid: u32,
     },
@@ -129,6 +131,7 @@ impl Wire for Order {
         match *self {
             Self::Start { has_cgroup } => Fields { code: 1, number: has_cgroup.into(), ..Fields::default() },
             Self::Reap { pid } => Fields { code: 2, number: pid, ..Fields::default() },
+            Self::StartAccessor => Fields { code: 3, ..Fields::default() },
         }
     }
 
@@ -136,6 +139,7 @@ impl Wire for Order {
         Some(match (fields.code, fields.number) {
             (1, has_cgroup @ 0..=1) => Self::Start { has_cgroup: has_cgroup == 1 },
             (2, pid) => Self::Reap { pid },
+            (3, 0) => Self::StartAccessor,
             _ => return None,
         })
     }

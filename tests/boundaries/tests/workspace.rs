@@ -16,7 +16,8 @@ use boundaries::{
 /// it uses the registry of policies, which is a table.
 const LAB_RUNNER: [&str; 7] = ["gpu", "model", "planner", "sim", "trace", "trace-sources", "zvc"];
 /// Crates that `uvmctl` may link: nothing of the probes, so that it builds without their toolchain.
-const UVMCTL: [&str; 9] = ["abi", "config", "model", "planner", "sim", "sys", "trace", "trace-sources", "zvc"];
+const UVMCTL: [&str; 10] =
+    ["abi", "call-ring", "config", "model", "planner", "sim", "sys", "trace", "trace-sources", "zvc"];
 /// Crates that the root daemon may link: nothing of the offline toolkit, such as importers of files.
 const UVMD: [&str; 14] = [
     "abi",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use call_ring::{
-    Dim3, Memory, Mode, PLAN_BYTES, TOTAL_BYTES, Token,
+    Dim3, Memory, Mode, PLAN_BYTES, TOTAL_BYTES, Token, operation,
     plan::{self, Destination, Header, Move},
     token::Signature,
 };
@@ -11,21 +11,27 @@ use call_ring::{
 use super::*;
 
 fn empty_plan() -> Plan {
+    plan_in(mapping::private(PLAN_BYTES / 8).unwrap())
+}
+
+fn plan_in(words: &'static [AtomicU64]) -> Plan {
     let ring = Memory::create(mapping::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
-    let shared = PlanMemory::create(mapping::private(PLAN_BYTES / 8).unwrap()).unwrap();
+    let shared = PlanMemory::create(words).unwrap();
     Plan::new(Permission::new(ring, Box::leak(Box::default())), shared, &mut Words::new(mapping::private(16).unwrap()))
         .unwrap()
 }
 
 /// Plan that was published, copied, checked and indexed.
 fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Header) {
-    let plan = empty_plan();
+    let words = mapping::private(PLAN_BYTES / 8).unwrap();
+    let plan = plan_in(words);
     let size = Dim3::new(1, 1, 1);
     let tokens = vec![Token { signature: Signature::of_kernel(1, size, size, 0), pointers: None }; period];
     let budget_bytes = u64::MAX;
     let published =
         plan::Plan { gpu: [7; 16], first_launch, budget_bytes, handover_wait_ns: 0, tokens: &tokens, moves };
-    let generation = plan.shared.publish(&published).unwrap();
+    let (generation, operations) = plan.shared.publish(&published).unwrap();
+    operation::apply(operations, words);
     assert!(plan.shared.copy_to(generation, plan.table));
     let header = plan.table.check().unwrap();
     plan.build_index(&header);
@@ -128,13 +134,13 @@ fn move_expires_at_the_next_launch_of_its_expiry_op() {
 fn a_plan_ends_once() {
     let plan = empty_plan();
     plan.stop(Reason::Freed);
-    assert_eq!(plan.shared.report().state, Some(State::None));
+    assert_eq!(plan.shared.report(&plan.shared).state, Some(State::None));
     plan.followed.store(4, Ordering::SeqCst);
     plan.end(2, State::Drifted(1));
-    assert!(plan.is_followed() && plan.shared.report().counters.mismatched == 0);
+    assert!(plan.is_followed() && plan.shared.report(&plan.shared).counters.mismatched == 0);
     plan.end(4, State::Drifted(3));
     plan.stop(Reason::Exit);
-    let report = plan.shared.report();
+    let report = plan.shared.report(&plan.shared);
     assert_eq!((report.generation, report.state, report.counters.mismatched), (4, Some(State::Drifted(3)), 1));
     assert!(plan.visit().is_none() && plan.visitors.load(Ordering::SeqCst) == 0);
 }

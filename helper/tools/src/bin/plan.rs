@@ -16,6 +16,7 @@ use std::{
     collections::BTreeMap,
     env,
     io::{self, BufRead},
+    process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,14 +27,16 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use call_ring::{
-    Memory, Mode, Plan, PlanMemory, Token,
-    plan::{Destination, HANDOVER_WAIT_MAX_NS, Move, Report},
+    Memory, Mode, Operation, Plan, PlanMemory, Token,
+    command::FUTEX_WORD,
+    memory::HEADER_WORDS,
+    plan::{Destination, HANDOVER_WAIT_MAX_NS, HEADER_BYTES, Move, Reason, Report, heartbeat},
 };
-use helper_tools::PLAIN_GPU;
+use helper_tools::{PLAIN_GPU, patiently, prepare};
 use recorder::{Memories, Process};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use sys::{Roots, futex};
+use sys::{Roots, shared_memory::SharedMemory};
 
 const BEAT: Duration = Duration::from_secs(1);
 
@@ -52,7 +55,7 @@ impl Launches {
         // Polls often enough for the merge to give up on the calls that an earlier reader has read.
         let mut calls = Vec::new();
         for _ in 0..5 {
-            calls.extend(self.process.poll()?);
+            calls.extend(patiently(|| self.process.poll())?);
         }
         for call in calls {
             let last = self.tokens.last_key_value().map(|(last, _)| *last);
@@ -116,22 +119,43 @@ fn report_json(Report { generation, state, counters }: Report) -> Value {
     })
 }
 
-fn main() -> anyhow::Result<()> {
+/// Copy of the header of a plan.
+fn header(shared: &SharedMemory) -> anyhow::Result<Vec<u64>> {
+    Ok(shared.patiently(|shared| shared.copy_words(HEADER_BYTES / size_of::<u64>()))?)
+}
+
+fn write(shared: &SharedMemory, operations: &[Operation]) -> anyhow::Result<()> {
+    shared.patiently(|shared| shared.write(operations.iter().copied(), None))?;
+    Ok(())
+}
+
+/// Publishes a plan: its generation, or the reason why the helper would refuse it.
+fn publish(shared: &SharedMemory, plan: &Plan<'_>) -> anyhow::Result<Result<u64, Reason>> {
+    let words = header(shared)?;
+    let (generation, operations) = match PlanMemory::open(&words)?.publish(plan) {
+        Ok((generation, operations)) => (generation, operations.collect::<Vec<_>>()),
+        Err(reason) => return Ok(Err(reason)),
+    };
+    write(shared, &operations)?;
+    Ok(Ok(generation))
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    if let Some(ended) = prepare() {
+        return Ok(ended);
+    }
     let (roots, pid) = (Roots::default(), env::args().nth(1).context("usage: plan PID")?.parse()?);
-    let process = Process::find(&roots, pid)?.context("it has no ring")?;
+    let process = patiently(|| Process::find(&roots, pid))?.context("it has no ring")?;
     let Memories { ring, plan } = process.memories().clone();
     let shared = plan.map_err(anyhow::Error::msg)?.context("it has no plan")?;
-    let memory = PlanMemory::open(shared.words()?)?;
+    PlanMemory::open(&header(&shared)?)?;
     let beats = Arc::new(AtomicBool::new(true));
     thread::spawn({
         let (shared, beats) = (Arc::clone(&shared), Arc::clone(&beats));
         move || {
             loop {
-                if beats.load(Ordering::Relaxed)
-                    && let Ok(words) = shared.words()
-                    && let Ok(memory) = PlanMemory::open(words)
-                {
-                    memory.set_heartbeat(now_ns());
+                if beats.load(Ordering::Relaxed) {
+                    let _ = write(&shared, &[heartbeat(now_ns())]);
                 }
                 thread::sleep(BEAT);
             }
@@ -143,7 +167,8 @@ fn main() -> anyhow::Result<()> {
         let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["mode", mode] => {
                 let mode = [("record", Mode::Record), ("act", Mode::Act)].into_iter().find(|(name, _)| *name == mode);
-                Memory::open(ring.words()?)?.set_mode(mode.map_or(Mode::Off, |(_, mode)| mode));
+                let words = ring.patiently(|ring| ring.copy_words(HEADER_WORDS))?;
+                write(&ring, &[Memory::open(&words)?.set_mode(mode.map_or(Mode::Off, |(_, mode)| mode))])?;
                 json!({})
             }
             ["learn", period] => launches.learn(period.parse()?)?,
@@ -159,27 +184,32 @@ fn main() -> anyhow::Result<()> {
                 };
                 if command == "publish-for-ever" {
                     loop {
-                        memory.publish(&plan).map_err(|reason| anyhow!("refused: {reason:?}"))?;
+                        publish(&shared, &plan)?.map_err(|reason| anyhow!("refused: {reason:?}"))?;
                     }
                 }
-                match memory.publish(&plan) {
+                match publish(&shared, &plan)? {
                     Ok(generation) => json!({ "generation": generation }),
                     Err(reason) => json!({ "refused": format!("{reason:?}") }),
                 }
             }
-            ["withdraw"] => json!({ "generation": memory.withdraw() }),
-            ["report"] => report_json(memory.report()),
+            ["withdraw"] => {
+                let operations = PlanMemory::open(&header(&shared)?)?.withdraw().collect::<Vec<_>>();
+                write(&shared, &operations)?;
+                json!({ "generation": PlanMemory::open(&header(&shared)?)?.generation() })
+            }
+            ["report"] => {
+                let (first, later) = (header(&shared)?, header(&shared)?);
+                report_json(PlanMemory::open(&first)?.report(&PlanMemory::open(&later)?))
+            }
             ["beat", switch] => {
                 beats.store(switch == "on", Ordering::Relaxed);
                 json!({})
             }
-            ["exit"] => return Ok(()),
+            ["exit"] => return Ok(ExitCode::SUCCESS),
             _ => bail!("no such command: {line}"),
         };
-        if let Some((word, _)) = Memory::open(ring.words()?)?.commands().futex() {
-            futex::wake(word);
-        }
+        ring.patiently(|ring| ring.write([], Some(FUTEX_WORD)))?;
         println!("{answer}");
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

@@ -20,7 +20,7 @@ use call_ring::{
     Mode, Target,
     call::{Action, Call},
 };
-use helper_tools::{exit_code, recorded};
+use helper_tools::{exit_code, patiently, prepare, recorded};
 use recorder::{Ops, Process};
 use serde_json::{Map, Value, json};
 use sys::Roots;
@@ -29,6 +29,9 @@ use sys::Roots;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> anyhow::Result<ExitCode> {
+    if let Some(ended) = prepare() {
+        return Ok(ended);
+    }
     let mut arguments = env::args_os().skip(1).peekable();
     let mode = arguments.next_if(|argument| argument == "--off").map(|_| Mode::Off);
     let mode = mode.or_else(|| arguments.next_if(|argument| argument == "--act").map(|_| Mode::Act));
@@ -51,14 +54,14 @@ fn main() -> anyhow::Result<ExitCode> {
         if process.is_none() && exited.is_none() {
             process = Process::find(&Roots::default(), child.id()).ok().flatten();
             if let (Some(process), Some(mode)) = (&process, mode) {
-                process.set_mode(mode)?;
+                patiently(|| process.set_mode(mode))?;
             }
         }
         if process.is_some() || started.elapsed() > PATIENCE {
             hold = None;
         }
         if let Some(process) = &mut process {
-            write(&mut output, &mut ops, process.poll()?)?;
+            write(&mut output, &mut ops, patiently(|| process.poll())?)?;
         }
         if let Some(status) = exited {
             break status;
@@ -67,7 +70,7 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     drop(hold);
     let mut process = process.context("no ring was found")?;
-    write(&mut output, &mut ops, process.finish()?)?;
+    write(&mut output, &mut ops, patiently(|| process.finish())?)?;
     serde_json::to_writer(BufWriter::new(File::create(trace_path)?), &ops.finish())?;
     eprintln!("{:?}", process.losses());
     Ok(exit_code(status))

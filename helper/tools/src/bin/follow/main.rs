@@ -27,7 +27,7 @@ use std::{
 
 use actuator::HelperPlan;
 use anyhow::{Context, bail};
-use helper_tools::{exit_code, recorded};
+use helper_tools::{exit_code, patiently, prepare, recorded};
 use link::{Counts, Link};
 use model::{PlanReport, policy::PLAN_CHOOSER};
 use options::Options;
@@ -242,6 +242,9 @@ fn planned_line(policy: &str, planned: &Planned) -> Value {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
+    if let Some(ended) = prepare() {
+        return Ok(ended);
+    }
     let options = Options::of_arguments()?;
     let settings =
         Settings { user: 0, gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, has_fault_counts: false, probes: None };
@@ -318,13 +321,13 @@ fn main() -> anyhow::Result<ExitCode> {
         // Exit status first: calls made before the exit are then available.
         let exited = child.try_wait()?;
         session.beat();
-        session.add(process.poll()?)?;
+        session.add(patiently(|| process.poll())?)?;
         if let Some(status) = exited {
             break status;
         }
         thread::sleep(POLL);
     };
-    session.add(process.finish()?)?;
+    session.add(patiently(|| process.finish())?)?;
     if relay.join().is_err() {
         bail!("the output of the program could not be relayed");
     }

@@ -1,0 +1,175 @@
+//! Main loop of an accessor: it serves its requests, one after the other, until the channel closes.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    num::NonZeroUsize,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::AtomicU64,
+    time::Duration,
+};
+
+use call_ring::{Operation, operation::apply};
+use rustix::process::Pid;
+use seccompiler::BpfProgram;
+
+use super::{
+    confinement::confine,
+    mapping::{Mapping, WORD_BYTES, is_sparse},
+    wire::{Outcome, Reply, Request, receive_request, send_reply},
+};
+use crate::{cpu_time, futex};
+
+/// Arguments of an accessor.
+pub(crate) struct Start<'a> {
+    pub(crate) channel: OwnedFd,
+    /// Parent, which must still exist.
+    pub(crate) spawner: Pid,
+    pub(crate) may_change_user: bool,
+    pub(crate) filter: &'a BpfProgram,
+}
+
+/// Runs an accessor until its exit. The parent's objects are not dropped.
+pub(crate) fn run(start: &Start<'_>) -> ! {
+    let served = catch_unwind(AssertUnwindSafe(|| {
+        let channel = start.channel.as_fd();
+        match confine(channel.as_raw_fd(), start.spawner, start.may_change_user, start.filter) {
+            Ok(()) => serve(channel),
+            Err((step, error)) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EPERM);
+                reply(channel, Outcome::NotConfined { step, errno })
+            }
+        }
+    }));
+    exit(i32::from(!matches!(served, Ok(Ok(())))))
+}
+
+#[expect(unsafe_code, reason = "an exit that runs nothing of the parent's")]
+fn exit(status: i32) -> ! {
+    // SAFETY: ends this process, which has no other thread.
+    unsafe { libc::_exit(status) }
+}
+
+fn reply(channel: BorrowedFd<'_>, outcome: Outcome) -> io::Result<()> {
+    send_reply(channel, Reply { outcome, cpu: cpu_time::of_this_thread() }, &[])
+}
+
+/// Serves requests until the channel closes.
+pub(crate) fn serve(channel: BorrowedFd<'_>) -> io::Result<()> {
+    let mut server = Server::default();
+    let mut cpu_before = Duration::ZERO;
+    reply(channel, Outcome::Confined)?;
+    let mut buffer = Vec::new();
+    while let Some((request, file)) = receive_request(channel, &mut buffer)? {
+        let (outcome, bytes) = server.respond(request, file, &mut buffer);
+        let now = cpu_time::of_this_thread();
+        let cpu = now.saturating_sub(cpu_before);
+        cpu_before = now;
+        send_reply(channel, Reply { outcome, cpu }, buffer.get(..bytes).unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+/// Memory of a program.
+#[derive(Debug)]
+struct Memory {
+    file: File,
+    /// Bytes from its begin that may be written.
+    mapped_bytes: NonZeroUsize,
+    /// The same, from the first write on.
+    mapping: Option<Mapping>,
+    /// Whether holes were seen in it.
+    had_holes: bool,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    memories: BTreeMap<u64, Memory>,
+}
+
+/// Error of a request.
+struct Failed(Outcome);
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self(Outcome::Failed { errno: error.raw_os_error().unwrap_or(libc::EIO) })
+    }
+}
+
+impl Server {
+    /// Outcome of a request, and the number of bytes read into the buffer.
+    fn respond(&mut self, request: Request, file: Option<OwnedFd>, buffer: &mut Vec<u8>) -> (Outcome, usize) {
+        match self.try_respond(request, file, buffer) {
+            Ok((count, bytes)) => (Outcome::Done(count), bytes),
+            Err(Failed(outcome)) => (outcome, 0),
+        }
+    }
+
+    fn try_respond(
+        &mut self,
+        request: Request,
+        file: Option<OwnedFd>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(usize, usize), Failed> {
+        const INVALID: Failed = Failed(Outcome::Failed { errno: libc::EINVAL });
+        match request {
+            Request::Add { memory, mapped_bytes } => {
+                let bytes = usize::try_from(mapped_bytes).ok().and_then(NonZeroUsize::new);
+                let (Some(file), Some(mapped_bytes)) = (file, bytes) else { return Err(INVALID) };
+                let memory_of_program =
+                    Memory { file: File::from(file), mapped_bytes, mapping: None, had_holes: false };
+                self.memories.insert(memory, memory_of_program);
+                Ok((0, 0))
+            }
+            Request::Remove { memory } => {
+                self.memories.remove(&memory);
+                Ok((0, 0))
+            }
+            Request::Read { memory, offset, bytes } => {
+                let memory = self.memories.get(&memory).ok_or(INVALID)?;
+                buffer.resize(bytes, 0);
+                // Holes are zeros, and stay holes. The kernel copies aligned words whole: a copy of whole pages
+                // loads at least a word at a time, on all processors that uvmd supports.
+                memory.file.read_exact_at(buffer, offset).map_err(|error| match error.kind() {
+                    io::ErrorKind::UnexpectedEof => INVALID,
+                    _ => error.into(),
+                })?;
+                Ok((bytes, bytes))
+            }
+            Request::Write { memory, wake, operations } => {
+                let memory = self.memories.get_mut(&memory).ok_or(INVALID)?;
+                let count = memory.mapped_bytes.get() / WORD_BYTES;
+                if operations.iter().map(Operation::at).chain(wake).any(|at| at >= count) {
+                    return Err(INVALID);
+                }
+                let words = memory.words()?;
+                let done = apply(operations, words);
+                if let Some(word) = wake.and_then(|wake| words.get(wake)) {
+                    futex::wake(word);
+                }
+                Ok((done, 0))
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// Words that may be written. The program can punch holes at any time: a write to one that is punched just now
+    /// costs this process a page.
+    fn words(&mut self) -> Result<&[AtomicU64], Failed> {
+        self.had_holes |= is_sparse(&self.file.metadata()?);
+        if self.had_holes {
+            return Err(Failed(Outcome::Sparse));
+        }
+        let mapping = match self.mapping.take() {
+            Some(mapping) => mapping,
+            None => Mapping::new(&self.file, self.mapped_bytes)?,
+        };
+        Ok(self.mapping.insert(mapping).words())
+    }
+}

@@ -1,0 +1,598 @@
+//! Users with shared memories, and their accessors.
+//!
+//! A user has one accessor, with one request at a time. A caller waits [`REPLY_WAIT`] for the reply. After that
+//! the request stays outstanding, and further ones fail at once until its reply has come, which is dropped. An
+//! accessor that takes longer than [`REPLY_MAX`] for one is killed, and the memory of that request is refused from
+//! then on. A thread, the manager, starts and ends accessors.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fs::File,
+    io, mem,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{SharedMemoryError, hung::Hung};
+use crate::{
+    accessor::wire::{BODY_BYTES_MAX, Outcome, Reply, Request, receive_reply, send_request},
+    actor::{ActorError, Spawner},
+    clock, cpu_time,
+    executable::Program,
+    pidfd::PidFd,
+};
+
+/// Longest wait of a caller for a reply.
+const REPLY_WAIT: Duration = Duration::from_millis(20);
+/// Longest time of a request that an accessor was seen to have taken, after which it is killed.
+const REPLY_MAX: Duration = Duration::from_millis(200);
+/// The same for one that it has not taken: no program can delay that, but a busy node can.
+const TAKE_MAX: Duration = Duration::from_secs(2);
+/// Longest wait of a caller for the start of an accessor, which no program can delay.
+const START_WAIT: Duration = Duration::from_millis(200);
+/// Longest time of an accessor's confinement.
+const CONFINEMENT_MAX: Duration = Duration::from_secs(1);
+/// Time in which an accessor without memories exits.
+const EXIT_MAX: Duration = Duration::from_secs(1);
+/// Interval of checks for late replies and exited accessors.
+const TICK: Duration = Duration::from_millis(100);
+/// Minimum pause between the end of a spawner and the start of the next.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// Refused memories that are remembered.
+const REFUSED_MAX: usize = 1024;
+
+static PROGRAM: OnceLock<Program> = OnceLock::new();
+static ALL: Mutex<All> =
+    Mutex::new(All { users: BTreeMap::new(), manager: None, hung: Hung::new(), refused: VecDeque::new() });
+/// Number of the last memory.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the program by which accessors are started: its main function calls
+/// [`run_if_spawner`](crate::actor::run_if_spawner). Further calls have no effect.
+pub fn set_accessor_program(program: Program) {
+    let _ = PROGRAM.set(program);
+}
+
+/// Process id of the accessor of a user.
+#[cfg(any(test, feature = "fake"))]
+#[must_use]
+pub fn accessor_of(uid: u32) -> Option<u32> {
+    let user = Arc::clone(&all().users.get(&uid)?.0);
+    let state = user.state();
+    state.accessor.as_ref()?.process.as_ref().map(PidFd::pid)
+}
+
+struct All {
+    /// Each with the count of its memories.
+    users: BTreeMap<u32, (Arc<User>, usize)>,
+    manager: Option<Sender<Order>>,
+    hung: Hung<PidFd>,
+    /// Device and inode of each memory that was refused last.
+    refused: VecDeque<(u64, u64)>,
+}
+
+fn all() -> MutexGuard<'static, All> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Order to the manager.
+enum Order {
+    Start(Sender<Started>),
+    /// Has no effect: accessors shall exit.
+    Wake,
+}
+
+type Started = Result<Accessor, SharedMemoryError>;
+
+/// Memory of a user's program.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) user: Arc<User>,
+    id: u64,
+    file: File,
+    mapped_bytes: usize,
+    /// Device and inode.
+    identity: (u64, u64),
+    is_refused: Arc<AtomicBool>,
+}
+
+/// User with shared memories.
+#[derive(Debug)]
+pub(super) struct User {
+    uid: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    accessor: Option<Accessor>,
+    starting: Option<Receiver<Started>>,
+    /// Memories that the accessor has and that are dropped here.
+    removed: Vec<u64>,
+}
+
+/// Handle of an accessor.
+#[derive(Debug)]
+struct Accessor {
+    channel: OwnedFd,
+    /// Process; `None` for a thread of a test.
+    process: Option<PidFd>,
+    /// Memories that it has.
+    memories: BTreeSet<u64>,
+    outstanding: Option<Outstanding>,
+}
+
+/// Request without a reply.
+#[derive(Debug)]
+struct Outstanding {
+    begun: Instant,
+    /// Time from which it is known to be taken.
+    taken: Option<Instant>,
+    /// Whether a caller has waited for it in vain.
+    is_pending: bool,
+    identity: (u64, u64),
+    is_refused: Arc<AtomicBool>,
+}
+
+impl Memory {
+    /// Memory of a program of a user, of which these first bytes may be written.
+    pub(super) fn new(
+        uid: u32,
+        file: File,
+        mapped_bytes: usize,
+        identity: (u64, u64),
+    ) -> Result<Self, SharedMemoryError> {
+        let mut all = all();
+        if all.refused.contains(&identity) {
+            return Err(SharedMemoryError::Late);
+        }
+        let (user, count) =
+            all.users.entry(uid).or_insert_with(|| (Arc::new(User { uid, state: Mutex::default() }), 0));
+        *count += 1;
+        let id = LAST.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { user: Arc::clone(user), id, file, mapped_bytes, identity, is_refused: Arc::default() })
+    }
+
+    pub(super) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes a request, and waits for its reply: the number of bytes read or operations done.
+    pub(super) fn request(&self, request: &Request, body: &mut [u8]) -> Result<usize, SharedMemoryError> {
+        self.user.request(self, request, body, true)
+    }
+
+    /// Makes a request without a wait for its reply.
+    pub(super) fn post(&self, request: &Request) -> Result<(), SharedMemoryError> {
+        self.user.request(self, request, &mut [], false).map(drop)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let mut all = all();
+        let Some((user, count)) = all.users.get_mut(&self.user.uid).filter(|(user, _)| Arc::ptr_eq(user, &self.user))
+        else {
+            return;
+        };
+        *count = count.saturating_sub(1);
+        let user = Arc::clone(user);
+        let is_last = *count == 0;
+        if is_last {
+            all.users.remove(&self.user.uid);
+        }
+        drop(all);
+        let mut state = user.state();
+        if is_last {
+            let ended = state.accessor.take();
+            state.starting = None;
+            drop(state);
+            if let Some(accessor) = ended {
+                accessor.end(user.uid, EXIT_MAX);
+            }
+        } else if state.accessor.as_mut().is_some_and(|accessor| accessor.memories.remove(&self.id)) {
+            state.removed.push(self.id);
+        }
+    }
+}
+
+impl User {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn request(
+        &self,
+        memory: &Memory,
+        request: &Request,
+        body: &mut [u8],
+        waits: bool,
+    ) -> Result<usize, SharedMemoryError> {
+        let begun = Instant::now();
+        let result = self.request_uncharged(memory, request, body, waits);
+        if matches!(result, Err(SharedMemoryError::Pending | SharedMemoryError::Late)) {
+            // A wait in vain is at the user's cost, as processor time is.
+            cpu_time::add_to_this_thread(begun.elapsed());
+        }
+        result
+    }
+
+    fn request_uncharged(
+        &self,
+        memory: &Memory,
+        request: &Request,
+        body: &mut [u8],
+        waits: bool,
+    ) -> Result<usize, SharedMemoryError> {
+        let mut state = self.state();
+        // Settles the last request also for a memory that is refused: others of the user wait for it.
+        let settled = state.settle(self.uid, REPLY_WAIT);
+        if memory.is_refused.load(Ordering::Relaxed) {
+            return Err(SharedMemoryError::Late);
+        }
+        settled?;
+        state.start(self.uid)?;
+        for removed in mem::take(&mut state.removed) {
+            state.exchange(self.uid, memory, &Request::Remove { memory: removed }, None, &mut [])?;
+        }
+        let Some(accessor) = &mut state.accessor else { return Err(SharedMemoryError::Pending) };
+        if accessor.memories.insert(memory.id) {
+            let add = Request::Add { memory: memory.id, mapped_bytes: memory.mapped_bytes as u64 };
+            state.exchange(self.uid, memory, &add, Some(&memory.file), &mut [])?;
+        }
+        if waits {
+            return state.exchange(self.uid, memory, request, None, body);
+        }
+        state.send(self.uid, memory, request, None)?;
+        Ok(0)
+    }
+}
+
+impl State {
+    /// Receives the reply to the outstanding request, if any. Waits for it at most this long, unless another caller
+    /// has waited for it.
+    fn settle(&mut self, uid: u32, at_most: Duration) -> Result<(), SharedMemoryError> {
+        let Some(accessor) = &mut self.accessor else { return Ok(()) };
+        let Some(outstanding) = &mut accessor.outstanding else { return Ok(()) };
+        let at_most = if outstanding.is_pending { Duration::ZERO } else { at_most };
+        // The reply that came in time counts, however late this thread looks.
+        match accessor.receive(at_most, &mut vec![0; BODY_BYTES_MAX]) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) if self.is_late(Instant::now()) => {
+                self.refuse(uid);
+                Ok(())
+            }
+            Ok(None) => Err(SharedMemoryError::Pending),
+            Err(_) => {
+                // The accessor has ended, or its reply is malformed.
+                self.refuse(uid);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the reply to the outstanding request should have come.
+    fn is_late(&mut self, now: Instant) -> bool {
+        let Some(Accessor { channel, outstanding: Some(outstanding), .. }) = &mut self.accessor else { return false };
+        if outstanding.taken.is_none() && has_taken(channel) {
+            outstanding.taken = Some(now);
+        }
+        let (since, limit) = outstanding.taken.map_or((outstanding.begun, TAKE_MAX), |taken| (taken, REPLY_MAX));
+        now.saturating_duration_since(since) >= limit
+    }
+
+    /// Kills the accessor, and refuses the memory of its outstanding request from now on.
+    fn refuse(&mut self, uid: u32) {
+        let Some(mut accessor) = self.accessor.take() else { return };
+        self.removed.clear();
+        if let Some(outstanding) = accessor.outstanding.take() {
+            outstanding.is_refused.store(true, Ordering::Relaxed);
+            let mut all = all();
+            all.refused.push_back(outstanding.identity);
+            if all.refused.len() > REFUSED_MAX {
+                all.refused.pop_front();
+            }
+        }
+        accessor.kill(uid);
+    }
+
+    /// Starts an accessor, unless there is one.
+    fn start(&mut self, uid: u32) -> Result<(), SharedMemoryError> {
+        if self.accessor.is_some() {
+            return Ok(());
+        }
+        let (starting, at_most) = match self.starting.take() {
+            Some(starting) => (starting, Duration::ZERO),
+            None => (start(uid)?, START_WAIT),
+        };
+        match starting.recv_timeout(at_most) {
+            Ok(started) => {
+                self.accessor = Some(started?);
+                self.removed.clear();
+                Ok(())
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                self.starting = Some(starting);
+                Err(SharedMemoryError::Pending)
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(SharedMemoryError::Pending),
+        }
+    }
+
+    fn send(
+        &mut self,
+        uid: u32,
+        memory: &Memory,
+        request: &Request,
+        file: Option<&File>,
+    ) -> Result<(), SharedMemoryError> {
+        let Some(accessor) = &mut self.accessor else { return Err(SharedMemoryError::Pending) };
+        if send_request(accessor.channel.as_fd(), request, file.map(AsFd::as_fd)).is_err() {
+            // It has exited without a request: the next one has another.
+            if let Some(accessor) = self.accessor.take() {
+                accessor.kill(uid);
+            }
+            return Err(SharedMemoryError::Pending);
+        }
+        let (identity, is_refused) = (memory.identity, Arc::clone(&memory.is_refused));
+        let (begun, taken, is_pending) = (Instant::now(), None, false);
+        accessor.outstanding = Some(Outstanding { begun, taken, is_pending, identity, is_refused });
+        Ok(())
+    }
+
+    /// Makes a request, and waits for its reply.
+    fn exchange(
+        &mut self,
+        uid: u32,
+        memory: &Memory,
+        request: &Request,
+        file: Option<&File>,
+        body: &mut [u8],
+    ) -> Result<usize, SharedMemoryError> {
+        self.send(uid, memory, request, file)?;
+        let Some(accessor) = &mut self.accessor else { return Err(SharedMemoryError::Pending) };
+        match accessor.receive(REPLY_WAIT, body) {
+            Ok(None) => Err(SharedMemoryError::Pending),
+            Ok(Some((Outcome::Done(count), bytes))) if bytes == body.len() => Ok(count),
+            Ok(Some((Outcome::Sparse, _))) => Err(SharedMemoryError::Sparse),
+            Ok(Some((Outcome::Failed { errno }, _))) => {
+                Err(SharedMemoryError::Access(io::Error::from_raw_os_error(errno)))
+            }
+            Ok(Some(_)) => {
+                self.refuse(uid);
+                Err(SharedMemoryError::Access(io::ErrorKind::InvalidData.into()))
+            }
+            Err(error) => {
+                self.refuse(uid);
+                Err(SharedMemoryError::Access(error))
+            }
+        }
+    }
+}
+
+impl Accessor {
+    /// Receives the reply to the outstanding request within a time, and charges this thread for the accessor's
+    /// processor time.
+    fn receive(&mut self, at_most: Duration, body: &mut [u8]) -> io::Result<Option<(Outcome, usize)>> {
+        let end = Instant::now() + at_most;
+        loop {
+            if let Some((Reply { outcome, cpu }, bytes)) = receive_reply(&self.channel, body)? {
+                self.outstanding = None;
+                cpu_time::add_to_this_thread(cpu);
+                return Ok(Some((outcome, bytes)));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                if let Some(outstanding) = self.outstanding.as_mut().filter(|_| !at_most.is_zero()) {
+                    outstanding.is_pending = true;
+                }
+                return Ok(None);
+            }
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn kill(self, uid: u32) {
+        if let Some(process) = &self.process {
+            process.kill();
+        }
+        self.end(uid, Duration::ZERO);
+    }
+
+    /// Lets it exit by itself, for which it has this time.
+    fn end(self, uid: u32, at_most: Duration) {
+        let Self { channel, process, .. } = self;
+        drop(channel);
+        if let Some(process) = process {
+            let mut all = all();
+            all.hung.add(uid, clock::monotonic() + at_most, process);
+            if let Some(manager) = &all.manager {
+                let _ = manager.send(Order::Wake);
+            }
+        }
+    }
+}
+
+/// Whether the other end has received all that was sent to it.
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+fn has_taken(channel: &OwnedFd) -> bool {
+    let mut unread_bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one integer to the given address.
+    let result = unsafe { libc::ioctl(channel.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread_bytes) };
+    result != 0 || unread_bytes == 0
+}
+
+/// Orders an accessor for a user.
+fn start(uid: u32) -> Result<Receiver<Started>, SharedMemoryError> {
+    let mut all = all();
+    if !all.hung.admits(uid, clock::monotonic()) {
+        return Err(SharedMemoryError::Hung);
+    }
+    if all.manager.is_none() {
+        let (orders, receiver) = mpsc::channel();
+        let thread =
+            thread::Builder::new().name("accessors".to_owned()).spawn(move || Manager::default().run(&receiver));
+        thread.map_err(|error| SharedMemoryError::NoAccessor(ActorError::NotStarted(error)))?;
+        all.manager = Some(orders);
+    }
+    let (reply, started) = mpsc::channel();
+    if let Some(manager) = &all.manager {
+        // Without a receiver, the sender is dropped, which the caller sees.
+        let _ = manager.send(Order::Start(reply));
+    }
+    Ok(started)
+}
+
+/// Thread that starts accessors, kills late ones, and reaps them. The spawner belongs to it.
+#[derive(Default)]
+struct Manager {
+    spawner: Option<Spawner>,
+    /// Earliest time of the next start of a spawner.
+    restart: Option<Instant>,
+}
+
+impl Manager {
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let is_idle = {
+                let all = all();
+                all.users.is_empty() && all.hung.is_empty()
+            };
+            let order = if is_idle { orders.recv().ok() } else { orders.recv_timeout(TICK).ok() };
+            if let Some(Order::Start(reply)) = order {
+                // Without a receiver, the accessor exits with its channel.
+                let _ = reply.send(self.start().map_err(SharedMemoryError::NoAccessor));
+            }
+            kill_late();
+            self.reap();
+        }
+    }
+
+    fn start(&mut self) -> Result<Accessor, ActorError> {
+        let Some(program) = PROGRAM.get() else { return start_without_program() };
+        if self.spawner.is_none() {
+            if self.restart.is_some_and(|restart| Instant::now() < restart) {
+                return Err(ActorError::SpawnerGone(io::ErrorKind::NotConnected.into()));
+            }
+            self.restart = Some(Instant::now() + RESTART_DELAY);
+            self.spawner = Some(Spawner::start(program)?);
+        }
+        let Some(spawner) = &mut self.spawner else { return start_without_program() };
+        let started = spawner.start_accessor();
+        if matches!(started, Err(ActorError::SpawnerGone(_))) {
+            self.spawner = None;
+        }
+        let started = started?;
+        confined(started.channel, Some(started.process))
+    }
+
+    fn reap(&mut self) {
+        let exited = {
+            let mut all = all();
+            // Those that have not exited by themselves.
+            for process in all.hung.hung(clock::monotonic()) {
+                process.kill();
+            }
+            all.hung.take_exited(|process| process.has_exited().unwrap_or(false))
+        };
+        if let Some(spawner) = &mut self.spawner {
+            for process in exited {
+                spawner.reap(process.pid());
+            }
+        }
+    }
+}
+
+/// Kills accessors whose reply is late.
+fn kill_late() {
+    let users: Vec<Arc<User>> = all().users.values().map(|(user, _)| Arc::clone(user)).collect();
+    for user in users {
+        // A user with a request in progress is looked at by its caller.
+        if let Ok(mut state) = user.state.try_lock()
+            && state.is_late(Instant::now())
+        {
+            let _ = state.settle(user.uid, Duration::ZERO);
+        }
+    }
+}
+
+/// Accessor once it is confined.
+fn confined(channel: OwnedFd, process: Option<PidFd>) -> Result<Accessor, ActorError> {
+    let mut accessor = Accessor { channel, process, memories: BTreeSet::new(), outstanding: None };
+    match accessor.receive(CONFINEMENT_MAX, &mut []).map_err(ActorError::NotStarted)? {
+        Some((Outcome::Confined, _)) => Ok(accessor),
+        Some((Outcome::NotConfined { step, errno }, _)) => {
+            Err(ActorError::NotConfined { step, source: io::Error::from_raw_os_error(errno) })
+        }
+        _ => {
+            if let Some(process) = &accessor.process {
+                process.kill();
+            }
+            Err(ActorError::NotStarted(io::ErrorKind::TimedOut.into()))
+        }
+    }
+}
+
+#[cfg(not(any(test, feature = "fake")))]
+fn start_without_program() -> Result<Accessor, ActorError> {
+    Err(ActorError::NoSpawner(io::ErrorKind::NotFound.into()))
+}
+
+/// Accessor on a thread of this process, for tests whose programs are of this process.
+#[cfg(any(test, feature = "fake"))]
+fn start_without_program() -> Result<Accessor, ActorError> {
+    let (channel, other_end) = crate::actor::pair().map_err(ActorError::NotStarted)?;
+    thread::spawn(move || crate::accessor::server::serve(other_end.as_fd()));
+    confined(channel, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accessor::wire::receive_request;
+
+    /// Accessor of which the test is the other end.
+    fn accessor() -> (State, OwnedFd) {
+        let (channel, other_end) = crate::actor::pair().unwrap();
+        let outstanding = Outstanding {
+            begun: Instant::now(),
+            taken: None,
+            is_pending: false,
+            identity: (0, 0),
+            is_refused: Arc::default(),
+        };
+        send_request(channel.as_fd(), &Request::Remove { memory: 1 }, None).unwrap();
+        let accessor = Accessor { channel, process: None, memories: BTreeSet::new(), outstanding: Some(outstanding) };
+        (State { accessor: Some(accessor), ..State::default() }, other_end)
+    }
+
+    #[test]
+    fn request_that_is_not_taken_has_more_time_than_one_that_is() {
+        let (mut state, other_end) = accessor();
+        let begun = state.accessor.as_ref().unwrap().outstanding.as_ref().unwrap().begun;
+        assert!(!state.is_late(begun + REPLY_MAX) && !state.is_late(begun + TAKE_MAX / 2));
+        receive_request(&other_end, &mut Vec::new()).unwrap().unwrap();
+        // From here on, it is known to be taken.
+        let taken = begun + TAKE_MAX / 2;
+        assert!(!state.is_late(taken) && !state.is_late(taken + REPLY_MAX / 2));
+        assert!(state.is_late(taken + REPLY_MAX));
+        let (mut state, _other_end) = accessor();
+        assert!(state.is_late(begun + 2 * TAKE_MAX));
+    }
+}
