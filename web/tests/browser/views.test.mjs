@@ -5,6 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { TOKEN, WIDTHS, gaps, openAllDetails, openPage, overflow, settle, settlePanel, startBrowser, startShowcase, violations } from "./support.mjs";
 
 const PROCESSES = [41207, 40981, 52113, 47640, 38002, 39870].map((pid) => `${pid}.77000`);
+const DECISIONS_OF_PLANS = ["19"];
 const DECISIONS = { 14: 40981, 15: 52113, 16: 40981, 17: 52113, 18: 41207, 19: 40981 };
 
 let browser;
@@ -66,6 +67,9 @@ describe("counting:", () => {
       await page.goto(`${node.url}/#process=${pid}.77000&decision=${id}`);
       await page.locator("#detail-decisions dd").filter({ hasText: new RegExp(`^${id}, created`) }).waitFor();
       assert.deepEqual(await gaps(page), [], id);
+      const titles = await page.locator("#detail-decisions section", { hasText: `${id}, created` }).locator("dt").allTextContents();
+      // The moves of a plan are counted once.
+      assert.equal(titles.filter((title) => /^Move[sd]$/.test(title)).length, DECISIONS_OF_PLANS.includes(id) ? 1 : 0, titles.join());
     }
     assert.deepEqual(faults, []);
     await close();
