@@ -20,7 +20,7 @@ export function headline(process, now) {
   switch (diagnosis.kind) {
     case "decision": {
       // The effect is in the second line.
-      const [text] = format.printable(label).split(", ");
+      const text = format.printable(decision.action);
       return shown({ text, age: decision.stage === "confirmed" ? format.printable(decision.effect) : "", tone: "good", rank: 2, href: processHref(process, { decision: decision.id }) }, "; follow for its evidence");
     }
     case "victim":

@@ -27,7 +27,7 @@ test("a diagnosis is shown in uvmd's words, with its age and what to follow", ()
 });
 
 test("a decision is shown with its effect in the second line, once it is confirmed", () => {
-  const decision = (stage) => ({ id: 1, stage, effect: "link -55 %" });
+  const decision = (stage) => ({ id: 1, stage, action: "acting: cycle", effect: "link -55 %" });
   const diagnosis = (stage) => ({ kind: "decision", label: "acting: cycle, link -55 %", description: "A decision is in effect", decision: decision(stage), evictor: null, verdict: null });
   const shown = (stage) => headline({ pid: 7, start_ticks: 70, diagnosis: diagnosis(stage) }, "2026-11-21T14:04:00Z");
   assert.deepEqual([shown("confirmed").text, shown("confirmed").age, shown("trial").age], ["acting: cycle", "link -55 %", ""]);
