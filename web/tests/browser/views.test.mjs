@@ -94,10 +94,38 @@ describe("counting:", () => {
   });
 });
 
+// Cells of the first rows that are not below their headings.
+const misplaced = (page) =>
+  page.evaluate(() => {
+    const edge = (cell) => {
+      const { left, right } = cell.getBoundingClientRect();
+      return cell.matches(".number") ? right : left;
+    };
+    const found = [];
+    for (const table of document.querySelectorAll("table:not([hidden])")) {
+      const row = table.tBodies[0]?.rows[0];
+      if (!row || table.offsetParent === null) continue;
+      [...table.tHead.rows[0].cells].forEach((heading, at) => {
+        const [shown, expected] = [row.cells[at].offsetParent !== null, heading.offsetParent !== null];
+        if (shown !== expected || (shown && Math.abs(edge(heading) - edge(row.cells[at])) > 1)) found.push(`${table.id} ${heading.textContent}`);
+      });
+    }
+    return found;
+  });
+
 for (const state of ["counting", "hostile"]) {
   describe(`${state}:`, () => {
     const node = showcase(state);
     for (const width of WIDTHS) {
+      test(`headings are above their columns at ${width} px`, async () => {
+        const { page, close } = await openPage(browser, `${node.url}/#process=40981.77000`, { width, token: TOKEN });
+        await settle(page);
+        await settlePanel(page);
+        await openAllDetails(page);
+        assert.deepEqual(await misplaced(page), []);
+        await close();
+      });
+
       test(`nothing is wider than ${width} px`, async () => {
         const { page, close } = await openPage(browser, node.url, { width, token: TOKEN });
         await settle(page);
