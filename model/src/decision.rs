@@ -207,10 +207,16 @@ impl Decision {
         effect::effect(self.link_bytes_saved(), self.faults_saved(), &self.expected)
     }
 
-    /// The decision in a few words: `acting: cycle, link -55 %`.
+    /// Stage and policy in words: `acting: cycle`.
+    #[must_use]
+    pub fn action(&self) -> String {
+        format!("{}: {}", self.stage.verb(), self.policy)
+    }
+
+    /// Action with its effect: `acting: cycle, link -55 %`.
     #[must_use]
     pub fn label(&self) -> String {
-        format!("{}: {}, {}", self.stage.verb(), self.policy, self.effect())
+        format!("{}, {}", self.action(), self.effect())
     }
 }
 

@@ -218,6 +218,24 @@ pub struct SourceStatus {
     pub block_records: RecordFigures,
 }
 
+impl SourceStatus {
+    /// Status of the eBPF source in this state, without driver, probes, warnings and losses.
+    #[must_use]
+    pub fn new(state: SourceState) -> Self {
+        Self {
+            backend: "ebpf",
+            state,
+            warnings: Vec::new(),
+            degraded: Vec::new(),
+            quota_refusals: Vec::new(),
+            driver: None,
+            probes: Vec::new(),
+            dropped_events: BTreeMap::new(),
+            block_records: RecordFigures::default(),
+        }
+    }
+}
+
 /// Everything known at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {

@@ -16,7 +16,7 @@ use crate::{
     output::{self, Format, UsageError, end_on_signals, yaml},
     resource,
     terminal::{Colour, Style},
-    text, words,
+    text,
 };
 
 /// Delay before the stream is requested again.
@@ -146,13 +146,12 @@ fn line_of(event: &Event, is_wide: bool, colour: Colour) -> String {
         kind => match (&event.decision, &event.verdict) {
             (Some(decision), _) => {
                 let reason = decision.stage_reason.as_deref().unwrap_or(&decision.reason);
-                let effect =
-                    decision.after.as_ref().map(|_| format!(" ({})", words::effect(decision))).unwrap_or_default();
+                let effect = decision.after.as_ref().map(|_| format!(" ({})", decision.effect)).unwrap_or_default();
                 (decisions::style(&decision.stage), format!("{} {}{effect}: {reason}", decision.policy, decision.stage))
             }
             (None, Some(verdict)) => {
                 let change = if verdict.ended_at.is_some() { "ended" } else { "started" };
-                (Style::Plain, format!("{} {change}", words::kind(&verdict.kind, &verdict.label)))
+                (Style::Plain, format!("{} {change}", verdict.label))
             }
             (None, None) => (Style::Plain, kind.replace('_', " ")),
         },

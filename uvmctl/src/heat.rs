@@ -3,7 +3,10 @@
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
-use model::api::{HeatCell, HeatMap, HeatRange};
+use model::{
+    api::{HeatCell, HeatMap, HeatRange},
+    text::parse_address,
+};
 
 use crate::{
     client::Client,
@@ -133,9 +136,8 @@ impl View for Map {
 pub(crate) fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> String {
     let most = by.most(map);
     let line = |range: &HeatRange| {
-        let bytes =
-            text::address(&range.end).zip(text::address(&range.begin)).map(|(end, begin)| end.saturating_sub(begin));
-        let bytes = bytes.map_or_else(|| "-".to_owned(), text::bytes);
+        let length = || Some(parse_address(&range.end).ok()?.saturating_sub(parse_address(&range.begin).ok()?));
+        let bytes = length().map_or_else(|| "-".to_owned(), text::bytes);
         let strip = strip(range, by, most, width, look);
         format!("{:<14}  {bytes:>8}  {strip}", look.text(&range.begin)).trim_end().to_owned() + "\n"
     };

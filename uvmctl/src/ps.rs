@@ -172,7 +172,7 @@ pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
 
 /// Note on unavailable verdicts, which would otherwise read as no verdict.
 fn unavailable(verdicts: &Verdicts) -> Option<String> {
-    let kinds: Vec<_> = verdicts.unavailable.iter().map(|each| words::kind(&each.kind, &each.label)).collect();
+    let kinds: Vec<_> = verdicts.unavailable.iter().map(|each| text::printable(&each.label)).collect();
     (!kinds.is_empty())
         .then(|| format!("verdicts that uvmd cannot give as configured: {} (see uvmctl explain PID)", kinds.join(", ")))
 }

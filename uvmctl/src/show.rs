@@ -126,7 +126,7 @@ fn problems(process: &Process) -> Vec<String> {
         |uuid: Option<&str>| process.gpus.iter().find(|gpu| gpu.id.uuid.is_some() && gpu.id.uuid.as_deref() == uuid);
     let verdict = |verdict: &VerdictSummary| {
         let gpu = gpu(verdict.gpu_uuid.as_deref()).map_or_else(|| "a GPU".to_owned(), |gpu| text::gpu_label(&gpu.id));
-        let (kind, since) = (words::kind(&verdict.kind, &verdict.label), finding::time_of_day(&verdict.started_at));
+        let (kind, since) = (text::printable(&verdict.label), finding::time_of_day(&verdict.started_at));
         format!("{kind} on {gpu} since {since} (uvmctl explain {})", process.pid)
     };
     let victim = |evictor: &Evictor| {

@@ -6,11 +6,6 @@ use model::api::GpuId;
 pub(crate) use model::text::{bytes, count, counted, duration, nanoseconds, percent, share};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Parses an address of the API: hexadecimal with `0x`.
-pub(crate) fn address(text: &str) -> Option<u64> {
-    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
-}
-
 /// Formats a value; a dash if unknown.
 pub(crate) fn known(value: Option<u64>, format: fn(u64) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), format)

@@ -1,42 +1,16 @@
 //! Labels of verdicts, decisions and owners for tables.
 
-use std::{
-    borrow::Cow,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
-use model::api::{DecisionSummary, Diagnosis, Owner, Process, decision::Decision};
+use model::api::{DecisionSummary, Diagnosis, Owner, Process};
 use unicode_width::UnicodeWidthStr;
 
 use crate::text;
 
-/// Kind of a verdict in uvmd's words; the bare kind if uvmd is too old to have any.
-pub(crate) fn kind<'a>(kind: &str, label: &'a str) -> Cow<'a, str> {
-    if label.is_empty() { text::printable(&kind.replace('_', " ")).into_owned().into() } else { text::printable(label) }
-}
-
-/// Kind of the verdict that a decision is based on, likewise.
-pub(crate) fn kind_of(decision: &Decision) -> Option<Cow<'_, str>> {
-    Some(kind(decision.verdict.as_deref()?, decision.verdict_label.as_deref().unwrap_or_default()))
-}
-
-/// Effect of a decision in uvmd's words; a dash if uvmd is too old to have any.
-pub(crate) fn effect(decision: &Decision) -> Cow<'_, str> {
-    if decision.effect.is_empty() { "-".into() } else { text::printable(&decision.effect) }
-}
-
-/// Decision in uvmd's words, `acting: cycle, link -55 %`; its stage and policy if uvmd is too old to have any.
-pub(crate) fn decision_label(DecisionSummary { stage, policy, label, .. }: &DecisionSummary) -> String {
-    if label.is_empty() {
-        return text::printable(&format!("{stage}: {policy}")).into_owned();
-    }
-    text::printable(label).into_owned()
-}
-
 /// Shorter labels for narrower columns: `cycle: link -55 %`, `cycle -55 %`; `trying: cycle` before
 /// the effect is measured.
 fn short_decision_labels(decision: &DecisionSummary) -> Vec<String> {
-    let DecisionSummary { policy, stage, effect, link_bytes_saved, faults_saved, .. } = decision;
+    let DecisionSummary { policy, stage, action, effect, link_bytes_saved, faults_saved, .. } = decision;
     let is_measured = link_bytes_saved.or(*faults_saved).is_some();
     match effect.split_once(' ') {
         Some((_, change)) if is_measured && stage == "confirmed" => {
@@ -44,10 +18,7 @@ fn short_decision_labels(decision: &DecisionSummary) -> Vec<String> {
                 .map(|label| text::printable(&label).into_owned())
                 .into()
         }
-        _ => {
-            let label = decision_label(decision);
-            vec![label.split_once(", ").map_or(label.as_str(), |(verb_and_policy, _)| verb_and_policy).to_owned()]
-        }
+        _ => vec![text::printable(action).into_owned()],
     }
 }
 
@@ -66,18 +37,14 @@ impl Headline {
     /// Creates the headline at this time of the daemon's clock; `None` without a diagnosis, or for
     /// an unknown kind.
     pub(crate) fn of(process: &Process, now: &str) -> Option<Self> {
-        let Diagnosis { kind, label, decision, evictor, verdict, .. } = process.diagnosis.as_ref()?;
-        let age = verdict.as_ref().and_then(|verdict| age(&verdict.started_at, now)).map(clock);
-        let (bare, shorter, age) = match (kind.as_str(), decision, evictor, verdict) {
-            ("decision", Some(decision), ..) => (decision_label(decision), short_decision_labels(decision), None),
-            ("victim", _, Some(evictor), _) => (format!("victim of {}", evictor.pid), Vec::new(), age),
-            ("verdict", _, _, Some(verdict)) => {
-                (self::kind(&verdict.kind, &verdict.label).into_owned(), Vec::new(), age)
-            }
+        let Diagnosis { kind, label, decision, verdict, .. } = process.diagnosis.as_ref()?;
+        let (shorter, since) = match (kind.as_str(), decision) {
+            ("decision", Some(decision)) => (short_decision_labels(decision), None),
+            ("victim" | "verdict", _) => (Vec::new(), verdict.as_ref().map(|verdict| &verdict.started_at)),
             _ => return None,
         };
-        // An earlier uvmd has no label.
-        let text = if label.is_empty() { bare } else { text::printable(label).into_owned() };
+        let text = text::printable(label).into_owned();
+        let age = since.and_then(|since| age(since, now)).map(clock);
         Some(Self { text, shorter, age })
     }
 
@@ -115,9 +82,8 @@ pub(crate) fn owner(process: &Process) -> String {
     owner_of(&process.owner).unwrap_or_else(|| format!("user {}", user(process)))
 }
 
-/// Owner other than a user, in uvmd's words; its kind and id if uvmd is too old to have any.
-pub(crate) fn owner_of(Owner { kind, id, label, .. }: &Owner) -> Option<String> {
-    let label = if label.is_empty() { &format!("{kind} {id}") } else { label };
+/// Owner other than a user, in uvmd's words.
+pub(crate) fn owner_of(Owner { id, label, .. }: &Owner) -> Option<String> {
     (!id.is_empty()).then(|| text::printable(label).into_owned())
 }
 
@@ -128,7 +94,7 @@ pub(crate) fn user(process: &Process) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::{Evictor, VerdictSummary};
+    use model::api::VerdictSummary;
 
     use super::*;
 
@@ -145,6 +111,7 @@ mod tests {
         let decision = DecisionSummary {
             policy: "ping-pong".to_owned(),
             stage: stage.to_owned(),
+            action: label.split(", ").next().unwrap_or_default().to_owned(),
             label: label.to_owned(),
             effect: effect.to_owned(),
             link_bytes_saved,
@@ -176,23 +143,14 @@ mod tests {
 
     #[test]
     fn a_verdict_and_a_victim_are_shown_with_their_age() {
-        let evictor = Some(Evictor { pid: 41_207, ..Evictor::default() });
         let victim = |verdict| {
-            let kind = "victim".to_owned();
-            Diagnosis { kind, evictor: evictor.clone(), verdict, ..Diagnosis::default() }
+            let (kind, label) = ("victim".to_owned(), "victim of 41207".to_owned());
+            Diagnosis { kind, label, verdict, ..Diagnosis::default() }
         };
         let thrash = verdict("capacity_thrash", "capacity thrash");
         assert_eq!(shown(thrash.clone(), NOW, 80).unwrap(), "capacity thrash 00:04:12");
         assert_eq!(shown(victim(thrash.verdict), NOW, 80).unwrap(), "victim of 41207 00:04:12");
         assert_eq!(shown(victim(None), NOW, 80).unwrap(), "victim of 41207");
-    }
-
-    #[test]
-    fn bare_names_are_shown_without_the_words_of_a_newer_uvmd() {
-        assert_eq!(shown(verdict("ping_pong", ""), NOW, 80).unwrap(), "ping pong 00:04:12");
-        assert_eq!(shown(decision("confirmed", "", "", Some(0.5)), NOW, 80).unwrap(), "confirmed: ping-pong");
-        let owner = Owner { kind: "job".to_owned(), id: "4711".to_owned(), ..Owner::default() };
-        assert_eq!(owner_of(&owner).unwrap(), "job 4711");
     }
 
     #[test]
@@ -211,9 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_shown_as_reported() {
-        assert_eq!(kind("warp_\u{1b}drive", ""), r"warp \u{1b}drive");
-        assert_eq!(kind("warp_drive", "warp \u{1b}"), r"warp \u{1b}");
+    fn words_of_uvmd_are_escaped() {
+        let label = "warp \u{1b}";
+        assert_eq!(shown(verdict("streaming", label), "", 80).unwrap(), r"warp \u{1b}");
+        assert_eq!(shown(decision("confirmed", label, label, Some(0.5)), NOW, 80).unwrap(), r"warp \u{1b}");
+        let owner = Owner { id: "4711".to_owned(), label: label.to_owned(), ..Owner::default() };
+        assert_eq!(owner_of(&owner).unwrap(), r"warp \u{1b}");
     }
 
     #[test]

@@ -100,7 +100,6 @@ impl web::Control for Control {
             inactive_reason: None,
             persist_warning: None,
         }
-        .described()
     }
 
     fn switch_off(&self, by: &Requester) -> Result<(), ChangeError> {

@@ -61,26 +61,16 @@ fn status_of(snapshot: &Snapshot, warnings: &Warnings) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::SystemTime};
+    use std::time::SystemTime;
 
-    use model::{DriverInfo, RecordFigures, SourceStatus};
+    use model::{DriverInfo, SourceStatus};
     use web::Warning;
 
     use super::*;
 
     fn status(state: SourceState, warnings: &Warnings) -> String {
         let driver = DriverInfo { version: "550.163.01".to_owned(), ..DriverInfo::default() };
-        let source = SourceStatus {
-            backend: "ebpf",
-            state,
-            warnings: Vec::new(),
-            degraded: Vec::new(),
-            quota_refusals: Vec::new(),
-            driver: Some(driver),
-            probes: Vec::new(),
-            dropped_events: BTreeMap::new(),
-            block_records: RecordFigures::default(),
-        };
+        let source = SourceStatus { driver: Some(driver), ..SourceStatus::new(state) };
         status_of(&Snapshot::empty(SystemTime::UNIX_EPOCH, source), warnings)
     }
 

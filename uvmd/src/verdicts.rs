@@ -111,24 +111,14 @@ mod tests {
     use std::time::SystemTime;
 
     use model::{
-        GpuKey, GpuUuid, Process, RecordFigures, SourceState, SourceStatus, VerdictKind,
+        GpuKey, GpuUuid, Process, SourceState, SourceStatus, VerdictKind,
         verdict::{Check, Inputs},
     };
 
     use super::*;
 
     fn snapshot(processes: Vec<Process>) -> Snapshot {
-        let source = SourceStatus {
-            backend: "ebpf",
-            state: SourceState::Waiting { missing: Vec::new() },
-            warnings: Vec::new(),
-            degraded: Vec::new(),
-            quota_refusals: Vec::new(),
-            driver: None,
-            probes: Vec::new(),
-            dropped_events: [].into(),
-            block_records: RecordFigures::default(),
-        };
+        let source = SourceStatus::new(SourceState::Waiting { missing: Vec::new() });
         Snapshot { processes, ..Snapshot::empty(SystemTime::UNIX_EPOCH, source) }
     }
 

@@ -56,7 +56,7 @@ class Card {
       setText(this.#figures[title].now, now);
       setText(this.#figures[title].more, more);
     };
-    set("Used", format.optional(format.bytes)(used), size ? `of ${format.bytes(size)}` : "size unknown");
+    set("Used", ...words.used(gpu));
     set("Managed", format.bytes(managed_bytes), "mapped by processes");
     set("Resident", format.resident(resident), resident === null ? "unavailable" : words.bounds(resident) || "of managed memory");
     for (const { series, label, key } of this.#rates) setText(key, `${label} ${format.bytesRate(rate(series))}`);

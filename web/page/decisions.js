@@ -144,7 +144,7 @@ class DecisionEvidence {
       ["Calls", decision.plan ? "" : `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
       ...(decision.plan_description ? plan(decision.plan_description) : []),
       ["Actuator", decision.actuator === null ? "" : format.printable(decision.actuator)],
-      ["Moved", done.to_gpu_bytes + done.to_host_bytes === 0 ? "" : `${format.bytes(done.to_gpu_bytes)} to the GPU, ${format.bytes(done.to_host_bytes)} to the host`],
+      ["Moved", decision.plan || done.to_gpu_bytes + done.to_host_bytes === 0 ? "" : `${format.bytes(done.to_gpu_bytes)} to the GPU, ${format.bytes(done.to_host_bytes)} to the host`],
       ["Touched", done.touches === 0 ? "" : `${format.count(done.touches)} blocks`],
       ["Advice", [...advice.map((name) => format.printable(name.replaceAll("_", " "))), done.advised_bytes > 0 ? `on ${format.bytes(done.advised_bytes)}` : ""].filter(Boolean).join(", ")],
       ["Memory", `${format.bytes(decision.bytes)}${ranges === null ? "" : `: ${ranges.map(({ begin, end }) => `${begin} to ${end}`).join(", ")}`}`],

@@ -15,6 +15,7 @@ import * as words from "./words.js";
 
 const BLOCKS = 64;
 const CELLS = 64;
+const LOADING = "Loading";
 const element = (id) => byId(`detail-${id}`);
 const number = (title, text, more = {}) => ({ title, text, number: true, ...more });
 
@@ -142,7 +143,8 @@ function close() {
 export function clear() {
   const process = selected();
   setText(element("title"), process === null ? "" : `Process ${process.pid}`);
-  for (const part of ["identity", "command", "note"]) setText(element(part), "");
+  setText(element("identity"), process === null ? "" : LOADING);
+  for (const part of ["command", "note"]) setText(element(part), "");
   element("sums").replaceChildren();
   for (const table of Object.values(tables)) table.update([], () => "");
   element("blocks-panel").hidden = true;
@@ -155,6 +157,7 @@ export function clear() {
 // === content ===
 
 function fail(text) {
+  if (element("identity").textContent === LOADING) setText(element("identity"), "");
   setText(element("note"), text);
 }
 

@@ -28,7 +28,8 @@ const NODE = "node";
 const probeKey = (probe) => `probe ${probe.name}`;
 const rateOf = (gpu, name) => rates.of(gpuKey(gpu), name);
 
-let latest = { processes: [], remaining: 0, counting: false, verdicts: { time: "", active: [], ended: [], unavailable: [] } };
+// Null until the first responses.
+let latest = null;
 const headlineOf = (process) => words.headline(process, latest.verdicts.time);
 
 const tables = {
@@ -75,11 +76,14 @@ function show(status, { processes, remaining }, { gpus }, verdictList, evictions
   tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.unavailable_reason !== null }));
   tables.drops.update(drops(status), (drop) => drop.reason);
   element("no-gpus").hidden = gpus.length > 0;
+  setText(element("no-gpus"), "No GPU seen yet. A GPU appears when a process first uses it for managed memory.");
   element("no-probes").hidden = status.probes.length > 0;
+  setText(element("no-probes"), "No probe is attached.");
   marks.advance(Date.parse(status.time));
 }
 
 function showProcesses() {
+  if (latest === null) return;
   const { processes, remaining, counting } = latest;
   const [filter, owner, open] = [(addressed("filter") ?? "").trim(), addressed("owner"), addressed("process")];
   const matching = processes.filter((process) => (owner === null || words.ownerKey(process) === owner) && matches(process, filter, headlineOf(process)));

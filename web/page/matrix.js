@@ -45,6 +45,7 @@ export function show({ inferred, pairs }) {
   place(element("matrices"), [...tables.values()].map((table) => table.element));
   element("matrix-inferred").hidden = !inferred || pairs.length === 0;
   element("no-evictions").hidden = pairs.length > 0;
+  setText(element("no-evictions"), "No evictions from any GPU.");
 }
 
 class Matrix {

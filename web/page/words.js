@@ -20,7 +20,7 @@ export function headline(process, now) {
   switch (diagnosis.kind) {
     case "decision": {
       // The effect is in the second line.
-      const [text] = format.printable(label).split(", ");
+      const text = format.printable(decision.action);
       return shown({ text, age: decision.stage === "confirmed" ? format.printable(decision.effect) : "", tone: "good", rank: 2, href: processHref(process, { decision: decision.id }) }, "; follow for its evidence");
     }
     case "victim":
@@ -73,12 +73,19 @@ export function learn(details) {
   gpus = new Map(details.map((gpu) => [gpu.uuid, gpu]));
 }
 
-// NVML's index, as in nvidia-smi; without NVML, the first digits of the UUID, which nvidia-smi
-// accepts.
+// As in uvmd's sentences and in uvmctl: NVML's index, `GPU0`; without NVML, the first digits of the
+// UUID, `GPU-73776770`, which nvidia-smi accepts.
 export function gpu(uuid) {
   if (uuid === null) return "a GPU";
   const index = gpus.get(uuid)?.gpu ?? null;
-  return index === null ? uuid.slice(0, "GPU-".length + 8) : `GPU ${index}`;
+  return index === null ? uuid.slice(0, "GPU-".length + 8) : `GPU${index}`;
+}
+
+// Memory in use on a GPU, managed and unmanaged, with its size, or the reason why it is unknown.
+export function used({ memory_bytes, memory_used_bytes, source }) {
+  const size = memory_bytes === null ? "size unknown" : `of ${format.bytes(memory_bytes)}`;
+  if (memory_used_bytes !== null) return [format.bytes(memory_used_bytes), size];
+  return ["unknown", `${size}; ${source === "nvml" ? "NVML does not respond" : "requires NVML"}`];
 }
 
 // === memory ===

@@ -1,6 +1,4 @@
-use std::collections::BTreeMap;
-
-use model::{Cause, GpuUuid, Owner, OwnerTotals, RecordFigures, Residency, Reuse, SourceStatus};
+use model::{Cause, GpuUuid, Owner, OwnerTotals, Residency, Reuse, SourceStatus};
 
 use super::*;
 
@@ -20,17 +18,7 @@ struct Node {
 
 fn node() -> Node {
     let begin = Instant::now();
-    let source = SourceStatus {
-        backend: "ebpf",
-        state: SourceState::Counting { since: SystemTime::UNIX_EPOCH },
-        warnings: Vec::new(),
-        degraded: Vec::new(),
-        quota_refusals: Vec::new(),
-        driver: None,
-        probes: Vec::new(),
-        dropped_events: BTreeMap::new(),
-        block_records: RecordFigures::default(),
-    };
+    let source = SourceStatus::new(SourceState::Counting { since: SystemTime::UNIX_EPOCH });
     let snapshot = Snapshot::empty(SystemTime::UNIX_EPOCH, source);
     Node { history: Histories::new(SECOND), begin, snapshot }
 }

@@ -212,7 +212,9 @@ pub struct DecisionSummary {
     pub policy: String,
     /// `shadow`, `trial` or `confirmed`.
     pub stage: String,
-    /// Decision in a few words, such as `acting: cycle, link -55 %`.
+    /// Stage and policy in words, such as `acting: cycle`.
+    pub action: String,
+    /// `action` with its effect, such as `acting: cycle, link -55 %`.
     #[serde(default)]
     pub label: String,
     /// See [`super::decision::Decision::effect`].

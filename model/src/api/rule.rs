@@ -283,14 +283,17 @@ impl PolicyState {
     }
 
     fn why_inactive(&self) -> Option<String> {
-        if !self.enabled {
-            let reason =
-                "uvmd does not act: policy.enabled is false in its configuration, which limits the mode to shadow";
-            return Some(reason.to_owned());
+        if self.active {
+            return None;
         }
         let by = |off: &DisabledBy| format!("by {} since {}", off.actor, off.disabled_at);
         let by: Vec<String> = self.disabled_by.iter().map(by).collect();
-        (!self.active).then(|| format!("acting is switched off {}", by.join(" and ")))
+        let switched_off = (!by.is_empty()).then(|| format!("acting is switched off {}", by.join(" and ")));
+        let not_enabled = (!self.enabled).then(|| {
+            "uvmd does not act: policy.enabled is false in its configuration, which limits the mode to shadow"
+                .to_owned()
+        });
+        Some(not_enabled.into_iter().chain(switched_off).collect::<Vec<_>>().join("; "))
     }
 }
 
@@ -416,7 +419,13 @@ mod tests {
             )
         );
         assert!(off.persist_warning.is_some());
+        let not_enabled =
+            "uvmd does not act: policy.enabled is false in its configuration, which limits the mode to shadow";
         let never = PolicyState::default().described();
-        assert!(never.inactive_reason.unwrap().contains("policy.enabled is false"));
+        assert_eq!(never.inactive_reason.as_deref(), Some(not_enabled));
+        // With policy.enabled alone, uvmd would still not act.
+        let both = PolicyState { disabled_by: vec![by("uid 0")], ..PolicyState::default() }.described();
+        let expected = format!("{not_enabled}; acting is switched off by uid 0 since 2026-11-21T14:00:00.000Z");
+        assert_eq!(both.inactive_reason, Some(expected));
     }
 }

@@ -3,14 +3,22 @@
 use super::case::per_second;
 use crate::{
     VerdictKind,
-    api::Verdict,
+    api::{Evictor, Verdict},
     text::{bytes, count, counted, nanoseconds, share},
 };
 
 /// Verdict as a sentence. `owner` is the owner of the process, `gpu` the GPU, both in words.
 #[must_use]
 pub fn summary(kind: VerdictKind, verdict: &Verdict, owner: &str, gpu: &str) -> String {
-    let finding = match (kind, &verdict.evictor) {
+    let Verdict { pid, name, ended_at, .. } = verdict;
+    let finding = if ended_at.is_some() { ended(kind, gpu) } else { active(kind, verdict.evictor.as_ref(), gpu) };
+    let name = if name.is_empty() { String::new() } else { format!(" {name}") };
+    let owner = if owner.is_empty() { String::new() } else { format!(" ({owner})") };
+    format!("{pid}{name}{owner} {finding}.")
+}
+
+fn active(kind: VerdictKind, evictor: Option<&Evictor>, gpu: &str) -> String {
+    match (kind, evictor) {
         (VerdictKind::CapacityThrash, Some(evictor)) => {
             format!("refetches memory on {gpu} that {} {} evicts", evictor.pid, evictor.name)
         }
@@ -25,11 +33,24 @@ pub fn summary(kind: VerdictKind, verdict: &Verdict, owner: &str, gpu: &str) -> 
         (VerdictKind::FirstTouchStorm, _) => {
             format!("waits for faults on memory that it touches on {gpu} for the first time")
         }
-    };
-    let Verdict { pid, name, .. } = verdict;
-    let name = if name.is_empty() { String::new() } else { format!(" {name}") };
-    let owner = if owner.is_empty() { String::new() } else { format!(" ({owner})") };
-    format!("{pid}{name}{owner} {finding}.")
+    }
+}
+
+/// What the process did. The evictor of an ended verdict is unknown, so its summary blames nobody.
+fn ended(kind: VerdictKind, gpu: &str) -> String {
+    match kind {
+        VerdictKind::CapacityThrash => format!("refetched memory that had been evicted from {gpu}"),
+        VerdictKind::PingPong => format!("used memory that bounced between CPUs and {gpu}"),
+        VerdictKind::DriverThrottling => {
+            format!("was throttled by the driver, as its memory bounced between CPUs and {gpu}")
+        }
+        VerdictKind::Streaming => {
+            format!("streamed through more memory than {gpu} has room for, and refetched hardly any of it")
+        }
+        VerdictKind::FirstTouchStorm => {
+            format!("waited for faults on memory that it touched on {gpu} for the first time")
+        }
+    }
 }
 
 /// Reason of a verdict as a sentence: the counts of the last window that met its conditions.
@@ -39,17 +60,34 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
     let rate = |bytes: u64| format!("{}/s", of_window(verdict, bytes, self::bytes));
     let events = |events: u64| format!("{}/s", of_window(verdict, events, count));
     let of_fetched = |part: u64| share(part, inputs.fetched_bytes);
+    // The eviction volume of docs/verdicts.md.
+    let evicted =
+        || format!("{} were evicted from or for it", rate(inputs.evicted_bytes.max(inputs.induced_eviction_bytes)));
     let counts = match kind {
-        VerdictKind::CapacityThrash | VerdictKind::Streaming => {
+        VerdictKind::CapacityThrash => {
             let for_evictor = evictor
                 .as_ref()
-                .map(|evictor| format!(", {}/s of them for {}", bytes(evictor.bytes_per_second), evictor.pid));
+                .map(|evictor| format!(", {}/s of its memory for {}", bytes(evictor.bytes_per_second), evictor.pid));
             format!(
-                "it fetched {}, {} of that refetched after an eviction; {} were evicted{}",
+                "it fetched {}, {} of that refetched after an eviction; {}{}",
                 rate(inputs.bytes_htod),
                 of_fetched(inputs.refetched_bytes),
-                rate(inputs.evicted_bytes),
+                evicted(),
                 for_evictor.unwrap_or_default()
+            )
+        }
+        VerdictKind::Streaming => {
+            let refetched = if inputs.fetched_bytes > 0 {
+                format!("; {} of the fetched bytes had been evicted", of_fetched(inputs.refetched_bytes))
+            } else {
+                String::new()
+            };
+            format!(
+                "{} arrived at the GPU: {} fetched and {} populated{refetched}; {}",
+                rate(inputs.bytes_htod.saturating_add(inputs.populated_bytes)),
+                rate(inputs.bytes_htod),
+                rate(inputs.populated_bytes),
+                evicted()
             )
         }
         VerdictKind::PingPong => format!(
@@ -82,7 +120,7 @@ fn of_window(verdict: &Verdict, in_window: u64, shown: crate::text::Formatter) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::Evictor, verdict::Inputs};
+    use crate::verdict::Inputs;
 
     const GIB: u64 = 1 << 30;
 
@@ -118,15 +156,60 @@ mod tests {
         let text = summary(VerdictKind::CapacityThrash, &victim(), "user alice", "a GPU");
         assert_eq!(text, "41207 python train.py (user alice) refetches memory on a GPU that 182 streams evicts.");
         let reason = reason(VerdictKind::CapacityThrash, &victim());
-        assert!(reason.ends_with("9.0 GiB/s were evicted, 8.0 GiB/s of them for 182."), "{reason}");
+        let ending = "9.0 GiB/s were evicted from or for it, 8.0 GiB/s of its memory for 182.";
+        assert!(reason.ends_with(ending), "{reason}");
     }
 
     #[test]
     fn the_reason_has_the_counts_of_the_window() {
         assert_eq!(
             reason(VerdictKind::CapacityThrash, &thrashing()),
-            "In the last window (5.0 s) it fetched 10.0 GiB/s, 92 % of that refetched after an eviction; 9.0 GiB/s were evicted."
+            "In the last window (5.0 s) it fetched 10.0 GiB/s, 92 % of that refetched after an eviction; 9.0 GiB/s were \
+             evicted from or for it."
         );
+    }
+
+    #[test]
+    fn memory_of_others_that_is_evicted_for_the_process_counts_as_evicted() {
+        let mut verdict = thrashing();
+        (verdict.inputs.evicted_bytes, verdict.inputs.induced_eviction_bytes) = (0, 40 * GIB);
+        for kind in [VerdictKind::CapacityThrash, VerdictKind::Streaming] {
+            let reason = reason(kind, &verdict);
+            assert!(reason.ends_with("8.0 GiB/s were evicted from or for it."), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_stream_of_writes_has_its_populated_bytes() {
+        let inputs = Inputs { populated_bytes: 50 * GIB, evicted_bytes: 45 * GIB, ..Inputs::default() };
+        assert_eq!(
+            reason(VerdictKind::Streaming, &Verdict { inputs, ..thrashing() }),
+            "In the last window (5.0 s) 10.0 GiB/s arrived at the GPU: 0 B/s fetched and 10.0 GiB/s populated; 9.0 GiB/s \
+             were evicted from or for it."
+        );
+        let inputs = Inputs { populated_bytes: 25 * GIB, refetched_bytes: 5 * GIB, ..thrashing().inputs };
+        assert_eq!(
+            reason(VerdictKind::Streaming, &Verdict { inputs, ..thrashing() }),
+            "In the last window (5.0 s) 15.0 GiB/s arrived at the GPU: 10.0 GiB/s fetched and 5.0 GiB/s populated; 10 % of \
+             the fetched bytes had been evicted; 9.0 GiB/s were evicted from or for it."
+        );
+    }
+
+    #[test]
+    fn an_ended_verdict_is_in_the_past_and_blames_nobody() {
+        let ended = Verdict { ended_at: Some("2026-11-21T14:06:23Z".to_owned()), ..thrashing() };
+        let words = |kind| summary(kind, &ended, "user alice", "GPU0");
+        assert_eq!(
+            words(VerdictKind::CapacityThrash),
+            "41207 python train.py (user alice) refetched memory that had been evicted from GPU0."
+        );
+        for kind in VerdictKind::ALL {
+            let words = words(kind);
+            assert!(
+                [" is ", " its memory bounces ", "thrash"].iter().all(|present| !words.contains(present)),
+                "{words}"
+            );
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! 2 MiB; in blocks, with the operands of a launch on the GPU together; and the same for policies
 //! that move whole blocks.
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use planner::Part;
 use sim::traffic::{Accesses, Copies, Operands, Traffic, least};
@@ -20,19 +20,20 @@ pub(crate) struct Bound {
     /// Launches, copies and fills of an iteration
     operations: usize,
     /// Iterations at the end of the log
-    iterations: usize,
+    iterations: NonZeroUsize,
 }
 
 impl Bound {
     pub(crate) fn print(&self) -> Result {
         let log = lab::load(&self.log)?;
         let room = (self.gpu_mib << 20) / PAGE_BYTES;
-        let last = self.operations * self.iterations;
+        let iterations = self.iterations.get();
+        let last = self.operations * iterations;
         let of = |all: Accesses, room: u64, operands: Operands| {
             let mut before = all.clone();
             before.ops.truncate(all.ops.len().saturating_sub(last));
             let (all, before) = ([&all, &before]).map(|accesses| least(accesses, room, Copies::All, operands)).into();
-            let each = |of: fn(Traffic) -> u64| (of(all) - of(before)) * PAGE_BYTES / self.iterations as u64;
+            let each = |of: fn(Traffic) -> u64| (of(all) - of(before)) * PAGE_BYTES / iterations as u64;
             (each(|traffic| traffic.to_gpu), each(|traffic| traffic.from_gpu))
         };
         let bounds = [

@@ -7,12 +7,9 @@ use trace_sources::import::g10::{self, Set};
 
 use crate::Result;
 
-/// Published iterations: model and batch size.
-pub(crate) const SETS: [&str; 5] = ["BERT_Base/256", "VIT/1280", "Inceptionv3/1536", "ResNet152/1280", "SENet154/1024"];
-
 /// Reads an iteration from the folder of published traces.
 pub(crate) fn load(data: &Path, set: &str) -> Result<Set> {
-    Ok(g10::load(&data.join(format!("g10/derived/{set}.kernels.csv")))?)
+    Ok(g10::load(&published::g10_kernels(data, set))?)
 }
 
 /// Title of an iteration.

@@ -15,7 +15,7 @@ pub(crate) fn print(names: &[String]) -> Result {
         "| set | planner | time, s | of ideal | H2D, D2H GiB | flash read, written GiB | faults | actions | planning, s |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    for name in g10::SETS {
+    for name in published::G10_SETS {
         let (set, title) = (g10::load(&data, name)?, g10::title(name));
         let line = |name: &str, actions: usize, plan_s: f64, outcome: &Outcome| {
             println!(

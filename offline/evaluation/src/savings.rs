@@ -28,7 +28,7 @@ pub(crate) fn print() -> Result {
     authors(&data)?;
     let machine = Machine::named("a100")?;
     let a100 = Setup::new(&machine).for_planners_within(u64::MAX);
-    for name in g10::SETS {
+    for name in published::G10_SETS {
         let set = g10::load(&data, name)?;
         line(&g10::title(name), &set.iteration, &a100, Settle::AT_ONCE);
     }

@@ -11,7 +11,7 @@ pub(crate) fn print() -> Result {
     let machine = Machine::named("a100")?;
     println!("| set | time, s | share of ideal | to the GPU, GiB | batches | the model's own time, s | us a batch |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for name in g10::SETS {
+    for name in published::G10_SETS {
         let (set, title) = (g10::load(&data, name)?, g10::title(name));
         let start = Instant::now();
         let outcome = driver(&set.iteration, &Setup::new(&machine))?;

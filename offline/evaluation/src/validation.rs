@@ -65,7 +65,7 @@ fn a100(data: &Path) -> Result {
         "| set | | what faults | kernels | added, s: measured | modelled | error | a kernel's error: median | nine in ten within |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    for (index, name) in g10::SETS.into_iter().enumerate() {
+    for (index, name) in published::G10_SETS.into_iter().enumerate() {
         let (set, title) = (g10::load(data, name)?, g10::title(name));
         let part = if index == 0 { "calibration" } else { "test" };
         let mut outputs = Added::default();

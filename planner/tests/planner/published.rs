@@ -8,7 +8,7 @@ use planner::{
 use trace::{Alignment, Circle, OpStream, circle::Window};
 use trace_sources::import::{g10, kineto, minimalloc, singa};
 
-use crate::support::data;
+use crate::support::{G10_SETS, data, g10_kernels};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -86,8 +86,8 @@ fn cut(stream: &OpStream, from: usize, end: usize) -> Vec<(u64, u64, u64, u64)> 
 #[test]
 fn networks_of_g10_are_placed_within_a_percent_of_the_bound() {
     let Some(data) = data() else { return };
-    for set in ["BERT_Base/256", "VIT/1280", "Inceptionv3/1536", "ResNet152/1280", "SENet154/1024"] {
-        let iteration = g10::load(&data.join(format!("g10/derived/{set}.kernels.csv"))).unwrap().iteration;
+    for set in G10_SETS {
+        let iteration = g10::load(&g10_kernels(&data, set)).unwrap().iteration;
         let circle = Circle::of_iteration(&iteration, Alignment::NONE).unwrap();
         let placement = smartpool::place(&circle, Fit::Best);
         assert_eq!(placement.check(&circle), Ok(()), "{set}");

@@ -1,6 +1,6 @@
 //! Random circles, and the path of published traces.
 
-pub(crate) use ::published::data;
+pub(crate) use ::published::{G10_SETS, data, g10_kernels};
 use trace::{Circle, Span};
 
 /// Deterministic pseudo-random numbers.

@@ -10,7 +10,7 @@ use trace_sources::import::{g10, singa};
 
 use crate::{
     replay::replay,
-    support::{Numbers, data},
+    support::{Numbers, data, g10_kernels},
 };
 
 const MIB: u64 = 1 << 20;
@@ -309,7 +309,7 @@ fn authors_run_saves_more_without_overhead_than_their_best() {
 fn iterations_of_g10_replay_as_planned() {
     let Some(data) = data() else { return };
     for (set, least) in [("BERT_Base/256", 18.0), ("Inceptionv3/1536", 60.0)] {
-        let iteration = g10::load(&data.join(format!("g10/derived/{set}.kernels.csv"))).unwrap().iteration;
+        let iteration = g10::load(&g10_kernels(&data, set)).unwrap().iteration;
         let saved = saved(&iteration, &authors_machine(), &Parameters::default(), Rule::Aoa);
         eprintln!("{set}: {saved:.1} %");
         assert!(saved > least, "{set}: {saved}");

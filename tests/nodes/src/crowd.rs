@@ -8,7 +8,7 @@ use std::{
 use model::{
     Access, Block, Blocks, Cause, CopiedBytes, Counters, DriverInfo, DropReason, EvictionCause, EvictionPair, Gpu,
     GpuKey, GpuSource, GpuUuid, Owner, OwnerTotals, Party, Pattern, PatternKind, ProbeStatus, Process, ProcessId,
-    Range, RangeCounts, Ranges, RecordFigures, Residency, Reuse, Snapshot, SourceState, SourceStatus,
+    Range, RangeCounts, Ranges, Residency, Reuse, Snapshot, SourceState, SourceStatus,
     owner::{Container, Pod},
 };
 
@@ -193,11 +193,6 @@ fn source(now: SystemTime) -> SourceStatus {
         missing: None,
     };
     SourceStatus {
-        degraded: Vec::new(),
-        quota_refusals: Vec::new(),
-        backend: "ebpf",
-        state: SourceState::Counting { since: now - Duration::from_hours(2) },
-        warnings: Vec::new(),
         driver: Some(DriverInfo {
             version: "580.159.04".to_owned(),
             layout: Some("580-595".to_owned()),
@@ -205,6 +200,6 @@ fn source(now: SystemTime) -> SourceStatus {
         }),
         probes: vec![probe("uvm_perf_event_notify"), probe("uvm_va_space_destroy")],
         dropped_events: DropReason::ALL.map(|reason| (reason.name(), 0)).into(),
-        block_records: RecordFigures::default(),
+        ..SourceStatus::new(SourceState::Counting { since: now - Duration::from_hours(2) })
     }
 }

@@ -7,6 +7,15 @@ use std::{
     sync::Once,
 };
 
+/// Published iterations of G10: model and batch size.
+pub const G10_SETS: [&str; 5] = ["BERT_Base/256", "VIT/1280", "Inceptionv3/1536", "ResNet152/1280", "SENet154/1024"];
+
+/// Kernels of a published iteration of G10.
+#[must_use]
+pub fn g10_kernels(data: &Path, set: &str) -> PathBuf {
+    data.join(format!("g10/derived/{set}.kernels.csv"))
+}
+
 /// Folder of published traces: `UVMD_DATA`, or one beside the project. `None`, with a message, if
 /// there is none: the test is then skipped.
 #[must_use]

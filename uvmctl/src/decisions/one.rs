@@ -9,7 +9,7 @@ use crate::{
         table::{Column, Concession, Table},
     },
     terminal::Style,
-    text, words,
+    text,
 };
 
 /// Reductions of the table of windows on a narrow terminal.
@@ -21,7 +21,7 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
     let Decision { id, pid, name, policy, override_id, reason, stage, stage_reason, created_at, updated_at, .. } =
         decision;
     let override_id = override_id.as_deref().map_or_else(|| "the configuration's default".to_owned(), printed);
-    let verdict = words::kind_of(decision).unwrap_or("none".into());
+    let verdict = decision.verdict_label.as_deref().map_or("none".into(), text::printable);
     let stage_reason = stage_reason.as_deref().map(|reason| format!(": {}", printed(reason))).unwrap_or_default();
     let advice = decision.advice.join(", ");
     let mut lines = vec![
@@ -43,19 +43,16 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
                 bounds(&decision.expected.faults_saved)
             ),
         ),
-        ("Effect", format!("{}{}", words::effect(decision), pace(decision.pace))),
+        ("Effect", format!("{}{}", printed(&decision.effect), pace(decision.pace))),
     ];
     let by = actuator(decision.actuator.as_deref());
-    match &decision.plan {
+    match &decision.plan_description {
         None => lines.push(("Done", format!("{}{by}", done(&decision.done)))),
-        Some(plan) => match &decision.plan_description {
-            None => lines.push(("Plan", printed(&plan.planner))),
-            Some(PlanDescription { plan, trial, moves }) => lines.extend([
-                ("Plan", printed(plan)),
-                ("Trial", printed(trial)),
-                ("Done", format!("{}{by}", printed(moves))),
-            ]),
-        },
+        Some(PlanDescription { plan, trial, moves }) => lines.extend([
+            ("Plan", printed(plan)),
+            ("Trial", printed(trial)),
+            ("Done", format!("{}{by}", printed(moves))),
+        ]),
     }
     if !advice.is_empty() {
         lines.push(("Advice", printed(&advice)));
@@ -155,11 +152,8 @@ mod tests {
         let plan_description = Some(PlanDescription { plan: words, trial, moves });
         let decision = Decision { actuator: Some("helper".to_owned()), plan, plan_description, ..Decision::default() };
         let shown = |decision| render(&decision, Screen { width: None, colour: Colour::OFF });
-        let text = shown(decision.clone());
+        let text = shown(decision);
         let expected = "\nPlan     a plan\nTrial    a trial\nDone     399 moves; by helper\n";
         assert!(text.ends_with(expected), "{text}");
-        // An earlier uvmd has no words.
-        let text = shown(Decision { plan_description: None, ..decision });
-        assert!(text.ends_with("\nPlan     foresight\n"), "{text}");
     }
 }

@@ -6,12 +6,9 @@ use model::api::{
 
 use crate::{text, words};
 
-/// Verdict as a sentence in uvmd's words, with its age; process and kind if uvmd is too old to have any.
+/// Verdict as a sentence in uvmd's words, with its age.
 pub(crate) fn headline(verdict: &Verdict, now: &str) -> String {
-    let Verdict { pid, name, kind, label, summary, .. } = verdict;
-    let bare = || format!("{pid} {}: {}.", text::printable(name), words::kind(kind, label));
-    let summary = if summary.is_empty() { bare() } else { text::printable(summary).into_owned() };
-    format!("{summary} {}.", since(verdict, now))
+    format!("{} {}.", text::printable(&verdict.summary), since(verdict, now))
 }
 
 /// `Since 14:02:11 UTC (4 min 12 s)`
@@ -23,7 +20,7 @@ fn since(verdict: &Verdict, now: &str) -> String {
 /// Verdicts that are unavailable, with reasons.
 pub(crate) fn unavailable(verdicts: &Verdicts) -> Vec<String> {
     let unavailable = |each: &UnavailableKind| {
-        format!("Unavailable: {}; {}.", words::kind(&each.kind, &each.label), text::printable(&each.reason))
+        format!("Unavailable: {}; {}.", text::printable(&each.label), text::printable(&each.reason))
     };
     verdicts.unavailable.iter().map(unavailable).collect()
 }
@@ -37,7 +34,7 @@ pub(crate) fn time_of_day(time: &str) -> String {
 /// Figures behind the verdict, most important first.
 pub(crate) fn facts(verdict: &Verdict, process: &Process, gpu: Option<&GpuDetail>) -> Vec<String> {
     let mut facts = vec![memory(process, gpu)];
-    facts.extend(reason(verdict));
+    facts.push(reason(verdict));
     facts.extend(own_calls(process));
     let VerdictInputs { missing_records, .. } = verdict.inputs;
     if missing_records > 0 {
@@ -49,9 +46,9 @@ pub(crate) fn facts(verdict: &Verdict, process: &Process, gpu: Option<&GpuDetail
     facts
 }
 
-/// Reason of the verdict in uvmd's words; `None` if uvmd is too old to have any.
-pub(crate) fn reason(Verdict { reason, .. }: &Verdict) -> Option<String> {
-    (!reason.is_empty()).then(|| text::printable(reason).into_owned())
+/// Reason of the verdict in uvmd's words.
+pub(crate) fn reason(verdict: &Verdict) -> String {
+    text::printable(&verdict.reason).into_owned()
 }
 
 /// Memory of the process and of the GPU.
@@ -143,7 +140,6 @@ mod tests {
         Verdict {
             pid: 41_207,
             name: "python train.py".to_owned(),
-            kind: "capacity_thrash".to_owned(),
             summary: "41207 python train.py (user alice) is thrashing GPU0: it refetches evicted memory.".to_owned(),
             reason: "In the last window (5.0 s) it fetched 10.0 GiB/s.".to_owned(),
             started_at: "2026-11-21T14:02:11.5Z".to_owned(),
@@ -157,13 +153,6 @@ mod tests {
             headline(&thrashing(), NOW),
             "41207 python train.py (user alice) is thrashing GPU0: it refetches evicted memory. Since 14:02:11 UTC (4 min 11 s)."
         );
-    }
-
-    #[test]
-    fn an_earlier_uvmd_without_words_has_process_and_kind() {
-        let bare = Verdict { summary: String::new(), reason: String::new(), ..thrashing() };
-        assert_eq!(headline(&bare, NOW), "41207 python train.py: capacity thrash. Since 14:02:11 UTC (4 min 11 s).");
-        assert_eq!(reason(&bare), None);
     }
 
     #[test]

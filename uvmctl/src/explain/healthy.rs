@@ -53,7 +53,7 @@ fn last_verdict(verdict: &Verdict) -> String {
     let ended = verdict.ended_at.as_deref().map_or_else(|| "an unknown time".to_owned(), finding::time_of_day);
     format!(
         "Last verdict: {}, from {} to {ended}.",
-        words::kind(&verdict.kind, &verdict.label),
+        text::printable(&verdict.label),
         finding::time_of_day(&verdict.started_at)
     )
 }

@@ -74,9 +74,7 @@ pub(crate) fn table(all: &[OverrideStatus], now: &str) -> Table {
 
 /// Reason why uvmd does not act, in its words; `None` if it does.
 pub(super) fn inactive_reason(state: &PolicyState) -> Option<String> {
-    // An earlier uvmd has no words.
-    let bare = || (!state.active).then_some("acting is switched off");
-    state.inactive_reason.as_deref().or_else(bare).map(|reason| text::printable(reason).into_owned())
+    state.inactive_reason.as_deref().map(|reason| text::printable(reason).into_owned())
 }
 
 /// Warning about an unsaved switch, in uvmd's words; `None` if it is saved.

@@ -51,7 +51,7 @@ fn explain_has_verdict_ranges_victims_and_remedies() {
   It has 128 MiB of managed memory, of which 44.0 MiB (at least 43.0 MiB, at most 45.0 MiB) are in
   GPU memory. The GPU has 64.0 MiB; its processes have 154 MiB of managed memory: 2.4x.
   In the last window (2.0 s) it fetched 100 MiB/s, 92 % of that refetched after an eviction; 100
-  MiB/s were evicted.
+  MiB/s were evicted from or for it.
   Ranges:
    128 MiB at 0x7f2a40000000  cyclic      100 % of the traffic,  92 % refetched
   Evicted for it (inferred): 180 fits 11.0 MiB/s.

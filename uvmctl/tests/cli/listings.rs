@@ -31,14 +31,19 @@ fn listing(second: u64) -> Processes {
     let counts = Counts { fault_entries: second * 100, bytes_htod: second << 30, ..Counts::default() };
     let wrong =
         VerdictSummary { kind: "capacity_thrash".to_owned(), started_at: time(10), ..VerdictSummary::default() };
-    let diagnosis = |kind: &str, verdict, evictor| {
-        Some(Diagnosis { kind: kind.to_owned(), verdict, evictor, ..Diagnosis::default() })
+    let diagnosis = |kind: &str, label: &str, verdict, evictor| {
+        let (kind, label) = (kind.to_owned(), label.to_owned());
+        Some(Diagnosis { kind, label, verdict, evictor, ..Diagnosis::default() })
     };
     let process =
         |pid: u32, counts: &Counts| Process { pid, name: "p".to_owned(), counts: counts.clone(), ..Process::default() };
-    let thrasher = Process { diagnosis: diagnosis("verdict", Some(wrong), None), ..process(41_207, &counts) };
+    let thrasher =
+        Process { diagnosis: diagnosis("verdict", "capacity thrash", Some(wrong), None), ..process(41_207, &counts) };
     let evictor = Evictor { pid: 41_207, bytes_per_second: 1 << 30, inferred: true, ..Evictor::default() };
-    let victim = Process { diagnosis: diagnosis("victim", None, Some(evictor)), ..process(40_981, &Counts::default()) };
+    let victim = Process {
+        diagnosis: diagnosis("victim", "victim of 41207", None, Some(evictor)),
+        ..process(40_981, &Counts::default())
+    };
     let processes = vec![thrasher, victim, process(1, &Counts::default())];
     Processes { time: time(second), processes, ..Processes::default() }
 }

@@ -13,8 +13,8 @@ use std::{
 };
 
 use model::{
-    Access, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures,
-    Snapshot, SourceState, SourceStatus,
+    Access, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
+    SourceStatus,
 };
 use web::{
     Node, Service, Snapshots, Token,
@@ -184,17 +184,7 @@ pub(crate) fn nothing() -> SocketAddr {
 
 pub(crate) fn snapshot(state: SourceState) -> Snapshot {
     let dropped_events = BTreeMap::from([("map_full", 0)]);
-    let source = SourceStatus {
-        backend: "ebpf",
-        state,
-        warnings: Vec::new(),
-        degraded: Vec::new(),
-        quota_refusals: Vec::new(),
-        driver: None,
-        probes: Vec::new(),
-        dropped_events,
-        block_records: RecordFigures::default(),
-    };
+    let source = SourceStatus { dropped_events, ..SourceStatus::new(state) };
     Snapshot::empty(at(252), source)
 }
 

@@ -3,8 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use model::{
-    Degradation, DegradedReason, DriverInfo, DropReason, ProbeStatus, QuotaRefusals, RecordFigures, SourceState,
-    SourceStatus,
+    Degradation, DegradedReason, DriverInfo, DropReason, ProbeStatus, QuotaRefusals, SourceState, SourceStatus,
 };
 
 pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
@@ -28,9 +27,6 @@ pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
         missing: None,
     };
     SourceStatus {
-        backend: "ebpf",
-        state: source_state,
-        warnings: Vec::new(),
         degraded: if state == "degraded" { degradations() } else { Vec::new() },
         quota_refusals: if state == "degraded" { refusals() } else { Vec::new() },
         driver: match state {
@@ -52,7 +48,7 @@ pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
             Vec::new()
         },
         dropped_events: DropReason::ALL.map(|reason| (reason.name(), 0)).into(),
-        block_records: RecordFigures::default(),
+        ..SourceStatus::new(source_state)
     }
 }
 

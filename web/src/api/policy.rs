@@ -21,7 +21,7 @@ pub(crate) async fn policy(
     State(controls): State<Controls>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    responses.of_now("policy".to_owned(), move || Ok(Text::json(&controls.now().state().described()))).await
+    responses.of_now("policy".to_owned(), move || Ok(Text::json(&state(&controls)))).await
 }
 
 /// Stop all acting
@@ -36,7 +36,7 @@ pub(crate) async fn policy_off(
     _: body::EmptyBody,
 ) -> Result<Json<PolicyState>, Problem> {
     controls.switch_off(&by).await?;
-    Ok(Json(controls.now().state().described()))
+    Ok(Json(state(&controls)))
 }
 
 /// Permit acting
@@ -50,5 +50,10 @@ pub(crate) async fn policy_on(
     _: body::EmptyBody,
 ) -> Result<Json<PolicyState>, Problem> {
     controls.switch_on(by).await?;
-    Ok(Json(controls.now().state().described()))
+    Ok(Json(state(&controls)))
+}
+
+/// State of acting, with its sentences.
+fn state(controls: &Controls) -> PolicyState {
+    controls.now().state().described()
 }

@@ -102,6 +102,7 @@ pub(super) fn decision(decision: &Decision) -> DecisionSummary {
         gpu_uuid: decision.gpu.to_string(),
         policy: decision.policy.to_owned(),
         stage: decision.stage.name().to_owned(),
+        action: decision.action(),
         label: decision.label(),
         effect: decision.effect(),
         expected: decision.expected,

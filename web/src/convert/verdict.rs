@@ -1,6 +1,6 @@
 //! Verdicts, with their evidence.
 
-use std::{cmp::Reverse, time::SystemTime};
+use std::{cell::LazyCell, cmp::Reverse, time::SystemTime};
 
 use model::{
     GpuKey, ProcessId, Snapshot, VerdictKind, Verdicts,
@@ -35,13 +35,23 @@ pub(crate) fn verdicts(
     cursors.page(page_request, all, |each: &&Verdict| verdict(view, each, with_ranges))
 }
 
-/// Verdicts on one process.
+/// Verdicts on one process, active ones with remedies; those that depend on ranges only `with_ranges`.
 pub(crate) fn verdicts_of(view: &View<'_>, with_ranges: bool, id: ProcessId) -> api::Verdicts {
     let ended = view.verdicts.ended.iter().filter(|verdict| verdict.process == id);
     let show = |each: &Verdict| verdict(view, each, with_ranges);
+    // All verdicts of the process share them.
+    let evidence = LazyCell::new(|| {
+        let process = view.process(id)?;
+        let ranges = with_ranges.then(|| super::ranges(view.snapshot, process));
+        Some((super::process::process(view, process, &process.total()), ranges))
+    });
     let with_remedies = |each: &Verdict| {
-        let verdict = show(each);
-        api::Verdict { remedies: remedies(view, each, &verdict, with_ranges), ..verdict }
+        let (verdict, gpu) = (show(each), gpu_of(view.snapshot, each.gpu));
+        let remedies = evidence.as_ref().map(|(process, ranges)| {
+            let (ranges, gpu) = (ranges.as_ref(), gpu.as_ref());
+            explain::remedies(&Case { kind: each.kind, verdict: &verdict, process, ranges, gpu })
+        });
+        api::Verdict { remedies, ..verdict }
     };
     api::Verdicts {
         time: time(view.snapshot.taken),
@@ -126,16 +136,6 @@ fn gpu_label(snapshot: &Snapshot, key: GpuKey) -> String {
     }
     let name = snapshot.gpus.get(&key).and_then(|gpu| gpu.name.as_ref());
     name.map_or_else(|| id.label(), |name| format!("{} ({name})", id.label()))
-}
-
-/// Remedies for an active verdict; those that depend on ranges only `with_ranges`.
-fn remedies(view: &View<'_>, each: &Verdict, verdict: &api::Verdict, with_ranges: bool) -> Option<api::Remedies> {
-    let process = view.process(each.process)?;
-    let ranges = with_ranges.then(|| super::ranges(view.snapshot, process));
-    let gpu = gpu_of(view.snapshot, each.gpu);
-    let process = super::process::process(view, process, &process.total());
-    let (ranges, gpu) = (ranges.as_ref(), gpu.as_ref());
-    Some(explain::remedies(&Case { kind: each.kind, verdict, process: &process, ranges, gpu }))
 }
 
 fn victim(view: &View<'_>, lost: &Victim) -> api::VerdictVictim {

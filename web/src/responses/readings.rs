@@ -208,22 +208,12 @@ mod tests {
     };
 
     use futures_util::future::join_all;
-    use model::{RecordFigures, SourceState, SourceStatus};
+    use model::{SourceState, SourceStatus};
 
     use super::*;
 
     fn snapshot() -> Arc<Snapshot> {
-        let source = SourceStatus {
-            degraded: Vec::new(),
-            quota_refusals: Vec::new(),
-            backend: "ebpf",
-            state: SourceState::Waiting { missing: Vec::new() },
-            warnings: Vec::new(),
-            driver: None,
-            probes: Vec::new(),
-            dropped_events: [].into(),
-            block_records: RecordFigures::default(),
-        };
+        let source = SourceStatus::new(SourceState::Waiting { missing: Vec::new() });
         Arc::new(Snapshot::empty(SystemTime::UNIX_EPOCH, source))
     }
 

@@ -51,7 +51,7 @@ test("one click leads from a decision to its evidence, and from there to its ove
   await settle(page);
   await page.locator("#decisions a", { hasText: "confirmed" }).click();
   await page.waitForFunction(() => document.activeElement.matches("#detail-decisions h3"));
-  assert.match(await focused(page), /^cycle: confirmed on GPU 1/);
+  assert.match(await focused(page), /^cycle: confirmed on GPU1 /);
   const evidence = page.locator("#detail-decisions section", { hasText: "cycle: confirmed" });
   assert.match(await evidence.locator("dl").textContent(), /Measuredlink −56/);
   await evidence.locator("a", { hasText: "by override solvers" }).click();

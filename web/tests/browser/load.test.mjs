@@ -86,3 +86,27 @@ test("a daemon that goes away is reported, and figures continue when it comes ba
   await close();
   await again.stop();
 });
+
+test("panels report that they load until the first responses", async () => {
+  const node = await startShowcase("counting");
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  await page.route("**/api/v1/**", async (route) => {
+    await released;
+    await route.continue();
+  });
+  await page.goto(`${node.url}/#process=41207.77000`);
+  const loading = ["no-verdicts", "no-processes", "no-evictions", "no-gpus", "no-probes", "detail-identity"];
+  const texts = () => page.evaluate((ids) => ids.map((id) => document.getElementById(id).textContent), loading);
+  assert.deepEqual(await texts(), loading.map(() => "Loading"));
+  assert.ok(await page.locator("#no-processes").isVisible());
+  release();
+  await settle(page);
+  await settlePanel(page, { canRead: false });
+  assert.ok((await texts()).every((text) => text !== "Loading"), (await texts()).join("; "));
+  assert.equal(await page.locator("#no-processes").isVisible(), false);
+  await context.close();
+  await node.stop();
+});

@@ -20,7 +20,7 @@ test("the filter finds processes by name, pid, user, owner, verdict, cgroup and 
     "JOB 4711": ["solver"],
     "capacity thrash": ["python"],
     "kubepods.slice/e00c": ["cudf-worker"],
-    "gpu 0": ["cudf-worker", "jupyter-lab", "python"],
+    "gpu0": ["cudf-worker", "jupyter-lab", "python"],
     "GPU-4c": ["<b>evil</b>\\u{1b}[31m", "nbody", "solver"],
     "no such process": [],
   };

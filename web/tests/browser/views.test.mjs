@@ -5,6 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { TOKEN, WIDTHS, gaps, openAllDetails, openPage, overflow, settle, settlePanel, startBrowser, startShowcase, violations } from "./support.mjs";
 
 const PROCESSES = [41207, 40981, 52113, 47640, 38002, 39870].map((pid) => `${pid}.77000`);
+const DECISIONS_OF_PLANS = ["19"];
 const DECISIONS = { 14: 40981, 15: 52113, 16: 40981, 17: 52113, 18: 41207, 19: 40981 };
 
 let browser;
@@ -66,6 +67,9 @@ describe("counting:", () => {
       await page.goto(`${node.url}/#process=${pid}.77000&decision=${id}`);
       await page.locator("#detail-decisions dd").filter({ hasText: new RegExp(`^${id}, created`) }).waitFor();
       assert.deepEqual(await gaps(page), [], id);
+      const titles = await page.locator("#detail-decisions section", { hasText: `${id}, created` }).locator("dt").allTextContents();
+      // The moves of a plan are counted once.
+      assert.equal(titles.filter((title) => /^Move[sd]$/.test(title)).length, DECISIONS_OF_PLANS.includes(id) ? 1 : 0, titles.join());
     }
     assert.deepEqual(faults, []);
     await close();
@@ -90,10 +94,38 @@ describe("counting:", () => {
   });
 });
 
+// Cells of the first rows that are not below their headings.
+const misplaced = (page) =>
+  page.evaluate(() => {
+    const edge = (cell) => {
+      const { left, right } = cell.getBoundingClientRect();
+      return cell.matches(".number") ? right : left;
+    };
+    const found = [];
+    for (const table of document.querySelectorAll("table:not([hidden])")) {
+      const row = table.tBodies[0]?.rows[0];
+      if (!row || table.offsetParent === null) continue;
+      [...table.tHead.rows[0].cells].forEach((heading, at) => {
+        const [shown, expected] = [row.cells[at].offsetParent !== null, heading.offsetParent !== null];
+        if (shown !== expected || (shown && Math.abs(edge(heading) - edge(row.cells[at])) > 1)) found.push(`${table.id} ${heading.textContent}`);
+      });
+    }
+    return found;
+  });
+
 for (const state of ["counting", "hostile"]) {
   describe(`${state}:`, () => {
     const node = showcase(state);
     for (const width of WIDTHS) {
+      test(`headings are above their columns at ${width} px`, async () => {
+        const { page, close } = await openPage(browser, `${node.url}/#process=40981.77000`, { width, token: TOKEN });
+        await settle(page);
+        await settlePanel(page);
+        await openAllDetails(page);
+        assert.deepEqual(await misplaced(page), []);
+        await close();
+      });
+
       test(`nothing is wider than ${width} px`, async () => {
         const { page, close } = await openPage(browser, node.url, { width, token: TOKEN });
         await settle(page);

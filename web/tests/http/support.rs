@@ -13,7 +13,7 @@ use axum::{
 };
 use model::{
     Access, Block, Cause, CopiedBytes, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId,
-    RecordFigures, Residency, Snapshot, SourceState, SourceStatus,
+    Residency, Snapshot, SourceState, SourceStatus,
 };
 use serde_json::Value;
 use tower::ServiceExt;
@@ -107,20 +107,7 @@ pub(crate) fn at(seconds: u64) -> SystemTime {
 
 fn in_state(state: SourceState) -> Snapshot {
     let dropped_events = BTreeMap::from([("map_full", 0), ("unknown_va_space", 0)]);
-    Snapshot::empty(
-        at(60),
-        SourceStatus {
-            backend: "ebpf",
-            state,
-            warnings: Vec::new(),
-            degraded: Vec::new(),
-            quota_refusals: Vec::new(),
-            driver: None,
-            probes: Vec::new(),
-            dropped_events,
-            block_records: RecordFigures::default(),
-        },
-    )
+    Snapshot::empty(at(60), SourceStatus { dropped_events, ..SourceStatus::new(state) })
 }
 
 pub(crate) fn waiting() -> Snapshot {

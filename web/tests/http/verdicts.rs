@@ -86,7 +86,7 @@ async fn a_verdict_has_its_sentences_and_on_its_process_its_remedies() {
     assert_eq!((first.label.as_str(), &first.remedies), ("capacity thrash", &None));
     assert!(first.summary.starts_with("20 heavy (user ") && first.summary.contains("is thrashing GPU"), "{first:?}");
     assert!(first.reason.starts_with("In the last window (1.5 s) it fetched "), "{}", first.reason);
-    assert!(listed.ended[0].summary.starts_with("5 is thrashing: "), "{}", listed.ended[0].summary);
+    assert!(listed.ended[0].summary.starts_with("5 used memory that bounced "), "{}", listed.ended[0].summary);
     let of_process = verdicts("/api/v1/processes/20/verdict").await;
     let remedies = of_process.active[0].remedies.as_ref().unwrap();
     assert_eq!(remedies.effective[0].action, "uvmctl policy set --pid 20 --policy auto-live --mode shadow");

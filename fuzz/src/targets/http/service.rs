@@ -10,7 +10,7 @@ use std::{
 
 use model::{
     Access as MemoryAccess, Block, Blocks, Counters, Gpu, GpuKey, GpuUuid, HeatCell, HeatMap, HeatRange, Process,
-    ProcessId, RecordFigures, Snapshot, SourceState, SourceStatus,
+    ProcessId, Snapshot, SourceState, SourceStatus,
     api::rule::{self, Overrides, PolicyState, OverrideStatus, EffectivePolicy},
 };
 use web::{
@@ -143,20 +143,8 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn snapshot() -> Snapshot {
-    let mut snapshot = Snapshot::empty(
-        at(60),
-        SourceStatus {
-            backend: "ebpf",
-            state: SourceState::Counting { since: at(0) },
-            warnings: Vec::new(),
-            degraded: Vec::new(),
-            quota_refusals: Vec::new(),
-            driver: None,
-            probes: Vec::new(),
-            dropped_events: BTreeMap::new(),
-            block_records: RecordFigures::default(),
-        },
-    );
+    let mut snapshot =
+        Snapshot::empty(at(60), SourceStatus::new(SourceState::Counting { since: at(0) }));
     let gpu = GpuKey::Known(GpuUuid([7; 16]));
     snapshot.gpus.insert(gpu, Gpu { id: Some(1), name: Some("H200".to_owned()), ..Gpu::default() });
     let mut counters = Counters::default();

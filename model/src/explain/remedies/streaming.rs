@@ -27,7 +27,7 @@ fn prefetch(case: &Case<'_>) -> Option<Remedy> {
 fn host_access(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.involved().next()?;
     let inputs = &case.verdict.inputs;
-    let evicted = text::per_second(Some(case.per_second(inputs.evicted_bytes)), text::bytes);
+    let evicted = text::per_second(Some(case.per_second(inputs.induced_eviction_bytes)), text::bytes);
     let cost = if case.verdict.victims.is_empty() { "" } else { ", memory of other processes included" };
     let evidence = format!(
         "{} of its fetched bytes are refetched, and {evicted}/s are evicted for it{cost}",
@@ -44,7 +44,8 @@ mod tests {
     fn streaming(pattern: &str) -> Fixture {
         let mut known = Fixture::new("streaming");
         known.involved(0x1000_0000, 200 * GIB, pattern, 0.01);
-        (known.verdict.inputs.fault_entries, known.verdict.inputs.evicted_bytes) = (5000, 20 * GIB);
+        let inputs = &mut known.verdict.inputs;
+        (inputs.fault_entries, inputs.induced_eviction_bytes) = (5000, 20 * GIB);
         known
     }
 

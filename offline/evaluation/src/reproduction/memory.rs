@@ -105,7 +105,7 @@ pub(crate) fn pools(report: &mut Report, data: &Path) {
     }
     let pytorch = kineto::load(&data.join("kineto/df_index_resolver.json.gz"), None);
     line("PyTorch, df_index_resolver", pytorch.map_err(Into::into).and_then(|run| of_run(&run.stream, 1, 2677)));
-    for set in g10::SETS {
+    for set in published::G10_SETS {
         let loaded = g10::load(data, set);
         line(set, loaded.and_then(|loaded| Ok(Circle::of_iteration(&loaded.iteration, Alignment::NONE)?)));
     }

@@ -1,7 +1,8 @@
 //! Importers on published traces, if present, compared with known figures.
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::float_cmp, reason = "published figures")]
 
-use crate::support::{G10_SETS, g10};
+use crate::support::g10;
+use published::G10_SETS;
 use trace::{Alignment, Circle, KernelId, OpKind, OpStream};
 use trace_sources::import::{g10 as import_g10, kineto, minimalloc, singa};
 
@@ -44,8 +45,8 @@ fn g10_graphs_have_their_known_sizes_and_peaks() {
 #[test]
 fn published_g10_times_and_workspaces_equal_those_of_the_graphs() {
     let Some(data) = published::data() else { return };
-    for (model, batch) in G10_SETS {
-        let set = g10(&data, (model, batch));
+    for name in G10_SETS {
+        let (set, (model, batch)) = (g10(&data, name), name.split_once('/').unwrap());
         let column = |end| data.join(format!("g10/raw/results/{model}/cudnn{batch}{end}.txt"));
         let times = import_g10::load_times(&column("")).unwrap();
         assert_eq!(set.with_times(&column(""), &times).unwrap(), set.iteration);
@@ -57,7 +58,7 @@ fn published_g10_times_and_workspaces_equal_those_of_the_graphs() {
         for (kernel, &bytes) in workspaces.iter() {
             // Tensors of a graph have sizes of whole pages.
             let of_graph = set.iteration.workspace_bytes(kernel);
-            assert_eq!(of_graph, bytes.next_multiple_of(4096), "{model} {kernel}");
+            assert_eq!(of_graph, bytes.next_multiple_of(4096), "{name} {kernel}");
         }
     }
 }
@@ -65,7 +66,7 @@ fn published_g10_times_and_workspaces_equal_those_of_the_graphs() {
 #[test]
 fn a_kernel_of_resnet152_has_its_roles() {
     let Some(data) = published::data() else { return };
-    let it = g10(&data, ("ResNet152", 1280)).iteration;
+    let it = g10(&data, "ResNet152/1280").iteration;
     let bytes = |role| {
         it.tensors().values().iter().filter(|tensor| tensor.role == role).map(|tensor| tensor.bytes).sum::<u64>()
     };

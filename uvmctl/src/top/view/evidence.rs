@@ -10,7 +10,6 @@ use crate::{
     look::Look,
     text,
     top::{fetch::Detailed, state::State},
-    words,
 };
 
 /// Active verdicts with their figures and victims; empty without verdicts.
@@ -20,7 +19,7 @@ pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: us
     for verdict in &evidence.verdicts.active {
         let headline = finding::headline(verdict, &evidence.verdicts.time);
         lines.extend(wrapped(&look.text(&headline), width).into_iter().map(|line| Line::styled(line, look.warning())));
-        let facts = finding::reason(verdict).into_iter().chain(finding::costs(&verdict.victims));
+        let facts = [finding::reason(verdict)].into_iter().chain(finding::costs(&verdict.victims));
         lines.extend(facts.flat_map(|fact| wrapped(&look.text(&fact), width)).map(Line::raw));
     }
     lines
@@ -29,7 +28,7 @@ pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: us
 /// Decisions about the process.
 pub(crate) fn decisions(process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
     let line =
-        |decision: &DecisionSummary| format!("{} (uvmctl decisions {})", words::decision_label(decision), decision.id);
+        |decision: &DecisionSummary| format!("{} (uvmctl decisions {})", text::printable(&decision.label), decision.id);
     let lines = process.decisions.iter().flat_map(|decision| wrapped(&look.text(&line(decision)), width));
     lines.map(|line| Line::styled(line, look.strong())).collect()
 }
