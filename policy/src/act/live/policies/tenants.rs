@@ -102,7 +102,7 @@ impl Running for Protecting {
 
 /// Whole blocks that the process uses at the GPU.
 fn in_use<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
-    whole_blocks(view).filter(|block| block.bytes_htod > 0 || block.populated_bytes > 0)
+    whole_blocks(view).filter(|block| block.is_used())
 }
 
 /// Whether most of the block was evicted, so that a migration of the whole block restores it.
@@ -112,7 +112,7 @@ const fn was_mostly_resident(block: &Block) -> bool {
 
 /// Bytes of the blocks that another process uses at the GPU.
 fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
-    let is_used = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
+    let is_used = |block: &&Block| block.gpu == Some(view.key()) && block.is_used();
     (blocks.iter().filter(is_used).count() as u64).saturating_mul(BLOCK_BYTES)
 }
 
