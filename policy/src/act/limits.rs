@@ -81,6 +81,8 @@ pub(crate) const WITHDRAWAL_PAUSE_MAX: u32 = 600;
 pub(crate) const ABSENT_MAX: Duration = Duration::from_mins(1);
 /// Maximum number of ranges per process: the busiest are considered.
 pub(crate) const RANGES_MAX: usize = 4096;
+/// Maximum number of ranges of a decision, the largest ones: decisions and their events are retained.
+pub(crate) const DECISION_RANGES_MAX: usize = 1024;
 /// Maximum number of separate parts of memory that a proposal gives advice on, the largest ones:
 /// orders, their reversal and the journal grow with them.
 pub(crate) const ADVISED_PARTS_MAX: usize = 128;

@@ -197,6 +197,7 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         process_name: "heavy".to_owned(),
         gpu: GPU,
         policy: "cycle",
+        bytes: 32 << 20,
         override_id: Some("llm".to_owned()),
         verdict: Some(VerdictKind::CapacityThrash),
         reason: "its accesses are cyclic".to_owned(),
