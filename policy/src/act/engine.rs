@@ -123,11 +123,10 @@ impl Acting {
         let gpu_contexts = scene.gpu_contexts(targets.iter().map(|(_, gpu, _)| *gpu));
         let mut acted_on = self.acted_on();
         for (process, gpu, directive) in targets {
-            let Some(gpu_context) =
-                gpu_contexts.get(&gpu).filter(|_| !self.is_deferred(scene, process.id, gpu, directive))
-            else {
+            if self.is_deferred(scene, process.id, gpu, directive) {
                 continue;
-            };
+            }
+            let Some(gpu_context) = gpu_contexts.get(&gpu) else { continue };
             let target = Target::of(scene, process, gpu, directive, gpu_context, acted_on.at(gpu));
             let is_withdrawing = self.rollbacks.is_withdrawing(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();

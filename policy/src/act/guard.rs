@@ -427,7 +427,7 @@ fn budget_exhausted(budget_bytes: u64) -> String {
 }
 
 /// Whether the traffic of the GPU's link is not measured.
-fn is_unmetered(target: &Target<'_>) -> bool {
+pub(crate) fn is_unmetered(target: &Target<'_>) -> bool {
     !target.scene.links.contains_key(&target.gpu)
 }
 
