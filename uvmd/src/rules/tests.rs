@@ -64,14 +64,8 @@ fn settle(rules: &Rules) {
 
 fn rule(id: &str) -> Override {
     Override {
-        id: id.to_owned(),
         selector: Selector { executable: Some("x".to_owned()), ..Selector::default() },
-        mode: Mode::Shadow,
-        policy: "cycle".to_owned(),
-        parameters: [].into(),
-        budget: Budget::default(),
-        priority: 0,
-        expires_at: None,
+        ..Override::new(id, Mode::Shadow, "cycle")
     }
 }
 
