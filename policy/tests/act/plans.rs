@@ -619,15 +619,14 @@ fn decision_has_the_largest_of_many_ranges_and_the_size_of_all() {
 
 #[test]
 fn missing_plan_is_reported_as_a_restriction() {
+    const WHY: &str = "launches are in CUDA graphs, within which no memory can be moved";
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
-    training.following().state = FollowingState::Refused("graphs hide launches".to_owned());
+    training.following().state = FollowingState::Refused(WHY.to_owned());
     training.run(1);
     assert!(training.world.acting.decisions().next().is_none());
     let restrictions = training.world.restrictions();
     assert!(
-        restrictions
-            .iter()
-            .any(|restriction| restriction.scope.name() == "auto-plan" && restriction.reason == "graphs hide launches")
+        restrictions.iter().any(|restriction| restriction.scope.name() == "auto-plan" && restriction.reason == WHY)
     );
 }
 
