@@ -228,7 +228,8 @@ mod tests {
     fn contiguous_memory_gets_advice_except_on_its_control_blocks() {
         for blocks in [100, 2000, 40_000] {
             let proposal = proposed(blocks, |_| true);
-            assert!(proposal.steps.len() <= 2 * ADVISED_PARTS_MAX);
+            // The journal permits each process 160 ranges with advice, whatever others have.
+            assert!(proposal.steps.len() < 160, "{blocks}: {}", proposal.steps.len());
             let advised: u64 = proposal.steps.iter().map(Step::bytes).sum::<u64>() / 2;
             assert!(advised < blocks * BLOCK_BYTES, "{blocks}: some are control blocks");
             assert!(advised >= blocks * BLOCK_BYTES / 100 * 96, "{blocks}: {}", proposal.reason);
