@@ -114,13 +114,14 @@ impl RuleSet {
         is_removed
     }
 
-    /// Overrides of the API after a change: this override, or none, has the id.
+    /// Overrides of the API, with this one in place of the one with this id; `None` removes it.
     #[must_use]
     pub fn of_api_with(&self, id: &str, rule: Option<&Override>) -> Vec<Override> {
         self.of_api.iter().filter(|other| other.id != id).chain(rule).cloned().collect()
     }
 
-    /// Changes the overrides of the API: this override, or none, has the id. Later overrides are known to be all.
+    /// Puts this override of the API in place of the one with this id; `None` removes it. From then on, all overrides
+    /// of the API are known.
     pub fn change(&mut self, id: &str, rule: Option<&Override>) {
         self.of_api = self.of_api_with(id, rule);
         self.is_api_known = true;

@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn scattered_memory_gets_advice_in_its_largest_parts() {
-        // Every second block bounces, and two that adjoin.
+        // Every second block bounces, and block 1001 between two of them.
         let proposal = proposed(2000, |at| at.is_multiple_of(2) || at == 1001);
         assert_eq!(proposal.steps.len(), 2 * ADVISED_PARTS_MAX);
         assert!(

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use model::{Action, Block, Expected, Outcome, Place, Process, Proposal, Share, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{
-    renewal_rate::RESERVE_MIN_BYTES,
+    renewal_rate::OTHER_MIN_BYTES,
     retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_mostly_resident, sorted_steps, whole_blocks},
 };
 use crate::act::live::live_policy::{LivePolicy, Named, Next, Running, View, has_passed};
@@ -32,7 +32,7 @@ impl LivePolicy for Tenants {
         let pressure = Pressure::of(view);
         let own: Vec<&Block> = in_use(view).collect();
         let own_bytes = (own.len() as u64).saturating_mul(BLOCK_BYTES);
-        if own.is_empty() || own_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.resident_bytes {
+        if own.is_empty() || own_bytes.saturating_add(OTHER_MIN_BYTES) > pressure.resident_bytes {
             return None;
         }
         // An evictor that would fit, too, may need the memory that it would lose. uvmd does not
