@@ -73,7 +73,7 @@ impl fmt::Display for Remaining {
                 write!(f, "it was denied, rolled back or ended recently; cool-down: {} s", left.as_secs().max(1))
             }
             Self::UntilChanged => f.write_str(
-                "it was rolled back, and verdicts, ranges, parameters and other processes are the same as then",
+                "it was rolled back, and verdicts, ranges, parameters and other processes have not changed since",
             ),
         }
     }

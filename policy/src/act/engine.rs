@@ -211,10 +211,10 @@ impl Acting {
         for key in gone {
             let Some(mut track) = self.tracks.remove(&key) else { continue };
             let process = scene.snapshot.processes.iter().find(|process| process.id == key.0);
-            let has_ended = process.is_some_and(|process| process.exited_at.is_some());
+            let has_exited = process.is_some_and(|process| process.exited_at.is_some());
             let why = absence_reason(process, scene);
             if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.observed_at) {
-                if has_ended {
+                if has_exited {
                     // The memory was freed, and its advice with it.
                     (closed.ledger, closed.is_pending) = (Ledger::default(), false);
                 }

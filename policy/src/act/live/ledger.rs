@@ -52,9 +52,9 @@ impl Ledger {
         }
     }
 
-    /// Steps that withdraw all advice, in reverse order. In the other order, a host page with
-    /// accessed-by but no preferred location that the GPU touches would be mapped remotely again,
-    /// for good.
+    /// Steps that withdraw all advice: accessed-by before the preferred location. In the other order,
+    /// a page on the host would have accessed-by alone for a moment. An access of the GPU would then
+    /// map it remotely for good.
     pub(crate) fn withdrawals(&self) -> Vec<Step> {
         let mut all = self.given.clone();
         for (advice, intervals) in &self.ordered {

@@ -39,6 +39,7 @@ struct Watching {
     controls: BTreeMap<u64, u64>,
     /// Time of the last bounce of a control block.
     bounced_at: SystemTime,
+    /// Advised memory.
     memory: Intervals,
 }
 

@@ -63,12 +63,12 @@ impl LivePolicy for Stream {
             verdict.ranges.iter().any(|of| has_most(&of))
         };
         let is_large = |range: &Range| range.end - range.begin > resident_bytes;
-        let lately = verdict.window.saturating_mul(RECENT_WINDOWS);
+        let recent = verdict.window.saturating_mul(RECENT_WINDOWS);
         let is_walk = |range: &Range| {
             is_walked(range)
                 && is_large(range)
                 && is_most(range)
-                && recent_share(range, view.blocks, view.key(), lately) >= SHARE
+                && recent_share(range, view.blocks, view.key(), recent) >= SHARE
         };
         let range = view.ranges.iter().find(|range| is_walk(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;

@@ -144,7 +144,7 @@ impl<'a> WorkingSet<'a> {
         let running = Protecting {
             retained,
             rest,
-            begun_at: Pressure::of(view).arrived_bytes,
+            arrived_bytes_at_start: Pressure::of(view).arrived_bytes,
             has_settled: false,
             last: (view.now, Pressure::of(view).arrived_bytes),
             arrived: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
@@ -205,7 +205,7 @@ struct Protecting {
     retained: RetainedSet,
     rest: Rest,
     /// Cumulative arrived bytes of the GPU at the start of the proposal.
-    begun_at: u64,
+    arrived_bytes_at_start: u64,
     /// Whether as many bytes have arrived since as were resident.
     has_settled: bool,
     /// Time of the last arrival, and the cumulative arrived bytes then.
@@ -246,7 +246,8 @@ impl Running for Protecting {
         } else if has_passed(QUIET, self.last.0, view.now) {
             return Next::End("no memory has migrated to the GPU for 10 s".to_owned());
         }
-        self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.resident_bytes;
+        self.has_settled |=
+            pressure.arrived_bytes.saturating_sub(self.arrived_bytes_at_start) >= pressure.resident_bytes;
         let steps = self.retained.update(view, 0, || candidates(view));
         if self.retained.is_unused() {
             return Next::End("the retained part is no longer used".to_owned());
