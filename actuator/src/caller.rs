@@ -174,7 +174,7 @@ impl Caller {
                 return Err(result);
             }
             if order_target.holes > HOLES_MAX {
-                return Err(CallResult::Denied(format!("its memory has more than {HOLES_MAX} holes")));
+                return Err(CallResult::Denied(format!("more than {HOLES_MAX} parts of its memory took no advice")));
             }
         }
         Ok(())

@@ -61,13 +61,13 @@ enum AccessError {
     Fatal(CallResult),
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type Function = Box<dyn FnOnce() + Send>;
 
 /// Inspector of processes.
 #[derive(Debug)]
 pub(crate) struct Inspector {
     /// Idle thread, which waits for the next inspection.
-    idle: Option<Sender<Job>>,
+    idle: Option<Sender<Function>>,
     inspections: Inspections,
 }
 
@@ -112,25 +112,25 @@ impl Inspector {
         budget: &mut TimeBudget<'_>,
         target: Target,
         is_withdrawal: bool,
-        job: impl FnOnce() -> T + Send + 'static,
+        function: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallResult> {
         let slot = self.inspections.slots().take(target, is_withdrawal, at_most, budget);
         let slot = slot.map_err(|error| error.result("inspection"))?;
-        let jobs = match self.idle.take() {
-            Some(jobs) => jobs,
+        let functions = match self.idle.take() {
+            Some(functions) => functions,
             None => start().map_err(|error| CallResult::Failed(format!("no thread to inspect it: {error}")))?,
         };
         let begun = Instant::now();
         let (sender, result) = mpsc::channel();
         let abandon = slot.abandon_fn();
-        let job = move || {
+        let run = move || {
             // The slot is held until the function returns, even by a panic.
             let slot = slot;
-            let result = job();
+            let result = function();
             drop(slot);
             let _ = sender.send(result);
         };
-        let _ = jobs.send(Box::new(job));
+        let _ = functions.send(Box::new(run));
         let waited = budget.wait(at_most, Instant::now, |at_most| match result.recv_timeout(at_most) {
             Ok(result) => Ok(Some(result)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -138,7 +138,7 @@ impl Inspector {
         });
         match waited {
             Ok(result) => {
-                self.idle = Some(jobs);
+                self.idle = Some(functions);
                 Ok(result)
             }
             Err(WaitError::Panicked) => {
@@ -172,11 +172,11 @@ fn abandoned(pid: u32, took: Duration, expired: Expired) -> CallResult {
 }
 
 /// Thread that runs the functions it receives, and ends without senders.
-fn start() -> std::io::Result<Sender<Job>> {
-    let (jobs, sent) = mpsc::channel::<Job>();
-    let work = move || sent.into_iter().for_each(|job| job());
+fn start() -> std::io::Result<Sender<Function>> {
+    let (functions, received) = mpsc::channel::<Function>();
+    let work = move || received.into_iter().for_each(|function| function());
     thread::Builder::new().name("inspector".to_owned()).spawn(work)?;
-    Ok(jobs)
+    Ok(functions)
 }
 
 /// Inspects a process. Adds the number of inspected threads to `threads`.
@@ -275,9 +275,9 @@ mod tests {
         inspector: &mut Inspector,
         at_most: Duration,
         target: Target,
-        job: impl FnOnce() -> T + Send + 'static,
+        function: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallResult> {
-        inspector.run_with_timeout(at_most, &mut TimeBudget::new(LONG, &|| false), target, false, job)
+        inspector.run_with_timeout(at_most, &mut TimeBudget::new(LONG, &|| false), target, false, function)
     }
 
     #[test]

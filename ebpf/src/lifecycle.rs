@@ -247,8 +247,8 @@ fn write_created(generation: u64, kind: LifecycleKind, creator: &Creator) {
 /// Serial number of the VA space at an address.
 #[inline(always)]
 fn serial_at(va_space: u64) -> Option<u64> {
-    // SAFETY: a value of the map. Entries are preallocated: one that is removed meanwhile is still
-    // memory, and its number that of another one.
+    // SAFETY: a value of the map. Entries are preallocated: a removed one stays valid memory, and may
+    // then have the serial number of another VA space.
     SPACES.get_ptr(va_space).map(|space| unsafe { (*space).serial })
 }
 
@@ -260,8 +260,8 @@ fn serial_at(va_space: u64) -> Option<u64> {
 #[inline(never)]
 fn unregister(va_space: u64, serial: u64) -> u32 {
     let Some(space) = SPACES.get_ptr(va_space) else { return 0 };
-    // SAFETY: a value of `SPACES`. Entries are preallocated: one that is removed meanwhile is still
-    // memory, and its number that of another one.
+    // SAFETY: a value of `SPACES`. Entries are preallocated: a removed one stays valid memory, and may
+    // then have the serial number of another VA space.
     let Space { generation, serial: found, dropped_events, records, owner, shared_by, .. } = unsafe { *space };
     if found != serial {
         return 0;

@@ -95,6 +95,12 @@ impl Block {
             last_seen_at,
         }
     }
+
+    /// Whether anything has arrived in it at a GPU from the host or anew.
+    #[must_use]
+    pub const fn is_used(&self) -> bool {
+        self.bytes_htod > 0 || self.populated_bytes > 0
+    }
 }
 
 /// The blocks of one process.

@@ -158,7 +158,9 @@ pub struct Decision {
     pub verdict: Option<VerdictKind>,
     /// Reason, as a sentence without addresses, since everybody may read it.
     pub reason: String,
-    /// The ranges it is about: at most 1,024, the largest.
+    /// Size of the memory that it is about, in bytes.
+    pub bytes: u64,
+    /// Ranges of that memory: at most 1,024, the largest.
     pub ranges: Vec<(u64, u64)>,
     /// The kinds of advice it has given.
     pub advice: Vec<Advice>,

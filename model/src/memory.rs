@@ -35,7 +35,7 @@ impl Memory {
             let Some(gpu) = block.gpu else { continue };
             let none = BlockSums { used_bytes: 0, refetched_resident_bytes: 0, last_seen_at: block.last_seen_at };
             let sums = gpus.entry(gpu).or_insert(none);
-            if block.bytes_htod > 0 || block.populated_bytes > 0 {
+            if block.is_used() {
                 sums.used_bytes = sums.used_bytes.saturating_add(BLOCK_BYTES);
             }
             if block.refetched_bytes > 0 {

@@ -153,6 +153,16 @@ pub struct OwnerTotals {
     pub last_active_at: SystemTime,
 }
 
+/// Owner of a process in a few words: its [`OwnerKey::label`], or `user alice` where that is empty.
+#[must_use]
+pub fn label_or_user(label: &str, user: Option<&str>, uid: u32) -> String {
+    match (label, user) {
+        ("", Some(user)) => format!("user {user}"),
+        ("", None) => format!("user {uid}"),
+        (label, _) => label.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,23 @@ pub struct Override {
     pub expires_at: Option<SystemTime>,
 }
 
+impl Override {
+    /// Override of all processes, with priority 0, and without parameters, limits and expiry.
+    #[must_use]
+    pub fn new(id: impl Into<String>, mode: Mode, policy: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            selector: Selector::default(),
+            mode,
+            policy: policy.into(),
+            parameters: BTreeMap::new(),
+            budget: Budget::default(),
+            priority: 0,
+            expires_at: None,
+        }
+    }
+}
+
 /// The directive for one process: mode, policy and limits of the selected override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {

@@ -188,8 +188,8 @@ impl<'a> Problem<'a> {
 
     /// The error for a limit below [`Self::least_bytes`].
     pub(super) fn limit_error(&self, limit_bytes: u64) -> Unplannable {
-        let (slot, staying_bytes) = self.least_load.peak();
-        Unplannable::TooMuchStays { kernel: Load::kernel(slot), staying_bytes, gpu_bytes: limit_bytes }
+        let (slot, immovable_bytes) = self.least_load.peak();
+        Unplannable::ImmovableTooLarge { kernel: Load::kernel(slot), immovable_bytes, gpu_bytes: limit_bytes }
     }
 
     /// Tries evenly spaced limits, then bisects down to 1 MiB below the lowest that was met without

@@ -96,8 +96,8 @@ pub fn by_name(name: &str) -> Option<Box<dyn Planner>> {
 pub enum Unplannable {
     #[error("kernel {kernel} needs {needed_bytes} bytes at once, and the GPU has {gpu_bytes}")]
     KernelTooLarge { kernel: KernelId, needed_bytes: u64, gpu_bytes: u64 },
-    #[error("at kernel {kernel}, {staying_bytes} bytes cannot be evicted, and the GPU has {gpu_bytes}")]
-    TooMuchStays { kernel: KernelId, staying_bytes: u64, gpu_bytes: u64 },
+    #[error("at kernel {kernel}, {immovable_bytes} bytes cannot be moved, and the GPU has {gpu_bytes}")]
+    ImmovableTooLarge { kernel: KernelId, immovable_bytes: u64, gpu_bytes: u64 },
     #[error("{away_bytes} bytes are offloaded at once, and the host has {host_bytes}")]
     HostTooSmall { away_bytes: u64, host_bytes: u64 },
 }

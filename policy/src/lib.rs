@@ -7,16 +7,13 @@
 //!
 //! * [`judge`]: the window and the verdict of each process and GPU
 //! * `reading`: cumulative counts of a process at a GPU in one snapshot
-//! * [`window`]: stretches of counts that are long enough in time and in events
+//! * [`window`]: counts of a period that is long enough in time and in events
 //! * [`thresholds`]: every limit, with its reason
-//! * [`decision`]: the kind of a stretch, by conditions that a person can check
+//! * [`decision`]: the kind of a window, by conditions that a person can check
 //! * `hysteresis`: begin and end of a verdict
 //! * `verdict_time`: the time for which verdicts held, by owner
 //! * `ranges`: ranges that a verdict involves
 //! * `victims`: evictions by victim and evictor
-//!
-//! **Live policies**: plans, their guard, verification and rollback. docs/policies.md describes
-//! them.
 //!
 //! **Live policies and plans**: their guard, verification and rollback. docs/policies.md describes
 //! them.

@@ -11,16 +11,7 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn rule(id: &str, mode: Mode) -> Override {
-    Override {
-        id: id.to_owned(),
-        selector: Selector::default(),
-        mode,
-        policy: "cycle".to_owned(),
-        parameters: [].into(),
-        budget: Budget::default(),
-        priority: 0,
-        expires_at: None,
-    }
+    Override::new(id, mode, "cycle")
 }
 
 /// Override until a time.

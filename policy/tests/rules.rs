@@ -26,16 +26,7 @@ fn process() -> Process {
 }
 
 fn rule(id: &str, selector: Selector) -> Override {
-    Override {
-        id: id.to_owned(),
-        selector,
-        mode: Mode::Shadow,
-        policy: "cycle".to_owned(),
-        parameters: [].into(),
-        budget: Budget::default(),
-        priority: 0,
-        expires_at: None,
-    }
+    Override { selector, ..Override::new(id, Mode::Shadow, "cycle") }
 }
 
 fn fallback() -> Fallback {

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! **Limits**: hung reads for a user ([`HUNG_PER_USER_MAX`]) and in all ([`HUNG_MAX`]); the time for which
-//! callers wait for a user ([`Charges::allowance`]). Beyond them, nothing is read for that user. The time for which a caller
-//! waits for all users ([`WAITS_OF_CALLER`]): beyond it, the caller's patience is short.
+//! callers wait for a user ([`Charges::allowance`]). Beyond them, nothing is read for that user. The time for
+//! which a caller waits for all users ([`WAITS_OF_CALLER`]): beyond it, the caller's patience is short.
 
 use std::{
     cell::Cell,

@@ -129,10 +129,7 @@ fn problems(process: &Process) -> Vec<String> {
         let (kind, since) = (text::printable(&verdict.label), finding::time_of_day(&verdict.started_at));
         format!("{kind} on {gpu} since {since} (uvmctl explain {})", process.pid)
     };
-    let victim = |evictor: &Evictor| {
-        let rate = text::bytes(evictor.bytes_per_second);
-        format!("{rate}/s of its memory are evicted for {} {}", evictor.pid, text::printable(&evictor.name))
-    };
+    let victim = |evictor: &Evictor| text::printable(&evictor.description()).into_owned();
     process.verdicts.iter().map(verdict).chain(process.victim_of.as_ref().map(victim)).collect()
 }
 

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::api::{DecisionSummary, Diagnosis, Owner, Process};
+use model::{
+    api::{DecisionSummary, Diagnosis, Owner, Process},
+    owner::label_or_user,
+};
 use unicode_width::UnicodeWidthStr;
 
 use crate::text;
@@ -79,7 +82,8 @@ pub(crate) fn clock(duration: Duration) -> String {
 /// Owner of a process in a short form that still identifies it: `pod 3f2a9c1e`, `job 4711`, `user
 /// alice`.
 pub(crate) fn owner(process: &Process) -> String {
-    owner_of(&process.owner).unwrap_or_else(|| format!("user {}", user(process)))
+    let label = owner_of(&process.owner).unwrap_or_default();
+    text::printable(&label_or_user(&label, process.user.as_deref(), process.uid)).into_owned()
 }
 
 /// Owner other than a user, in uvmd's words.

@@ -53,7 +53,7 @@ use crate::{audit::Audit, notify::Turns, rules::Rules, switch::Switch};
 const IDLE: Duration = Duration::from_millis(500);
 /// Extra delay of the next interval if all orders are in progress: nothing new can be decided until
 /// they complete, which ends the delay.
-const LOOK_WAITS: Duration = Duration::from_millis(200);
+const PENDING_DELAY: Duration = Duration::from_millis(200);
 /// Time for the thread to stop: to withdraw all advice, and to notice the request.
 pub(crate) const STOP_DEADLINE: Duration = Patience::AT_STOP.in_all.saturating_add(Duration::from_secs(3));
 
@@ -225,7 +225,7 @@ impl Loop {
     /// Outcomes until the next interval.
     fn take_outcomes(&mut self, last: Instant) {
         loop {
-            let waits = if self.actuation.acting.is_only_waiting() { LOOK_WAITS } else { Duration::ZERO };
+            let waits = if self.actuation.acting.is_only_waiting() { PENDING_DELAY } else { Duration::ZERO };
             let left = (last + self.interval() + waits).saturating_duration_since(Instant::now());
             let Some(outcome) = self.actuation.workers.next_outcome(left) else { break };
             let now = self.now();

@@ -29,7 +29,7 @@ use policy::rules::{Explained, Fallback, RuleSet, Rules as Ordered, Subject};
 
 use crate::{audit::Audit, state_file::StateFile};
 
-use file::Look;
+use file::FileState;
 
 pub(crate) use file::load_settled;
 
@@ -57,7 +57,7 @@ struct Known {
     file: PathBuf,
     set: RuleSet,
     /// Last state of the files.
-    looked: Option<Look>,
+    last_state: Option<FileState>,
     /// Files applied last, or the reason why they could not be read.
     taken: Option<Result<Files, String>>,
     /// Error of the file; its overrides are then of an earlier version.
@@ -107,7 +107,7 @@ impl Rules {
             known: Mutex::new(Known {
                 file: policy.overrides_file.0.clone(),
                 set,
-                looked: None,
+                last_state: None,
                 taken: None,
                 file_error: None,
                 is_persist_pending: false,
@@ -120,7 +120,7 @@ impl Rules {
             next_expiry_ns: AtomicU64::new(u64::MAX),
         }));
         rules.apply(&rules.known());
-        rules.look_at_file_until_it_is_settled();
+        rules.check_file_until_it_is_settled();
         Ok(rules)
     }
 

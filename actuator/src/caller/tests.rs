@@ -254,7 +254,7 @@ fn advice_on_memory_with_many_holes_ends() {
     let advice = Advice::PreferredLocation(Place::Host);
     let (holes, rest) = order(Action::Advise(advice));
     assert_eq!(holes, HOLES_MAX + 1);
-    assert_eq!(rest.result, CallResult::Denied("its memory has more than 64 holes".to_owned()));
+    assert_eq!(rest.result, CallResult::Denied("more than 64 parts of its memory took no advice".to_owned()));
     assert!(rest.step.end == BASE + 400 * 4096 && rest.step.bytes() > 200 * 4096);
     assert_eq!(order(Action::Withdraw(advice)).0, 199, "withdrawals go on");
 }

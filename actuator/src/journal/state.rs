@@ -98,7 +98,8 @@ impl State {
             return Err(Refusal::Stuck(waited));
         }
         let new = steps.iter().filter(|step| matches!(step.action, Action::Advise(_))).count();
-        let own = self.in_force.of(process).len() + new;
+        let before = self.in_force.of(process);
+        let own = before.len() + new;
         let shared = self.in_force.len_beyond(OWN_RANGES, process) + own.saturating_sub(OWN_RANGES);
         if own > OWN_RANGES && shared > SHARED_RANGES_MAX {
             return Err(Refusal::Full);
@@ -106,7 +107,6 @@ impl State {
         if let Some(version) = steps.iter().find_map(|step| self.unrecognised.blocking_version(process, step)) {
             return Err(Refusal::Newer(version));
         }
-        let before = self.in_force.of(process);
         for step in steps {
             if let Action::Advise(advice) = step.action {
                 self.add(process, gpu, (step.begin, step.end), advice);

@@ -59,9 +59,9 @@ pub struct Decision {
     pub created_at: String,
     /// Time of the last change of stage.
     pub updated_at: String,
-    /// Bytes of its ranges.
+    /// Size of its memory.
     pub bytes: u64,
-    /// Its address ranges. Requires read permission; null without.
+    /// Address ranges of that memory: at most 1,024, the largest. Requires read permission; null without.
     pub ranges: Option<Vec<MemoryRange>>,
     /// Kinds of advice that it gave.
     pub advice: Vec<String>,

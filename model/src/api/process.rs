@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Block, Counts, CountsSummary, GpuId, Owner, Residency, Reuse};
-use crate::order::Expected;
+use crate::{order::Expected, text};
 
 /// Body of `GET /api/v1/processes`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -175,6 +175,15 @@ pub struct Evictor {
     pub bytes_per_second: u64,
     /// True until the attribution has been checked on hardware.
     pub inferred: bool,
+}
+
+impl Evictor {
+    /// Evicted bytes and evictor, about the victim: `8.0 GiB/s of its memory are evicted for 182 streams`.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let Self { pid, name, bytes_per_second, .. } = self;
+        format!("{}/s of its memory are evicted for {pid} {name}", text::bytes(*bytes_per_second))
+    }
 }
 
 /// Body of `GET /api/v1/processes/{pid}`.

@@ -86,15 +86,16 @@ impl<'a> Case<'a> {
         write_share(&self.process.counts.cpu_faults_by_access)
     }
 
-    /// Rate of a count over the window.
-    pub(crate) fn per_second(&self, in_window: u64) -> f64 {
-        per_second(self.verdict, in_window)
+    /// Rate of a count over the window, such as `1.2k/s`.
+    pub(crate) fn rate(&self, in_window: u64, shown: text::Formatter) -> String {
+        rate(self.verdict, in_window, shown)
     }
 }
 
 /// Rate of a count over the window of a verdict.
-pub(super) fn per_second(verdict: &Verdict, in_window: u64) -> f64 {
-    in_window as f64 / verdict.window_seconds.max(f64::MIN_POSITIVE)
+pub(super) fn rate(verdict: &Verdict, in_window: u64, shown: text::Formatter) -> String {
+    let per_second = in_window as f64 / verdict.window_seconds.max(f64::MIN_POSITIVE);
+    text::per_second(Some(per_second), shown)
 }
 
 /// Share of writes among faults by access. Sums are floats, which do not overflow.

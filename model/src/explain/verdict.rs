@@ -1,6 +1,6 @@
 //! One verdict as a sentence, and its reason.
 
-use super::case::per_second;
+use super::case;
 use crate::{
     VerdictKind,
     api::{Evictor, Verdict},
@@ -57,8 +57,8 @@ fn ended(kind: VerdictKind, gpu: &str) -> String {
 #[must_use]
 pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
     let Verdict { inputs, evictor, window_seconds, .. } = verdict;
-    let rate = |bytes: u64| format!("{}/s", of_window(verdict, bytes, self::bytes));
-    let events = |events: u64| format!("{}/s", of_window(verdict, events, count));
+    let rate = |bytes: u64| format!("{}/s", case::rate(verdict, bytes, self::bytes));
+    let events = |events: u64| format!("{}/s", case::rate(verdict, events, count));
     let of_fetched = |part: u64| share(part, inputs.fetched_bytes);
     // The eviction volume of docs/verdicts.md.
     let evicted =
@@ -111,10 +111,6 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
         ),
     };
     format!("In the last window ({window_seconds:.1} s) {counts}.")
-}
-
-fn of_window(verdict: &Verdict, in_window: u64, shown: crate::text::Formatter) -> String {
-    crate::text::per_second(Some(per_second(verdict, in_window)), shown)
 }
 
 #[cfg(test)]

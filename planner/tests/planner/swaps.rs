@@ -150,8 +150,8 @@ fn planner_stays_within_the_machines_memory_or_reports_the_reason() {
     };
     assert_eq!(plan(30, 0), Ok(Schedule::default()));
     assert_eq!(plan(20, 10).unwrap().actions().len(), 2);
-    let (kernel, staying_bytes, gpu_bytes) = (KernelId(2), 20 * MIB, 19 * MIB);
-    assert_eq!(plan(19, 10), Err(Unplannable::TooMuchStays { kernel, staying_bytes, gpu_bytes }));
+    let (kernel, immovable_bytes, gpu_bytes) = (KernelId(2), 20 * MIB, 19 * MIB);
+    assert_eq!(plan(19, 10), Err(Unplannable::ImmovableTooLarge { kernel, immovable_bytes, gpu_bytes }));
     assert_eq!(plan(20, 9), Err(Unplannable::HostTooSmall { away_bytes: 10 * MIB, host_bytes: 9 * MIB }));
 }
 

@@ -123,11 +123,10 @@ impl Acting {
         let gpu_contexts = scene.gpu_contexts(targets.iter().map(|(_, gpu, _)| *gpu));
         let mut acted_on = self.acted_on();
         for (process, gpu, directive) in targets {
-            let Some(gpu_context) =
-                gpu_contexts.get(&gpu).filter(|_| !self.is_deferred(scene, process.id, gpu, directive))
-            else {
+            if self.is_deferred(scene, process.id, gpu, directive) {
                 continue;
-            };
+            }
+            let Some(gpu_context) = gpu_contexts.get(&gpu) else { continue };
             let target = Target::of(scene, process, gpu, directive, gpu_context, acted_on.at(gpu));
             let is_withdrawing = self.rollbacks.is_withdrawing(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
@@ -212,10 +211,10 @@ impl Acting {
         for key in gone {
             let Some(mut track) = self.tracks.remove(&key) else { continue };
             let process = scene.snapshot.processes.iter().find(|process| process.id == key.0);
-            let has_ended = process.is_some_and(|process| process.exited_at.is_some());
+            let has_exited = process.is_some_and(|process| process.exited_at.is_some());
             let why = absence_reason(process, scene);
             if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.observed_at) {
-                if has_ended {
+                if has_exited {
                     // The memory was freed, and its advice with it.
                     (closed.ledger, closed.is_pending) = (Ledger::default(), false);
                 }

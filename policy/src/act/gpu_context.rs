@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     Block, BlockSums, Counters, GpuKey, GpuUuid, Memory, Party, Process, ProcessId, Snapshot, Verdict, VerdictKind,
-    Verdicts, block::BLOCK_BYTES, verdict::Victim,
+    Verdicts, verdict::Victim,
 };
 
 /// Processes at a GPU.
@@ -193,11 +193,4 @@ impl Demand {
     pub(crate) fn used_bytes(&self, process: ProcessId) -> u64 {
         self.used.get(&process).copied().unwrap_or_default()
     }
-}
-
-/// GPU memory in bytes of the blocks in which anything has arrived.
-pub(crate) fn used_bytes(blocks: &[Block], key: GpuKey) -> u64 {
-    let has_arrived = |block: &&Block| block.bytes_htod.saturating_add(block.populated_bytes) > 0;
-    let here = blocks.iter().filter(|block| block.gpu == Some(key)).filter(has_arrived);
-    (here.count() as u64).saturating_mul(BLOCK_BYTES)
 }

@@ -19,6 +19,7 @@ mod restrictions;
 mod room;
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     time::SystemTime,
 };
@@ -53,7 +54,8 @@ pub(crate) enum Admission {
 pub(crate) struct Guard {
     node: Option<Bucket>,
     processes: BTreeMap<ProcessId, Account>,
-    host_reservations: HostReservations,
+    /// Of the current interval; computed when first asked for.
+    host_reservations: OnceCell<HostReservations>,
 }
 
 /// GPU memory that the migrations of an order may fill, and what the admitted ones fill. Computed
@@ -87,7 +89,7 @@ impl Guard {
             }
             now.duration_since(account.seen_at).map_or(true, |passed| passed <= ABSENT_MAX)
         });
-        self.host_reservations = HostReservations::of(scene, &self.processes);
+        self.host_reservations.take();
     }
 
     /// Admission of a proposal of this policy with these steps.
@@ -168,7 +170,7 @@ impl Guard {
                 let host_preferred = &mut self.account(target, limits).host_preferred;
                 if !host_preferred.covers(step.begin, step.end) {
                     host_preferred.insert(step.begin, step.end);
-                    self.host_reservations.add(target.process.cgroup.as_deref(), bytes);
+                    self.reserve_host(bytes, target);
                 }
                 vec![(step, Ok(()))]
             }
@@ -320,7 +322,7 @@ impl Guard {
         if place == Place::Host {
             let account = self.account(target, limits);
             account.pending_to_host_bytes = account.pending_to_host_bytes.saturating_add(step.bytes());
-            self.host_reservations.add(target.process.cgroup.as_deref(), step.bytes());
+            self.reserve_host(step.bytes(), target);
         } else {
             gpu_room.admitted_bytes = gpu_room.admitted_bytes.saturating_add(step.bytes());
         }
@@ -340,12 +342,20 @@ impl Guard {
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);
     }
 
+    /// Adds bytes of the process to the reservations, if they were computed before its account had them.
+    fn reserve_host(&mut self, bytes: u64, target: &Target<'_>) {
+        if let Some(reservations) = self.host_reservations.get_mut() {
+            reservations.add(target.process.cgroup.as_deref(), bytes);
+        }
+    }
+
     /// Host memory in bytes that may be filled for the process. Reservations for any process reduce the
     /// headroom of the node, and those for processes of the same cgroup the headroom of the cgroup.
     fn host_left(&self, target: &Target<'_>, limits: &Limits) -> u64 {
         let left = |bytes: u64, promised: u64| bytes.saturating_sub(limits.host_reserve_bytes).saturating_sub(promised);
-        let of_cgroup = self.host_reservations.cgroup_bytes(target.process.cgroup.as_deref());
-        left(target.scene.node_headroom_bytes, self.host_reservations.node_bytes())
+        let reservations = self.host_reservations.get_or_init(|| HostReservations::of(target.scene, &self.processes));
+        let of_cgroup = reservations.cgroup_bytes(target.process.cgroup.as_deref());
+        left(target.scene.node_headroom_bytes, reservations.node_bytes())
             .min(left(headroom(target).unwrap_or(0), of_cgroup))
     }
 
@@ -418,7 +428,7 @@ fn budget_exhausted(budget_bytes: u64) -> String {
 }
 
 /// Whether the traffic of the GPU's link is not measured.
-fn is_unmetered(target: &Target<'_>) -> bool {
+pub(crate) fn is_unmetered(target: &Target<'_>) -> bool {
     !target.scene.links.contains_key(&target.gpu)
 }
 

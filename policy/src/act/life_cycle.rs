@@ -14,11 +14,7 @@ use model::{
     decision::{Done, Measured},
 };
 
-use super::{intervals::Intervals, scene::Target};
-
-/// Maximum number of ranges of a decision, the largest ones: decisions and their events are
-/// retained.
-const RANGES_MAX: usize = 1024;
+use super::{intervals::Intervals, limits::DECISION_RANGES_MAX, scene::Target};
 
 /// Decision at its first stage, without measurements and calls.
 pub(crate) fn new_decision(
@@ -40,7 +36,8 @@ pub(crate) fn new_decision(
         override_id: target.directive.override_id.clone(),
         verdict: target.verdicts.first().map(|verdict| verdict.kind),
         reason,
-        ranges: ranges.largest(RANGES_MAX).iter().collect(),
+        bytes: ranges.bytes(),
+        ranges: ranges.largest(DECISION_RANGES_MAX).iter().collect(),
         advice: Vec::new(),
         expected,
         created_at: taken,

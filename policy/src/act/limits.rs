@@ -65,8 +65,8 @@ pub(crate) const IDLE_BELOW: f64 = 0.05;
 /// Consecutive idle windows before an unconfirmed proposal is rolled back. A program that runs from
 /// resident memory has no faults and looks idle, and an idle one costs nothing.
 pub(crate) const IDLE_WINDOWS: u32 = 4;
-/// Affected bytes per remotely accessed byte up to which a program is not idle: the GPU accesses at
-/// least a tenth of the affected pages once, at 32 bytes each.
+/// Maximum affected bytes per remotely accessed byte for a program that is not idle: the GPU accesses
+/// at least a tenth of the affected pages once, 32 bytes of each.
 pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
 /// Minimum arrivals outside the affected memory for a measurement of the program's pace, in bytes:
 /// two blocks.
@@ -76,13 +76,15 @@ pub(crate) const WITHDRAWAL_ATTEMPTS_REPORTED: u32 = 5;
 /// Maximum pause between two attempts, in intervals. It doubles after each attempt, up to a minute
 /// at the default interval.
 pub(crate) const WITHDRAWAL_PAUSE_MAX: u32 = 600;
-/// Time for which the spent budget of an unseen process and its exclusion from advice are
-/// remembered. A process may be missing from one snapshot.
+/// Retention of the account of an unseen process: its spent budget, and its exclusion from advice. A
+/// process may be missing from one snapshot.
 pub(crate) const ABSENT_MAX: Duration = Duration::from_mins(1);
 /// Maximum number of ranges per process: the busiest are considered.
 pub(crate) const RANGES_MAX: usize = 4096;
+/// Maximum number of ranges of a decision, the largest ones: decisions and their events are retained.
+pub(crate) const DECISION_RANGES_MAX: usize = 1024;
 /// Maximum number of separate parts of memory that a proposal gives advice on, the largest ones:
-/// orders, their reversal and the journal grow with them.
+/// orders, their rollback and the journal grow with them.
 pub(crate) const ADVISED_PARTS_MAX: usize = 128;
 /// Bytes charged per renewal: it fetches a page if the block was evicted.
 pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;

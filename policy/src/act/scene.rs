@@ -35,8 +35,8 @@ pub struct Scene<'a> {
     pub node_headroom_bytes: u64,
     /// Processes whose calls are followed for plans.
     pub following: &'a BTreeMap<ProcessId, Following>,
-    /// Processes that are not evaluated in this interval, as their user's share of processor time is
-    /// used up. Where a directive no longer permits what is in force, they are.
+    /// Processes whose evaluation is deferred, as their user's share of processor time is used up. One that uvmd acts
+    /// on without permission is evaluated all the same.
     pub deferred: &'a BTreeSet<ProcessId>,
     /// Directives by process.
     pub directives: &'a BTreeMap<ProcessId, Directive>,

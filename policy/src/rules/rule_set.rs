@@ -114,14 +114,14 @@ impl RuleSet {
         is_removed
     }
 
-    /// Overrides of the API as [`Self::change`] with the same arguments would leave them.
+    /// Overrides of the API, with this one in place of the one with this id; `None` removes it.
     #[must_use]
     pub fn of_api_with(&self, id: &str, rule: Option<&Override>) -> Vec<Override> {
         self.of_api.iter().filter(|other| other.id != id).chain(rule).cloned().collect()
     }
 
-    /// Sets the override of the API with this id, or removes it. After that, the overrides of the API count as known,
-    /// even if the stored ones were not.
+    /// Puts this override of the API in place of the one with this id; `None` removes it. From then on, all overrides
+    /// of the API are known.
     pub fn change(&mut self, id: &str, rule: Option<&Override>) {
         self.of_api = self.of_api_with(id, rule);
         self.is_api_known = true;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use model::{Mode, PatternKind, ProcessId};
+use model::{Directive, MemoryRange, Mode, PatternKind, ProcessId, Stage, block::BLOCK_BYTES};
 
-use crate::{card::Card, walker::Round, world::directive};
+use crate::{card::Card, program::BASE, walker::Round, world::directive};
 
 const FRAMES: usize = 62;
 
@@ -24,7 +24,7 @@ fn hot_and_cold(hot: u64, cold: u64, steps: u64) -> Round {
 fn both(
     policy: &str,
     rounds: u64,
-    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Directive>) -> ProcessId,
+    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<Directive>) -> ProcessId,
 ) -> [(Card, ProcessId); 2] {
     both_on(FRAMES, policy, rounds, prepare)
 }
@@ -33,7 +33,7 @@ fn both_on(
     frames: usize,
     policy: &str,
     rounds: u64,
-    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Directive>) -> ProcessId,
+    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<Directive>) -> ProcessId,
 ) -> [(Card, ProcessId); 2] {
     ["observe", policy].map(|policy| {
         let mut card = Card::new(frames);
@@ -116,6 +116,20 @@ fn fitting_tenant_is_retained_and_the_other_evicts_its_own_memory() {
     };
     let of_aggressor = share(aggressor(&helped), aggressor(&alone));
     assert!(of_aggressor < 1.1, "{of_aggressor}");
+}
+
+#[test]
+fn part_of_a_program_that_exceeds_the_gpu_is_not_prefetched_at_the_expense_of_others() {
+    let mut card = Card::new(FRAMES);
+    let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, None);
+    card.program_mut(victim).computes = Duration::from_millis(2);
+    let part = MemoryRange { begin: BASE, end: BASE + 40 * BLOCK_BYTES };
+    let directive = Directive { range: Some(part), ..directive(Mode::Act, "prefetch-all") };
+    card.add(walk(0..128, false), PatternKind::Cyclic, Some(directive));
+    card.run(40);
+    assert_eq!(card.acted(), [""; 0]);
+    let is_denied = |stage: &Stage| matches!(stage, Stage::Denied(why) if why.contains("already evicts processes"));
+    assert!(card.decisions().any(|decision| is_denied(&decision.stage)), "{:#?}", card.decisions().next());
 }
 
 /// Replays and link bytes of a walk that remain with `stream`.

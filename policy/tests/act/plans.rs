@@ -607,16 +607,26 @@ fn plan_with_counts_where_the_driver_alone_has_zero_is_expected_to_save_nothing(
 }
 
 #[test]
-fn missing_plan_is_reported_as_a_restriction() {
+fn decision_has_the_largest_of_many_ranges_and_the_size_of_all() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
-    training.following().state = FollowingState::Refused("graphs hide launches".to_owned());
+    let range = |at: u64| (at * 8 * MIB, at * 8 * MIB + if at == 0 { 2 * MIB } else { 4 * MIB });
+    let many = PlannedIteration { ranges: (0..1025).map(range).collect(), ..planned(1) };
+    training.following().state = FollowingState::Planned(many);
+    training.run(1);
+    let decision = training.world.decision();
+    assert_eq!((decision.ranges.len(), decision.ranges[0], decision.bytes), (1024, range(1), 4098 * MIB));
+}
+
+#[test]
+fn missing_plan_is_reported_as_a_restriction() {
+    const WHY: &str = "launches are in CUDA graphs, within which no memory can be moved";
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+    training.following().state = FollowingState::Refused(WHY.to_owned());
     training.run(1);
     assert!(training.world.acting.decisions().next().is_none());
     let restrictions = training.world.restrictions();
     assert!(
-        restrictions
-            .iter()
-            .any(|restriction| restriction.scope.name() == "auto-plan" && restriction.reason == "graphs hide launches")
+        restrictions.iter().any(|restriction| restriction.scope.name() == "auto-plan" && restriction.reason == WHY)
     );
 }
 

@@ -21,8 +21,9 @@ const ENTRY_COST: Duration = Duration::from_nanos(50);
 const EVALUATION_COST: Duration = Duration::from_nanos(150);
 /// The same of a read: a request to the collector's thread.
 const READ_COST: Duration = Duration::from_micros(50);
-/// Age at which memory that was read is unknown again.
-const AGE_MAX: Duration = Duration::from_secs(5);
+/// Age at which memory that was read is unknown again. A user's share suffices to read [`USER_ENTRIES_MAX`] entries
+/// at 24 GPUs every 10 s.
+const AGE_MAX: Duration = Duration::from_secs(20);
 /// Blocks and ranges of all processes, some 250 bytes each.
 const ENTRIES_MAX: usize = 1 << 19;
 /// The same of a user's processes.
@@ -33,6 +34,8 @@ const USER_ENTRIES_MAX: usize = ENTRIES_MAX / 2;
 pub(super) struct Memories {
     of: BTreeMap<ProcessId, Memory>,
     read: BTreeMap<ProcessId, LastRead>,
+    /// Time of the last attempt to read each process, also where its memory was not retained.
+    tried: BTreeMap<ProcessId, Duration>,
     /// Retained entries of each user, and in all.
     entries: BTreeMap<u32, usize>,
     entries_of_all: usize,
@@ -64,6 +67,7 @@ impl Memories {
         Self {
             of: BTreeMap::new(),
             read: BTreeMap::new(),
+            tried: BTreeMap::new(),
             entries: BTreeMap::new(),
             entries_of_all: 0,
             accounts: Accounts::new(READS),
@@ -87,7 +91,7 @@ impl Memories {
         &self.of
     }
 
-    /// Reads the memory of these processes, directed ones first, and of them those read longest ago, as far as that is
+    /// Reads the memory of these processes, directed ones first, and of them those tried longest ago, as far as that is
     /// permitted, and forgets that of others. `None` if `read` returns `None`, as the collector has ended.
     pub(super) fn update(
         &mut self,
@@ -101,10 +105,11 @@ impl Memories {
         for process in gone.map(|(process, _)| *process).collect::<Vec<_>>() {
             self.forget(process);
         }
+        self.tried.retain(|process, _| is_wanted.contains(process));
         self.refused.clear();
         self.deferred.clear();
         let mut processes = processes.to_vec();
-        processes.sort_by_key(|wanted| (!wanted.is_directed, self.read.get(&wanted.process).map(|last| last.at)));
+        processes.sort_by_cached_key(|wanted| (!wanted.is_directed, self.tried.get(&wanted.process).copied()));
         for Wanted { process, uid, gpus, .. } in processes {
             if self.accounts.is_over(uid, now) {
                 if self.of.contains_key(&process) {
@@ -115,6 +120,7 @@ impl Memories {
                 continue;
             }
             self.forget(process);
+            self.tried.insert(process, now);
             let memory = read(process)?;
             let entries = memory.as_ref().map_or(0, |memory| memory.blocks.len().saturating_add(memory.ranges.len()));
             let [entries_u32, gpus] = [entries, gpus].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -252,5 +258,34 @@ mod tests {
         assert_eq!(memories.refused(), [process(3)]);
         memories.update(&processes[2..], MS * 100, |_| Some(Some(memory(1 << 17)))).unwrap();
         assert_eq!(memories.all().keys().map(|process| process.pid).collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn no_process_is_refused_for_good_within_the_limit_of_its_user() {
+        let mut memories = Memories::new();
+        let processes: Vec<_> = (1..=32).map(|pid| Wanted { gpus: 24, ..wanted(pid, 1000) }).collect();
+        let blocks = USER_ENTRIES_MAX / processes.len();
+        for pass in 0..600 {
+            memories.update(&processes, MS * 100 * pass, |_| Some(Some(memory(blocks)))).unwrap();
+            let is_warm = pass >= 200;
+            assert!(!is_warm || memories.refused().is_empty(), "in pass {pass}: {:?}", memories.refused());
+        }
+        assert_eq!(memories.all().len(), processes.len());
+    }
+
+    #[test]
+    fn process_whose_memory_is_too_large_takes_turns_with_the_others() {
+        let (mut memories, mut reads) = (Memories::new(), [0_u32; 4]);
+        let processes: Vec<_> = (0..4).map(|pid| wanted(pid, 1000)).collect();
+        for pass in 0..200 {
+            let read = |process: ProcessId| {
+                reads[usize::try_from(process.pid).unwrap()] += 1;
+                Some(Some(memory(if process.pid == 3 { USER_ENTRIES_MAX + 1 } else { 1 << 14 })))
+            };
+            memories.update(&processes, MS * 100 * pass, read).unwrap();
+            assert_eq!(memories.all().len(), 3, "in pass {pass}: {:?}", memories.refused());
+        }
+        let [first, .., too_large] = reads;
+        assert!(first.abs_diff(too_large) <= 1 && too_large > 20, "{reads:?}");
     }
 }

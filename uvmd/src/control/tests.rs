@@ -1,7 +1,7 @@
 use std::{fs, path::Path, sync::atomic::Ordering};
 
 use config::{Policy, value::AbsolutePath};
-use model::{Budget, GpuUuid, ProcessId, RestrictionScope, Selector};
+use model::{GpuUuid, ProcessId, RestrictionScope};
 use serde_json::{Value, json};
 use web::{Control as _, Credential, Peer};
 
@@ -36,16 +36,7 @@ fn by() -> Requester {
 }
 
 fn rule(mode: Mode) -> Override {
-    Override {
-        id: "mine".to_owned(),
-        selector: Selector::default(),
-        mode,
-        policy: "cycle".to_owned(),
-        parameters: [].into(),
-        budget: Budget::default(),
-        priority: 0,
-        expires_at: None,
-    }
+    Override::new("mine", mode, "cycle")
 }
 
 fn whatever() -> Precondition {

@@ -25,7 +25,7 @@ use crate::audit::{Change, Outcome};
 const EVERY: Duration = Duration::from_secs(1);
 /// Interval at the start and on SIGHUP, and the maximum of such checks.
 const EVERY_AT_START: Duration = Duration::from_millis(100);
-const LOOKS_AT_START: u32 = 10;
+const CHECKS_AT_START: u32 = 10;
 
 /// Reads the overrides of a file and its fragments, once they no longer change. Waits up to a
 /// second.
@@ -33,15 +33,15 @@ const LOOKS_AT_START: u32 = 10;
 /// # Errors
 /// If one of them is invalid, or they keep changing.
 pub(crate) fn load_settled(file: &Path) -> anyhow::Result<Vec<Override>> {
-    settled(file, || Look::at(file), || thread::sleep(EVERY_AT_START))
+    settled(file, || FileState::at(file), || thread::sleep(EVERY_AT_START))
 }
 
 /// Reads with these functions for a check and for a pause.
-fn settled(file: &Path, mut look: impl FnMut() -> Look, mut pause: impl FnMut()) -> anyhow::Result<Vec<Override>> {
-    let mut before = look();
-    for _ in 1..LOOKS_AT_START {
+fn settled(file: &Path, mut read: impl FnMut() -> FileState, mut pause: impl FnMut()) -> anyhow::Result<Vec<Override>> {
+    let mut before = read();
+    for _ in 1..CHECKS_AT_START {
         pause();
-        let now = look();
+        let now = read();
         if now == before {
             return now.parse().map_err(anyhow::Error::msg);
         }
@@ -52,13 +52,13 @@ fn settled(file: &Path, mut look: impl FnMut() -> Look, mut pause: impl FnMut())
 
 /// State of the files at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct FileState {
     /// Size and modification time of each; `None` if there is no such file.
     stamps: Vec<Option<(u64, SystemTime)>>,
     files: Result<Files, String>,
 }
 
-impl Look {
+impl FileState {
     fn at(file: &Path) -> Self {
         let stamp = |path: &PathBuf| fs::metadata(path).and_then(|file| Ok((file.len(), file.modified()?))).ok();
         let paths = overrides::paths(file).unwrap_or_default();
@@ -74,26 +74,26 @@ impl Look {
 impl Rules {
     /// Observes the files, and the processes of overrides, for ever.
     pub(crate) async fn follow(self) {
-        let mut looks = time::interval(EVERY);
+        let mut checks = time::interval(EVERY);
         loop {
-            looks.tick().await;
+            checks.tick().await;
             let rules = self.clone();
-            let look = move || {
-                rules.look_at_file();
+            let check = move || {
+                rules.check_file();
                 rules.forget_ended();
                 let _noted = rules.now();
                 rules.persist_expired();
             };
-            if task::spawn_blocking(look).await.is_err() {
+            if task::spawn_blocking(check).await.is_err() {
                 return;
             }
         }
     }
 
     /// Waits for a moment until the file no longer changes.
-    pub(super) fn look_at_file_until_it_is_settled(&self) {
-        for _ in 0..LOOKS_AT_START {
-            if self.look_at_file() {
+    pub(super) fn check_file_until_it_is_settled(&self) {
+        for _ in 0..CHECKS_AT_START {
+            if self.check_file() {
                 return;
             }
             thread::sleep(EVERY_AT_START);
@@ -103,20 +103,20 @@ impl Rules {
 
     /// Checks the file once. Returns whether it equals the previous check, and was therefore
     /// applied.
-    pub(super) fn look_at_file(&self) -> bool {
+    pub(super) fn check_file(&self) -> bool {
         let file = self.known().file.clone();
-        let look = Look::at(&file);
+        let state = FileState::at(&file);
         let mut known = self.known();
         // Another file may be followed by now.
         if known.file != file {
             return false;
         }
-        let before = known.looked.replace(look.clone());
-        let is_settled = before.as_ref() == Some(&look);
+        let before = known.last_state.replace(state.clone());
+        let is_settled = before.as_ref() == Some(&state);
         // Most checks find the applied state.
-        if is_settled && known.taken.as_ref() != Some(&look.files) {
-            self.take(&mut known, look.parse());
-            known.taken = Some(look.files);
+        if is_settled && known.taken.as_ref() != Some(&state.files) {
+            self.take(&mut known, state.parse());
+            known.taken = Some(state.files);
         }
         is_settled
     }
@@ -127,7 +127,7 @@ impl Rules {
         let mut known = self.known();
         known.file.clone_from(&policy.overrides_file.0);
         known.set.set_fallback(super::fallback(policy));
-        (known.looked, known.taken) = (None, None);
+        (known.last_state, known.taken) = (None, None);
         self.take(&mut known, Ok(of_file));
         self.apply(&known);
     }
@@ -189,40 +189,40 @@ fn what_holds(known: &Known) -> &'static str {
 mod tests {
     use super::*;
 
-    fn look(bytes: u64, ids: &[&str]) -> Look {
+    fn state(bytes: u64, ids: &[&str]) -> FileState {
         let tables: Vec<String> =
             ids.iter().map(|id| format!("[[override]]\nid = \"{id}\"\nmode = \"observe\"\n")).collect();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("overrides.toml");
         fs::write(&file, tables.concat()).unwrap();
-        Look {
+        FileState {
             stamps: vec![Some((bytes, SystemTime::UNIX_EPOCH))],
             files: Files::read(&file).map_err(|error| error.to_string()),
         }
     }
 
     /// Result of these checks, and the number of pauses between them.
-    fn of(looks: &[Look]) -> (anyhow::Result<Vec<Override>>, usize) {
-        let (mut looks, mut pauses) = (looks.iter().cloned().cycle(), 0);
-        let result = settled(Path::new("/overrides.toml"), || looks.next().unwrap(), || pauses += 1);
+    fn of(states: &[FileState]) -> (anyhow::Result<Vec<Override>>, usize) {
+        let (mut states, mut pauses) = (states.iter().cloned().cycle(), 0);
+        let result = settled(Path::new("/overrides.toml"), || states.next().unwrap(), || pauses += 1);
         (result, pauses)
     }
 
     #[test]
     fn file_being_written_is_applied_once_two_checks_agree() {
-        let (half, whole) = (look(1, &["a"]), look(2, &["a", "b"]));
+        let (half, whole) = (state(1, &["a"]), state(2, &["a", "b"]));
         let (result, pauses) = of(&[half, whole.clone(), whole.clone()]);
         assert_eq!((result.unwrap(), pauses), (whole.parse().unwrap(), 2));
     }
 
     #[test]
     fn changing_or_invalid_file_is_not_applied() {
-        let (result, pauses) = of(&[look(1, &["a"]), look(2, &["a", "b"])]);
+        let (result, pauses) = of(&[state(1, &["a"]), state(2, &["a", "b"])]);
         assert_eq!(
             (result.unwrap_err().to_string(), pauses),
             ("/overrides.toml changes while it is read".to_owned(), 9)
         );
-        let broken = Look { stamps: vec![None], files: Err("no TOML".to_owned()) };
+        let broken = FileState { stamps: vec![None], files: Err("no TOML".to_owned()) };
         assert_eq!(of(&[broken]).0.unwrap_err().to_string(), "no TOML");
     }
 }

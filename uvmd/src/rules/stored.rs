@@ -66,20 +66,14 @@ fn this_boot() -> Option<String> {
 mod tests {
     use std::process::{Child, Command, id};
 
-    use model::{Budget, Mode, Selector};
+    use model::{Mode, Selector};
 
     use super::*;
 
     fn of(pid: u32, start_ticks: Option<u64>) -> Override {
         Override {
-            id: "mine".to_owned(),
             selector: Selector { pid: Some(pid), start_ticks, ..Selector::default() },
-            mode: Mode::Act,
-            policy: "cycle".to_owned(),
-            parameters: [].into(),
-            budget: Budget::default(),
-            priority: 0,
-            expires_at: None,
+            ..Override::new("mine", Mode::Act, "cycle")
         }
     }
 

@@ -58,20 +58,14 @@ fn at(seconds: u64) -> SystemTime {
 
 /// Checks the file until it is applied.
 fn settle(rules: &Rules) {
-    rules.look_at_file();
-    assert!(rules.look_at_file(), "nobody changed it in between");
+    rules.check_file();
+    assert!(rules.check_file(), "nobody changed it in between");
 }
 
 fn rule(id: &str) -> Override {
     Override {
-        id: id.to_owned(),
         selector: Selector { executable: Some("x".to_owned()), ..Selector::default() },
-        mode: Mode::Shadow,
-        policy: "cycle".to_owned(),
-        parameters: [].into(),
-        budget: Budget::default(),
-        priority: 0,
-        expires_at: None,
+        ..Override::new(id, Mode::Shadow, "cycle")
     }
 }
 
@@ -136,13 +130,13 @@ fn file_being_rewritten_does_not_count_as_one_with_fewer_overrides() {
     // Emptied, cut between two tables, and missing: each is found once.
     for moment in ["", FILE] {
         node.write(moment);
-        assert!(!rules.look_at_file());
+        assert!(!rules.check_file());
         assert_eq!(names(&rules), ["a", "b"], "{moment:?}");
     }
     fs::remove_file(file).unwrap();
-    assert!(!rules.look_at_file());
+    assert!(!rules.check_file());
     node.write("[[override");
-    assert!(!rules.look_at_file());
+    assert!(!rules.check_file());
     assert_eq!((names(&rules).len(), rules.overrides().file_error), (2, None));
     node.write(excepts);
     settle(&rules);
@@ -150,7 +144,7 @@ fn file_being_rewritten_does_not_count_as_one_with_fewer_overrides() {
     // The same text, written again: it may change further.
     let later = SystemTime::now() + Duration::from_secs(5);
     fs::File::options().write(true).open(file).unwrap().set_modified(later).unwrap();
-    assert!(!rules.look_at_file() && rules.look_at_file());
+    assert!(!rules.check_file() && rules.check_file());
     fs::remove_file(file).unwrap();
     settle(&rules);
     assert!(names(&rules).is_empty());
@@ -288,7 +282,7 @@ fn stuck_disk_leaves_the_previous_state_readable() {
     let reads = || {
         assert_eq!((names(&rules), override_id(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
         assert_eq!((rules.may_act(), rules.fallback().mode), (true, Mode::Observe));
-        rules.look_at_file();
+        rules.check_file();
         rules.forget_ended();
     };
     let put = rules.0.state_file.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), reads);

@@ -18,14 +18,8 @@ impl InMemory {
     /// Store of `count` overrides, each for another user.
     pub(crate) fn new(count: usize) -> Self {
         let rule = |at: usize| Override {
-            id: format!("user-{at}"),
             selector: Selector { uid: u32::try_from(at).ok().map(|at| at + 10_000), ..Selector::default() },
-            mode: Mode::Shadow,
-            policy: "cycle".to_owned(),
-            parameters: [].into(),
-            budget: model::Budget::default(),
-            priority: 0,
-            expires_at: None,
+            ..Override::new(format!("user-{at}"), Mode::Shadow, "cycle")
         };
         Self(Mutex::new((0..count).map(rule).map(|rule| (rule.id.clone(), status(&rule))).collect()))
     }

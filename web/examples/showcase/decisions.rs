@@ -46,6 +46,7 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         override_id: Some("solvers".to_owned()),
         verdict: Some(VerdictKind::CapacityThrash),
         reason: "cyclic accesses to 290 GiB, of which 133 GiB fit".to_owned(),
+        bytes: 290 * GIB,
         ranges: vec![(0x7f2a_4000_0000, 0x7f2a_4000_0000 + 290 * GIB)],
         advice: vec![Advice::PreferredLocation(Place::Host)],
         expected: Expected { link_bytes_saved: share(0.4, 0.5), faults_saved: share(0.4, 0.5) },

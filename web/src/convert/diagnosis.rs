@@ -6,7 +6,6 @@ use model::{
     Decision, GpuKey, ProcessId, VerdictKind,
     api::{DecisionSummary, Diagnosis, Evictor, VerdictSummary},
     decision::Stage,
-    text::bytes,
     verdict::{Verdict, Victim},
 };
 
@@ -30,11 +29,7 @@ pub(super) fn diagnosis(view: &View<'_>, id: ProcessId) -> Option<Diagnosis> {
         None => victim_of(view, id),
     };
     let (kind, label, description) = match (&evictor, worst) {
-        (Some(Evictor { pid, name, bytes_per_second, .. }), _) => (
-            "victim",
-            format!("victim of {pid}"),
-            format!("{}/s of its memory are evicted for {pid} {name}", bytes(*bytes_per_second)),
-        ),
+        (Some(evictor), _) => ("victim", format!("victim of {}", evictor.pid), evictor.description()),
         (None, Some(Verdict { kind, .. })) => ("verdict", kind.label().to_owned(), kind.description().to_owned()),
         (None, None) => return None,
     };

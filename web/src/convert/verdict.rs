@@ -6,6 +6,7 @@ use model::{
     GpuKey, ProcessId, Snapshot, VerdictKind, Verdicts,
     api::{self, decision::Event},
     explain::{self, Case},
+    owner::label_or_user,
     verdict::{Check, Involved, Verdict, Victim},
 };
 
@@ -114,17 +115,12 @@ fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
         victims: victims.map(|lost| victim(view, lost)).collect(),
         ..api::Verdict::default()
     };
-    let owner = process.map(owner_label).unwrap_or_default();
+    let owner =
+        |process: &model::Process| label_or_user(&process.owner.key().label(), process.user.as_deref(), process.uid);
+    let owner = process.map(owner).unwrap_or_default();
     let summary = explain::summary(each.kind, &verdict, &owner, &gpu_label(view.snapshot, each.gpu));
     let reason = explain::reason(each.kind, &verdict);
     api::Verdict { summary, reason, ..verdict }
-}
-
-/// Owner in a few words: `pod 3f2a9c1e`, `user alice`.
-fn owner_label(process: &model::Process) -> String {
-    let owner = process.owner.key().label();
-    let user = || process.user.clone().unwrap_or_else(|| process.uid.to_string());
-    if owner.is_empty() { format!("user {}", user()) } else { owner }
 }
 
 /// `GPU0 (NVIDIA H200)`

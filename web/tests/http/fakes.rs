@@ -37,14 +37,11 @@ pub(crate) struct Store {
 
 pub(crate) fn rule(id: &str) -> Override {
     Override {
-        id: id.to_owned(),
         selector: Selector { pid: Some(20), range: Some((0, 1 << 21).into()), ..Selector::default() },
-        mode: Mode::Shadow,
-        policy: "cycle".to_owned(),
         parameters: [("rest".to_owned(), "stream".to_owned())].into(),
         budget: Budget { bytes_per_second: Some(4 << 30), bytes: None },
-        priority: 0,
         expires_at: Some(at(3600)),
+        ..Override::new(id, Mode::Shadow, "cycle")
     }
 }
 
@@ -200,6 +197,7 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         override_id: Some("llm".to_owned()),
         verdict: Some(VerdictKind::CapacityThrash),
         reason: "its accesses are cyclic".to_owned(),
+        bytes: 32 << 20,
         ranges: vec![(0x7f2a_4000_0000, 0x7f2a_4200_0000)],
         advice: vec![Advice::PreferredLocation(Place::Host)],
         expected: Expected { link_bytes_saved: share, faults_saved: share },

@@ -115,7 +115,6 @@ impl From<&crate::Outcome> for Outcome {
 
 impl From<&decision::Decision> for Decision {
     fn from(decision: &decision::Decision) -> Self {
-        let length = |(begin, end): &(u64, u64)| end.saturating_sub(*begin);
         Self {
             id: decision.id.0,
             pid: decision.process.pid,
@@ -132,7 +131,7 @@ impl From<&decision::Decision> for Decision {
             stage_reason: decision.stage.reason().map(str::to_owned),
             created_at: time(decision.created_at),
             updated_at: time(decision.updated_at),
-            bytes: decision.ranges.iter().map(length).fold(0, u64::saturating_add),
+            bytes: decision.bytes,
             ranges: Some(decision.ranges.iter().copied().map(MemoryRange::from).collect()),
             advice: decision.advice.iter().map(|advice| crate::Action::Advise(*advice).name().to_owned()).collect(),
             done: decision.done,

@@ -27,7 +27,7 @@ fn separation_from_evictor(case: &Case<'_>, evictor: &Evictor) -> Remedy {
     );
     let evidence = format!(
         "of the {}/s evicted from it, {}/s were for {pid}",
-        rate(case, case.verdict.inputs.evicted_bytes),
+        case.rate(case.verdict.inputs.evicted_bytes, text::bytes),
         text::bytes(evictor.bytes_per_second)
     );
     Remedy::new(action, evidence)
@@ -92,7 +92,7 @@ fn read_only(case: &Case<'_>) -> Option<Remedy> {
         let evidence = format!(
             "{} of its GPU faults were writes, and {}/s are copied to the host at their eviction; read-duplicated pages are not",
             text::percent(writes),
-            rate(case, copied_back)
+            case.rate(copied_back, text::bytes)
         );
         let unless = "the GPU writes to it: writes to resident memory may raise no fault, and each one collapses the duplicates";
         Remedy::new(read_mostly(case.involved().next()), evidence).unless(unless)
@@ -142,10 +142,6 @@ fn reduction(case: &Case<'_>) -> Option<Remedy> {
     let action = format!("use up to {} less at a time, for example by a smaller batch", text::bytes(excess));
     let evidence = format!("the ranges involved have {}, and {evidence}", text::bytes(involved));
     Some(Remedy::new(action, evidence).unless("part of it is not in use: then a smaller reduction is enough"))
-}
-
-fn rate(case: &Case<'_>, bytes: u64) -> String {
-    text::per_second(Some(case.per_second(bytes)), text::bytes)
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ fn prefetch(case: &Case<'_>) -> Option<Remedy> {
     let action = format!("in the program: cudaMemPrefetchAsync {what} to the GPU before the first kernel uses it{how}");
     let evidence = format!(
         "{} GPU faults per second populated {}/s; a prefetch populates without faults",
-        text::per_second(Some(case.per_second(inputs.fault_entries)), text::count),
-        text::per_second(Some(case.per_second(inputs.populated_bytes)), text::bytes)
+        case.rate(inputs.fault_entries, text::count),
+        case.rate(inputs.populated_bytes, text::bytes)
     );
     Some(Remedy::new(action, evidence))
 }

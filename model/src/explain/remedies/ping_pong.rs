@@ -49,8 +49,8 @@ fn bulk_prefetch(case: &Case<'_>) -> Option<Remedy> {
     let evidence = format!(
         "its pattern is {}, and it migrates by {} GPU faults and {} CPU faults per second",
         involved.pattern_with_evidence(),
-        rate(case, inputs.fault_entries),
-        rate(case, inputs.cpu_faults)
+        case.rate(inputs.fault_entries, text::count),
+        case.rate(inputs.cpu_faults, text::count)
     );
     Some(Remedy::new(action, evidence).unless("the CPU and the GPU use it at the same time"))
 }
@@ -71,10 +71,6 @@ fn separate_allocation(case: &Case<'_>) -> Option<Remedy> {
         );
         Remedy::new(action, evidence)
     })
-}
-
-fn rate(case: &Case<'_>, events: u64) -> String {
-    text::per_second(Some(case.per_second(events)), text::count)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn prefetch(case: &Case<'_>) -> Option<Remedy> {
         "in the program: prefetch the {} in parts, with cudaMemPrefetchAsync on the next part while a kernel works on this one",
         involved.name()
     );
-    let faults = text::per_second(Some(case.per_second(case.verdict.inputs.fault_entries)), text::count);
+    let faults = case.rate(case.verdict.inputs.fault_entries, text::count);
     let evidence = format!(
         "its pattern is {}, and each waits for a fault: {faults} GPU faults per second",
         involved.pattern_with_evidence()
@@ -27,7 +27,7 @@ fn prefetch(case: &Case<'_>) -> Option<Remedy> {
 fn host_access(case: &Case<'_>) -> Option<Remedy> {
     let involved = case.involved().next()?;
     let inputs = &case.verdict.inputs;
-    let evicted = text::per_second(Some(case.per_second(inputs.induced_eviction_bytes)), text::bytes);
+    let evicted = case.rate(inputs.induced_eviction_bytes, text::bytes);
     let cost = if case.verdict.victims.is_empty() { "" } else { ", memory of other processes included" };
     let evidence = format!(
         "{} of its fetched bytes are refetched, and {evicted}/s are evicted for it{cost}",

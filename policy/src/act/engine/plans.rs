@@ -75,8 +75,8 @@ impl Acting {
         let Some(following) = target.scene.following.get(&target.process.id) else {
             return vec![(RestrictionScope::Policy(policy.name), "its calls are not followed yet".to_owned())];
         };
-        let track = self.plans.get(&target.process.id);
-        let unfollowed = PlanTrack::default();
-        track.unwrap_or(&unfollowed).restrictions(following, target, &self.guard, &self.limits)
+        let without_plan = PlanTrack::default();
+        let track = self.plans.get(&target.process.id).unwrap_or(&without_plan);
+        track.restrictions(following, target, &self.guard, &self.limits)
     }
 }

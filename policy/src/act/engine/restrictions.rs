@@ -22,21 +22,17 @@ impl Acting {
             let (Some(track), Some(gpu_context)) = (self.tracks.get(&(process.id, gpu)), gpu_contexts.get(&gpu)) else {
                 continue;
             };
-            if scene.deferred.contains(&process.id) {
-                if let Some((key, restrictions)) = last.remove_entry(&(process.id, gpu)) {
-                    all.extend(restrictions.iter().cloned());
-                    self.last_restrictions.insert(key, restrictions);
-                }
-                continue;
-            }
-            let target = Target::of(scene, process, gpu, directive, gpu_context, acted_on.at(gpu));
-            let is_withdrawing = self.rollbacks.is_withdrawing(process.id, gpu);
-            let mut restrictions = track.restrictions(&target, &self.guard, &self.limits, is_withdrawing);
-            restrictions.extend(self.plan_restrictions(&target));
-            let restrictions: Vec<Restriction> = restrictions
-                .into_iter()
-                .map(|(scope, reason)| Restriction { process: process.id, gpu: Some(gpu), scope, reason })
-                .collect();
+            let restrictions: Vec<Restriction> = if scene.deferred.contains(&process.id) {
+                last.remove(&(process.id, gpu)).unwrap_or_default()
+            } else {
+                let target = Target::of(scene, process, gpu, directive, gpu_context, acted_on.at(gpu));
+                let is_withdrawing = self.rollbacks.is_withdrawing(process.id, gpu);
+                let own = track.restrictions(&target, &self.guard, &self.limits, is_withdrawing);
+                let restrictions = own.into_iter().chain(self.plan_restrictions(&target));
+                restrictions
+                    .map(|(scope, reason)| Restriction { process: process.id, gpu: Some(gpu), scope, reason })
+                    .collect()
+            };
             all.extend(restrictions.iter().cloned());
             self.last_restrictions.insert((process.id, gpu), restrictions);
         }

@@ -1,5 +1,5 @@
 //! Host memory reserved for processes: pending migrations to the host, and memory at a GPU whose
-//! preferred location is the host. Computed at each interval, so that a step costs no search.
+//! preferred location is the host. Computed at most once in an interval, so that a step costs no search.
 
 use std::{
     collections::BTreeMap,

@@ -2,7 +2,7 @@
 
 use model::{Action, Advice, Place, RestrictionScope, block::BLOCK_BYTES};
 
-use super::{Guard, NO_GPU_MEMORY, NO_LINK, budget_exhausted, headroom, host_memory_shortage};
+use super::{Guard, NO_GPU_MEMORY, NO_LINK, budget_exhausted, headroom, host_memory_shortage, is_unmetered};
 use crate::act::{limits::Limits, scene::Target};
 
 impl Guard {
@@ -10,7 +10,6 @@ impl Guard {
     pub(crate) fn restrictions(&self, target: &Target<'_>, limits: &Limits) -> Vec<(RestrictionScope, String)> {
         let restrictions = self.migration_restrictions(target);
         let denial = |action| self.denial(action, restrictions, target);
-        let unmetered = !target.scene.links.contains_key(&target.gpu);
         let moves = denial(Action::Migrate(Place::Host)).or_else(|| self.exhausted_budget(target)).or_else(|| {
             let left = headroom(target).filter(|left| *left < limits.host_reserve_bytes);
             left.map(|_| host_memory_shortage(0))
@@ -26,7 +25,7 @@ impl Guard {
             (RestrictionScope::MovesToGpu, to_gpu),
             (RestrictionScope::MovesToHost, to_host),
             (RestrictionScope::SomeMemory, skipped(target)),
-            (RestrictionScope::RemoteMappings, unmetered.then(|| NO_LINK.to_owned())),
+            (RestrictionScope::RemoteMappings, is_unmetered(target).then(|| NO_LINK.to_owned())),
         ];
         all.into_iter().filter_map(|(scope, reason)| Some((scope, reason?))).collect()
     }

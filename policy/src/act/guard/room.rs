@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::{Block, ProcessId, Step, block::BLOCK_BYTES};
 
 use crate::act::{
-    gpu_context::{Evicted, used_bytes},
+    gpu_context::Evicted,
     intervals::Intervals,
     limits::Limits,
     scene::{Target, block_at, range_at},
@@ -29,12 +29,13 @@ pub(crate) fn room_bytes(target: &Target<'_>, limits: &Limits) -> Option<u64> {
     Some(free_for_managed.saturating_sub(hot_bytes).max(free_for_managed / (others + 1)))
 }
 
-/// Whether the process uses more memory than the GPU has. All memory of a streaming process counts,
-/// as it may have passed only a part so far.
+/// Whether the process uses more memory than the GPU has, whatever part of it the directive covers. All memory of a
+/// streaming process counts, as it may have passed only a part so far.
 pub(crate) fn exceeds_gpu(target: &Target<'_>) -> bool {
     let will_use =
         || target.process.managed_bytes.filter(|_| target.gpu_context.streams(target.process.id)).unwrap_or(0);
-    target.memory_bytes.is_some_and(|all| used_bytes(&target.blocks, target.key()).max(will_use()) > all)
+    let used = || target.gpu_context.demand(target.key()).used_bytes(target.process.id);
+    target.memory_bytes.is_some_and(|all| used().max(will_use()) > all)
 }
 
 /// Whether another process is at the GPU, and its memory would fit.

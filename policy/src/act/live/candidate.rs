@@ -1,11 +1,11 @@
-//! Proposals of live policies.
+//! Candidates: proposals of live policies, with their admission by the guard.
 
 use model::Proposal;
 
 use super::live_policy::Running;
 use crate::act::guard::Admission;
 
-/// Candidate to be tried, with its admission by the guard.
+/// Proposal that may be tried.
 pub(crate) struct Candidate {
     pub(crate) proposal: Proposal,
     pub(crate) running: Box<dyn Running>,

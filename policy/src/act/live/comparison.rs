@@ -32,9 +32,8 @@ pub(crate) enum Finding {
 
 /// Whether the program works in this window as much as recently. A window with a pause is no basis
 /// for a comparison.
-pub(crate) fn is_active(window: &Span, lately: &Span) -> bool {
-    let (now, mostly) = (Rates::of(window).activity(), Rates::of(lately).activity());
-    now >= mostly * ACTIVE_MIN
+pub(crate) fn is_active(window: &Span, recent: &Span) -> bool {
+    Rates::of(window).activity() >= Rates::of(recent).activity() * ACTIVE_MIN
 }
 
 /// Compares the costs of the same work. `noise`: relative spread of the cost before the proposal;
@@ -270,10 +269,10 @@ mod tests {
 
     #[test]
     fn window_with_a_pause_is_no_baseline() {
-        let lately = span(1000, 10_000_000, 10_000_000);
-        assert!(is_active(&lately, &lately));
-        assert!(is_active(&span(700, 7_000_000, 7_000_000), &lately), "no two windows are the same");
-        assert!(!is_active(&span(100, 1_000_000, 1_000_000), &lately), "the pause began in this window");
+        let recent = span(1000, 10_000_000, 10_000_000);
+        assert!(is_active(&recent, &recent));
+        assert!(is_active(&span(700, 7_000_000, 7_000_000), &recent), "no two windows are the same");
+        assert!(!is_active(&span(100, 1_000_000, 1_000_000), &recent), "the pause began in this window");
         assert!(is_active(&span(0, 0, 0), &span(0, 0, 0)), "what fits works unseen");
     }
 

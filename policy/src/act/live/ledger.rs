@@ -53,9 +53,9 @@ impl Ledger {
         }
     }
 
-    /// Steps that withdraw all advice, accessed-by before the preferred location. In the other
-    /// order, a page could lose its preferred location, the host, while it still has accessed-by.
-    /// If the GPU then touched it, the driver would map it remotely again, for good.
+    /// Steps that withdraw all advice: accessed-by before the preferred location. In the other order,
+    /// a page on the host would have accessed-by alone for a moment. An access of the GPU would then
+    /// map it remotely for good.
     pub(crate) fn withdrawals(&self) -> Vec<Step> {
         let mut all = self.given.clone();
         for (advice, intervals) in &self.ordered {

@@ -25,7 +25,7 @@ use crate::{
 
 /// Length of the history, in windows.
 const HISTORY_WINDOWS: u32 = 4;
-/// Number of samples of each block's arrivals, per window.
+/// Samples per window of the bytes that have arrived in each block.
 const MARKS_PER_WINDOW: u32 = 4;
 
 /// Cumulative counts at one moment.

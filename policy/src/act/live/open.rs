@@ -13,7 +13,7 @@ use super::{
 };
 use crate::act::{
     cooldown::Circumstances,
-    guard::{Admission, Guard},
+    guard::{Admission, Guard, is_unmetered},
     intervals::Intervals,
     limits::Limits,
     scene::Target,
@@ -74,7 +74,7 @@ impl OpenDecision {
     /// Whether it may have mapped memory remotely while link traffic was not measured for a window.
     pub(crate) fn maps_unmetered(&mut self, target: &Target<'_>, limits: &Limits) -> bool {
         let now = target.scene.now;
-        if target.scene.links.contains_key(&target.gpu) {
+        if !is_unmetered(target) {
             self.link_read_at = now;
         }
         let is_long = has_passed(limits.window, self.link_read_at, now);

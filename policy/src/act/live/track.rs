@@ -179,10 +179,10 @@ impl Track {
         match verification.verify(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled())
         {
             Conclusion::Open => None,
-            Conclusion::Keeps { again, after, cost } => {
+            Conclusion::Keeps { is_repeated, after, cost } => {
                 open.set_measured(after);
                 self.costs.record(name, cost);
-                if !again {
+                if !is_repeated {
                     return None;
                 }
                 // After a second window: the first may be chance.
@@ -253,8 +253,8 @@ impl Track {
     ) {
         let now = target.scene.now;
         let window = window(target, limits);
-        let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else { return };
-        if !is_active(&before, &lately) {
+        let (Some(before), Some(recent)) = (self.meter.last(window), self.meter.all()) else { return };
+        if !is_active(&before, &recent) {
             return;
         }
         let circumstances = Circumstances::of(target);

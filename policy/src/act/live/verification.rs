@@ -60,7 +60,7 @@ pub(crate) enum Conclusion {
     /// The proposal has a benefit and stays.
     Keeps {
         /// Whether the proposal was confirmed before.
-        again: bool,
+        is_repeated: bool,
         after: VerifiedWindow,
         /// Cost relative to the driver alone.
         cost: RelativeCost,
@@ -155,14 +155,14 @@ impl Verification {
     ) -> Conclusion {
         match (finding, doubt) {
             (Finding::Better, _) => {
-                let again = std::mem::replace(&mut self.is_confirmed, true);
+                let is_repeated = std::mem::replace(&mut self.is_confirmed, true);
                 // A single window may show only one phase of the program's work.
-                if again {
+                if is_repeated {
                     self.rest(now);
                 } else {
                     self.measure(now, None);
                 }
-                Conclusion::Keeps { again, after, cost: cost.of(self.cost_before) }
+                Conclusion::Keeps { is_repeated, after, cost: cost.of(self.cost_before) }
             }
             // A pause does not clear an earlier doubt.
             (Finding::Idle, Some(Doubt::Worse)) => {
@@ -248,9 +248,9 @@ mod tests {
     fn good_finding_is_verified_a_second_time() {
         let mut verification = Verification { is_confirmed: false, ..confirmed() };
         verification.measure(NOW, None);
-        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { again: false, .. }));
+        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { is_repeated: false, .. }));
         assert!(matches!(conclude(&mut verification.clone(), worse()), Conclusion::Open), "one of two may be chance");
-        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { again: true, .. }));
+        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { is_repeated: true, .. }));
         assert!(matches!(verification.phase, Phase::Resting { .. }));
     }
 

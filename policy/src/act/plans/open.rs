@@ -132,8 +132,8 @@ impl OpenPlan {
         };
         let admitted = guard.check_moves(self.decision.policy, planned, target, limits);
         let Some(trial) = &mut self.trial else {
-            let may = target.permits_acting().is_ok() && admitted.is_ok();
-            return if may { ended("it is permitted now: a trial begins") } else { Ok(Assessment::Open) };
+            let is_permitted = target.permits_acting().is_ok() && admitted.is_ok();
+            return if is_permitted { ended("it is permitted now: a trial begins") } else { Ok(Assessment::Open) };
         };
         if let Err(why) = target.permits_acting() {
             return Err((Stage::RolledBack(why), CooldownKind::None));

@@ -36,7 +36,7 @@ const UNCOUNTED_PART: u64 = 4;
 const REPEATS_MAX: u32 = 3;
 /// Consecutive harmful blocks before a confirmed plan is rolled back. Other processes may cause a
 /// single one.
-const BAD_BLOCKS_MAX: u32 = 2;
+const HARMFUL_BLOCKS_MAX: u32 = 2;
 /// Maximum relative increase of the iteration time.
 const SLOWER_MAX: f64 = 0.03;
 /// Significance level of the permutation test.
@@ -209,8 +209,8 @@ pub(crate) struct Trial {
     p_value: Option<f64>,
     /// Repetitions of the block.
     repeats: u32,
-    /// Consecutive harmful blocks, up to the last one.
-    bad_blocks: u32,
+    /// Consecutive harmful blocks, the last one included.
+    harmful_blocks: u32,
     /// Whether launches wait until moves of the plan are handed over.
     launches_wait: bool,
 }
@@ -237,7 +237,7 @@ impl Trial {
             with: ArmSamples::default(),
             p_value: None,
             repeats: 0,
-            bad_blocks: 0,
+            harmful_blocks: 0,
             launches_wait: false,
         }
     }
@@ -313,8 +313,8 @@ impl Trial {
         let too_many = measured.blocks.len().saturating_sub(ORDER.len());
         measured.blocks.drain(..too_many);
         let harm = if arm == Arm::With { self.harm(&block) } else { None };
-        self.bad_blocks = if harm.is_some() { self.bad_blocks + 1 } else { 0 };
-        let is_over = self.block <= ORDER.len() || self.bad_blocks >= BAD_BLOCKS_MAX;
+        self.harmful_blocks = if harm.is_some() { self.harmful_blocks + 1 } else { 0 };
+        let is_over = self.block <= ORDER.len() || self.harmful_blocks >= HARMFUL_BLOCKS_MAX;
         if let Some(why) = harm.filter(|_| is_over) {
             return Assessment::Fails(why);
         }

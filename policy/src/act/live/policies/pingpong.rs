@@ -39,6 +39,7 @@ struct Watching {
     controls: BTreeMap<u64, u64>,
     /// Time of the last bounce of a control block.
     bounced_at: SystemTime,
+    /// Advised memory.
     memory: Intervals,
 }
 
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn scattered_memory_gets_advice_in_its_largest_parts() {
-        // Every second block bounces, and two that adjoin.
+        // Every second block bounces, and block 1001 between two of them.
         let proposal = proposed(2000, |at| at.is_multiple_of(2) || at == 1001);
         assert_eq!(proposal.steps.len(), 2 * ADVISED_PARTS_MAX);
         assert!(
@@ -228,7 +229,8 @@ mod tests {
     fn contiguous_memory_gets_advice_except_on_its_control_blocks() {
         for blocks in [100, 2000, 40_000] {
             let proposal = proposed(blocks, |_| true);
-            assert!(proposal.steps.len() <= 2 * ADVISED_PARTS_MAX);
+            // The journal permits each process 160 ranges with advice, whatever others have.
+            assert!(proposal.steps.len() < 160, "{blocks}: {}", proposal.steps.len());
             let advised: u64 = proposal.steps.iter().map(Step::bytes).sum::<u64>() / 2;
             assert!(advised < blocks * BLOCK_BYTES, "{blocks}: some are control blocks");
             assert!(advised >= blocks * BLOCK_BYTES / 100 * 96, "{blocks}: {}", proposal.reason);

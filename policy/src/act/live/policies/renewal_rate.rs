@@ -14,10 +14,10 @@ use model::{Action, CallResult, Outcome, block::BLOCK_BYTES};
 use crate::act::live::live_policy::View;
 
 /// Minimum left to other memory: the arriving block, and the one before it, which is still in use.
-pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
+pub(crate) const OTHER_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
 /// Maximum left to other memory, as a share of the GPU's contents. If more arrives in an interval,
 /// the blocks renewed first are evicted and the others stay: surplus renewals cost nothing.
-const RESERVE_MAX: (u64, u64) = (1, 2);
+const OTHER_MAX: (u64, u64) = (1, 2);
 /// Weight of an increase of the arrivals: 1 / this. Arrivals come in bursts, which have to fit...
 const INCREASE_PART: u64 = 4;
 /// ...and weight of a decrease: 1 / this. One late interval must not reduce the set for long.
@@ -91,11 +91,17 @@ impl RenewalRate {
     }
 
     /// Maximum number of retained blocks. `resident_bytes`: resident memory; `others_bytes`: that of
-    /// other processes; `reserve_bytes`: minimum left to other memory.
-    pub(crate) fn fitting(&self, view: &View<'_>, resident_bytes: u64, others_bytes: u64, reserve_bytes: u64) -> usize {
-        let most = (resident_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
-        let reserve = self.per_interval_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most);
-        let room = resident_bytes.saturating_sub(others_bytes).saturating_sub(reserve.max(reserve_bytes)) / BLOCK_BYTES;
+    /// other processes; `other_min_bytes`: minimum left to other memory.
+    pub(crate) fn fitting(
+        &self,
+        view: &View<'_>,
+        resident_bytes: u64,
+        others_bytes: u64,
+        other_min_bytes: u64,
+    ) -> usize {
+        let most = (resident_bytes / OTHER_MAX.1 * OTHER_MAX.0).max(OTHER_MIN_BYTES);
+        let other = self.per_interval_bytes.saturating_add(BLOCK_BYTES).clamp(OTHER_MIN_BYTES, most);
+        let room = resident_bytes.saturating_sub(others_bytes).saturating_sub(other.max(other_min_bytes)) / BLOCK_BYTES;
         usize::try_from(room.min(self.renewable(view, resident_bytes / BLOCK_BYTES))).unwrap_or(usize::MAX)
     }
 

@@ -115,8 +115,8 @@ pub(crate) struct RetainedSet {
     /// Cumulative arrived bytes at the last interval.
     last_arrived_bytes: u64,
     renewal_rate: RenewalRate,
-    /// Minimum GPU memory left to everything outside the set, in bytes.
-    reserve_bytes: u64,
+    /// Minimum of GPU memory left to all other memory, in bytes.
+    other_min_bytes: u64,
     claim: Claim,
     /// Numbers of released blocks that returned and that did not, both decaying over time.
     returned: u64,
@@ -175,25 +175,25 @@ impl Member {
 
 impl RetainedSet {
     /// Set of as many candidates as fit. `candidates`: most valuable first; `per_interval_bytes`:
-    /// arrivals per [`INTERVAL`](super::renewal_rate::INTERVAL); `reserve_bytes`: minimum left to
+    /// arrivals per [`INTERVAL`](super::renewal_rate::INTERVAL); `other_min_bytes`: minimum left to
     /// other memory, which is prefetched.
     pub(crate) fn new(
         view: &View<'_>,
         candidates: impl IntoIterator<Item = u64>,
         per_interval_bytes: u64,
-        reserve_bytes: u64,
+        other_min_bytes: u64,
         claim: Claim,
     ) -> Self {
         let pressure = Pressure::of(view);
         let renewal_rate = RenewalRate::new(view.now, per_interval_bytes);
-        let fitting = renewal_rate.fitting(view, pressure.resident_bytes, claim.others_bytes(view), reserve_bytes);
+        let fitting = renewal_rate.fitting(view, pressure.resident_bytes, claim.others_bytes(view), other_min_bytes);
         let joining = |address| Member::joining(address, pressure.arrived_bytes);
         let members = candidates.into_iter().take(fitting).map(joining).collect();
         let mut retained = Self {
             members,
             last_arrived_bytes: pressure.arrived_bytes,
             renewal_rate,
-            reserve_bytes,
+            other_min_bytes,
             claim,
             returned: 0,
             gone: 0,
@@ -202,9 +202,9 @@ impl RetainedSet {
         retained
     }
 
-    /// Sets the minimum GPU memory left to everything outside the set, in bytes.
-    pub(crate) const fn set_reserve_bytes(&mut self, reserve_bytes: u64) {
-        self.reserve_bytes = reserve_bytes;
+    /// Sets the minimum of GPU memory left to all other memory, in bytes.
+    pub(crate) const fn set_other_min_bytes(&mut self, other_min_bytes: u64) {
+        self.other_min_bytes = other_min_bytes;
     }
 
     /// Removes a block from the set.
@@ -248,7 +248,7 @@ impl RetainedSet {
         self.update_residency(view, pressure);
         let others_bytes = self.claim.others_bytes(view);
         if self.resize(
-            self.renewal_rate.fitting(view, pressure.resident_bytes, others_bytes, self.reserve_bytes),
+            self.renewal_rate.fitting(view, pressure.resident_bytes, others_bytes, self.other_min_bytes),
             candidates,
         ) {
             self.update_residency(view, pressure);

@@ -63,12 +63,12 @@ impl LivePolicy for Stream {
             verdict.ranges.iter().any(|of| has_most(&of))
         };
         let is_large = |range: &Range| range.end - range.begin > resident_bytes;
-        let lately = verdict.window.saturating_mul(RECENT_WINDOWS);
+        let recent = verdict.window.saturating_mul(RECENT_WINDOWS);
         let is_walk = |range: &Range| {
             is_walked(range)
                 && is_large(range)
                 && is_most(range)
-                && recent_share(range, view.blocks, view.key(), lately) >= SHARE
+                && recent_share(range, view.blocks, view.key(), recent) >= SHARE
         };
         let range = view.ranges.iter().find(|range| is_walk(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;
@@ -237,12 +237,12 @@ impl Streaming {
             resident.sort_unstable();
             resident.into_iter().map(|(_, address)| address).collect()
         };
-        let reserve_bytes = self.pace.needed_blocks().saturating_mul(BLOCK_BYTES);
+        let other_min_bytes = self.pace.needed_blocks().saturating_mul(BLOCK_BYTES);
         if let Some(retained) = &mut self.retained {
-            retained.set_reserve_bytes(reserve_bytes);
+            retained.set_other_min_bytes(other_min_bytes);
             return retained.update(view, prefetch_bytes, || behind(&self.walk));
         }
-        let mut retained = RetainedSet::new(view, behind(&self.walk), 0, reserve_bytes, Claim::ExceptOthers);
+        let mut retained = RetainedSet::new(view, behind(&self.walk), 0, other_min_bytes, Claim::ExceptOthers);
         let steps = retained.renew_all(view);
         self.retained = Some(retained);
         steps

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use model::{Action, Block, Expected, Outcome, Place, Process, Proposal, Share, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{
-    renewal_rate::RESERVE_MIN_BYTES,
+    renewal_rate::OTHER_MIN_BYTES,
     retention::{Claim, Pressure, RetainedSet, arrived_bytes, is_mostly_resident, sorted_steps, whole_blocks},
 };
 use crate::act::live::live_policy::{LivePolicy, Named, Next, Running, View, has_passed};
@@ -32,7 +32,7 @@ impl LivePolicy for Tenants {
         let pressure = Pressure::of(view);
         let own: Vec<&Block> = in_use(view).collect();
         let own_bytes = (own.len() as u64).saturating_mul(BLOCK_BYTES);
-        if own.is_empty() || own_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.resident_bytes {
+        if own.is_empty() || own_bytes.saturating_add(OTHER_MIN_BYTES) > pressure.resident_bytes {
             return None;
         }
         // An evictor that would fit, too, may need the memory that it would lose. uvmd does not
@@ -102,7 +102,7 @@ impl Running for Protecting {
 
 /// Whole blocks that the process uses at the GPU.
 fn in_use<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
-    whole_blocks(view).filter(|block| block.bytes_htod > 0 || block.populated_bytes > 0)
+    whole_blocks(view).filter(|block| block.is_used())
 }
 
 /// Whether most of the block was evicted, so that a migration of the whole block restores it.
@@ -112,7 +112,7 @@ const fn was_mostly_resident(block: &Block) -> bool {
 
 /// Bytes of the blocks that another process uses at the GPU.
 fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
-    let is_used = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
+    let is_used = |block: &&Block| block.gpu == Some(view.key()) && block.is_used();
     (blocks.iter().filter(is_used).count() as u64).saturating_mul(BLOCK_BYTES)
 }
 

@@ -51,12 +51,12 @@ const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
 }
 
 /// Share of a range in the recently active blocks at the GPU.
-pub(crate) fn recent_share(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
+pub(crate) fn recent_share(range: &Range, blocks: &[Block], gpu: GpuKey, recent: Duration) -> f64 {
     let resident = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
     // Relative to the latest event, because the calendar time may have been set since.
     let Some(latest) = resident().map(|block| block.last_seen_at).max() else { return 0.0 };
     let (mut inside, mut all) = (0_u64, 0_u64);
-    for block in resident().filter(|block| latest.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= lately)) {
+    for block in resident().filter(|block| latest.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= recent)) {
         all += 1;
         inside += u64::from(is_within(block, range.begin, range.end));
     }

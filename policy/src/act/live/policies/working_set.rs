@@ -110,17 +110,16 @@ impl<'a> WorkingSet<'a> {
         let fitting = self.blocks.iter().take(self.fitting).map(|block| block.address);
         let mut retained = RetainedSet::new(view, fitting, self.per_interval_bytes, 0, Claim::ExceptOthers);
         let mut steps = retained.renew_all(view);
-        if rest == Rest::Remote {
-            steps.extend(remote(view, &self.blocks, &retained));
+        let remote = (rest == Rest::Remote).then(|| RemoteRest::of(&self.blocks, &retained));
+        if let Some(remote) = &remote {
+            steps.extend(remote.steps(view));
         }
         let inputs = &self.verdict.inputs;
         let arrived = inputs.bytes_htod.saturating_add(inputs.populated_bytes).max(1);
         let returned = (inputs.refetched_bytes as f64 / arrived as f64).min(1.0);
         let saved = self.share() * returned;
-        let at_most = match rest {
-            Rest::Stream => saved,
-            Rest::Remote => 1.0,
-        };
+        // Remotely mapped memory neither arrives nor faults. The rest of it still does.
+        let at_most = remote.as_ref().map_or(saved, |remote| 1.0 - (1.0 - self.share()) * (1.0 - remote.share()));
         let mib = |blocks: usize| (blocks as u64 * BLOCK_BYTES) >> 20;
         let proposal = Proposal {
             process: view.process.id,
@@ -131,19 +130,21 @@ impl<'a> WorkingSet<'a> {
                 mib(retained.len()),
                 mib(self.blocks.len()),
                 self.share() * 100.0,
-                if rest == Rest::Remote { "mapped remotely" } else { "streamed through the remaining memory" },
+                remote
+                    .as_ref()
+                    .map_or_else(|| "streamed through the remaining memory".to_owned(), RemoteRest::description),
             ),
             steps,
             expected: Expected {
                 // Half of the set may be evicted before it has found its size.
                 link_bytes_saved: Share { at_least: saved / 2.0, at_most },
-                faults_saved: Share { at_least: saved / 2.0, at_most: if rest == Rest::Remote { 1.0 } else { saved } },
+                faults_saved: Share { at_least: saved / 2.0, at_most },
             },
         };
         let running = Protecting {
             retained,
             rest,
-            begun_at: Pressure::of(view).arrived_bytes,
+            arrived_bytes_at_start: Pressure::of(view).arrived_bytes,
             has_settled: false,
             last: (view.now, Pressure::of(view).arrived_bytes),
             arrived: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
@@ -155,20 +156,48 @@ impl<'a> WorkingSet<'a> {
     }
 }
 
-/// Steps that map the rest remotely, on the host: its [`ADVISED_PARTS_MAX`] largest parts.
-fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Step> {
-    let retained = retained.addresses();
-    let mut rest: Vec<u64> =
-        blocks.iter().map(|block| block.address).filter(|address| !retained.contains(address)).collect();
-    rest.sort_unstable();
-    let spacing = control_spacing(BLOCKS_PER_CONTROL, rest.len());
-    let is_advised = |(at, _): &(usize, &u64)| at % spacing != spacing / 2;
-    let advised = rest.iter().enumerate().filter(is_advised);
-    let parts = Intervals::of(advised.map(|(_, address)| (*address, address.saturating_add(BLOCK_BYTES))))
-        .largest(ADVISED_PARTS_MAX);
-    let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
-    let all = |advice| parts.iter().map(move |(begin, end)| Step { begin, end, action: Action::Advise(advice) });
-    advice.into_iter().flat_map(all).collect()
+/// Parts of the rest that are mapped remotely, on the host: the [`ADVISED_PARTS_MAX`] largest between control blocks.
+struct RemoteRest {
+    parts: Intervals,
+    is_limited: bool,
+    all_bytes: u64,
+}
+
+impl RemoteRest {
+    fn of(blocks: &[&Block], retained: &RetainedSet) -> Self {
+        let retained = retained.addresses();
+        let mut rest: Vec<u64> =
+            blocks.iter().map(|block| block.address).filter(|address| !retained.contains(address)).collect();
+        rest.sort_unstable();
+        let spacing = control_spacing(BLOCKS_PER_CONTROL, rest.len());
+        let is_advised = |(at, _): &(usize, &u64)| at % spacing != spacing / 2;
+        let advised = rest.iter().enumerate().filter(is_advised);
+        let all = Intervals::of(advised.map(|(_, address)| (*address, address.saturating_add(BLOCK_BYTES))));
+        let parts = all.largest(ADVISED_PARTS_MAX);
+        let all_bytes = (rest.len() as u64).saturating_mul(BLOCK_BYTES);
+        Self { is_limited: parts != all, parts, all_bytes }
+    }
+
+    /// Share of the rest that is mapped remotely.
+    fn share(&self) -> f64 {
+        if self.all_bytes == 0 { 1.0 } else { self.parts.bytes() as f64 / self.all_bytes as f64 }
+    }
+
+    fn description(&self) -> String {
+        let parts = if self.is_limited {
+            format!(" in its {ADVISED_PARTS_MAX} largest parts of {} MiB", self.parts.bytes() >> 20)
+        } else {
+            String::new()
+        };
+        format!("mapped remotely{parts}")
+    }
+
+    fn steps(&self, view: &View<'_>) -> impl Iterator<Item = Step> {
+        let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
+        let all =
+            |advice| self.parts.iter().map(move |(begin, end)| Step { begin, end, action: Action::Advise(advice) });
+        advice.into_iter().flat_map(all)
+    }
 }
 
 #[derive(Debug)]
@@ -176,7 +205,7 @@ struct Protecting {
     retained: RetainedSet,
     rest: Rest,
     /// Cumulative arrived bytes of the GPU at the start of the proposal.
-    begun_at: u64,
+    arrived_bytes_at_start: u64,
     /// Whether as many bytes have arrived since as were resident.
     has_settled: bool,
     /// Time of the last arrival, and the cumulative arrived bytes then.
@@ -217,7 +246,8 @@ impl Running for Protecting {
         } else if has_passed(QUIET, self.last.0, view.now) {
             return Next::End("no memory has migrated to the GPU for 10 s".to_owned());
         }
-        self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.resident_bytes;
+        self.has_settled |=
+            pressure.arrived_bytes.saturating_sub(self.arrived_bytes_at_start) >= pressure.resident_bytes;
         let steps = self.retained.update(view, 0, || candidates(view));
         if self.retained.is_unused() {
             return Next::End("the retained part is no longer used".to_owned());
@@ -244,4 +274,85 @@ fn candidates(view: &View<'_>) -> Vec<u64> {
     let mut resident: Vec<&Block> = whole_blocks(view).filter(|block| is_mostly_resident(block)).collect();
     resident.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
     resident.into_iter().map(|block| block.address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{GpuKey, GpuUuid, Pattern, Process, ProcessId, Range, RangeCounts, Residency, verdict::Inputs};
+
+    use super::*;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+    const GPU: GpuUuid = GpuUuid([1; 16]);
+
+    /// Proposal with the rest mapped remotely, for 800 blocks, of which the GPU has these 400.
+    fn proposed(is_resident: impl Fn(u64) -> bool) -> Proposal {
+        let key = GpuKey::Known(GPU);
+        let block = |at: u64| {
+            let rounds = if is_resident(at) { 4 } else { 1 };
+            let resident = if is_resident(at) { Residency::exactly(BLOCK_BYTES) } else { Residency::default() };
+            let bytes = rounds * BLOCK_BYTES;
+            let block = Block::new(at * BLOCK_BYTES, NOW);
+            Block { gpu: Some(key), bytes_htod: bytes, refetched_bytes: bytes, resident, ..block }
+        };
+        let blocks: Vec<Block> = (0..800).map(block).collect();
+        let (counts, residency) = (RangeCounts::default(), Residency::default());
+        let range =
+            Range { begin: 0, end: 800 * BLOCK_BYTES, mapped: true, counts, residency, pattern: Pattern::UNKNOWN };
+        let process = Process::new(ProcessId { pid: 1, start_ticks: 1 }, "program");
+        let verdict = Verdict {
+            process: process.id,
+            gpu: key,
+            kind: VerdictKind::CapacityThrash,
+            started_at: NOW,
+            confirmed_at: NOW,
+            ended_at: None,
+            ranges: Vec::new(),
+            window: Duration::from_secs(2),
+            inputs: Inputs { bytes_htod: BLOCK_BYTES, refetched_bytes: BLOCK_BYTES, ..Inputs::default() },
+            total: Inputs::default(),
+            checks: Vec::new(),
+        };
+        let view = View {
+            now: NOW,
+            process: &process,
+            gpu: GPU,
+            gpu_memory_bytes: None,
+            verdicts: &[&verdict],
+            victims: &[],
+            accessed: None,
+            ranges: &[&range],
+            blocks: &blocks,
+            gpu_processes: &[],
+            gpu_totals: None,
+            renewals_per_second: 100_000,
+            parameters: &BTreeMap::from([("rest".to_owned(), "remote".to_owned())]),
+        };
+        WorkingSet::of(&view).unwrap().propose(&view, "cycle", "test").0
+    }
+
+    fn remote_parts(proposal: &Proposal) -> usize {
+        let advice = Action::Advise(Advice::AccessedBy(GPU));
+        proposal.steps.iter().filter(|step| step.action == advice).count()
+    }
+
+    #[test]
+    fn scattered_rest_is_mapped_remotely_in_its_largest_parts() {
+        let proposal = proposed(|at| at.is_multiple_of(2));
+        assert_eq!(remote_parts(&proposal), ADVISED_PARTS_MAX);
+        assert!(proposal.reason.contains("mapped remotely in its 128 largest parts of"), "{}", proposal.reason);
+        let Expected { link_bytes_saved, faults_saved } = proposal.expected;
+        assert!(link_bytes_saved.at_most < 0.9 && faults_saved.at_most < 0.9, "{:?}", proposal.expected);
+        assert!(link_bytes_saved.at_most > 0.8, "retained memory does not arrive: {link_bytes_saved:?}");
+    }
+
+    #[test]
+    fn contiguous_rest_is_mapped_remotely_except_for_its_control_blocks() {
+        let proposal = proposed(|at| at < 400);
+        assert!((25..30).contains(&remote_parts(&proposal)), "{}", remote_parts(&proposal));
+        assert!(proposal.reason.ends_with("the rest is mapped remotely"), "{}", proposal.reason);
+        assert!(proposal.expected.faults_saved.at_most > 0.95, "{:?}", proposal.expected);
+    }
 }

@@ -47,10 +47,10 @@ impl Track {
     ) -> Vec<(RestrictionScope, String)> {
         let window = window(target, limits);
         let everything = |why: String| vec![(RestrictionScope::Everything, why)];
-        let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else {
+        let (Some(before), Some(recent)) = (self.meter.last(window), self.meter.all()) else {
             return everything(format!("it has been observed for less than {} s", window.as_secs()));
         };
-        if !is_active(&before, &lately) {
+        if !is_active(&before, &recent) {
             return everything("the program is paused: there is no work to compare".to_owned());
         }
         let (now, circumstances) = (target.scene.now, Circumstances::of(target));

@@ -57,7 +57,7 @@ impl Program {
     fn read(&mut self) -> Assessment {
         let iteration = IterationBegin { number: self.iteration, at_ns: self.at_ns };
         let assessment = self.trial.read(Reading { iteration, link_bytes: self.link_bytes, faults: self.faults });
-        // A plan withdrawn at the start of an iteration does not affect it.
+        // A plan that is withdrawn at the start of an iteration has no effect on that iteration.
         self.is_followed &= self.trial.wants_plan();
         assessment
     }
