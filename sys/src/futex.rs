@@ -1,14 +1,18 @@
-//! Waits for words in memory that processes share.
+//! Wake-ups of waiters for words in memory that processes share.
 //!
 //! The kernel compares 32 bits: the first half of a word of 64, by its address.
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+use std::sync::atomic::AtomicU64;
+#[cfg(any(test, feature = "fake"))]
+use std::time::Duration;
 
 /// Longest wait of one call, so that no duration is too long for the kernel.
+#[cfg(any(test, feature = "fake"))]
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
-/// Waits until the word is woken, its first half is not `value`, or the time is over. It may also
-/// return for no reason: the caller reads the word afterwards.
+/// Waits as the helper does until the word is woken, its first half is not `value`, or the time is over. It may
+/// also return for no reason: the caller reads the word afterwards.
+#[cfg(any(test, feature = "fake"))]
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 pub fn wait(word: &AtomicU64, value: u32, at_most: Duration) {
     let at_most = at_most.min(WAIT_MAX);

@@ -19,7 +19,7 @@
 //! * [`executable`]: program files, and whether libraries are preloaded into them; [`seccomp`]: filters of
 //!   system calls
 //! * [`shared_memory`]: shared memory that a process made for uvmd; `accessor`: processes that access it;
-//!   [`futex`]: waits for its words
+//!   [`futex`]: wake-ups of waiters for its words
 //! * [`symbols`]: functions of the driver that can be probed
 //! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
 //!   kernel
