@@ -64,7 +64,7 @@ pub(crate) struct Options {
 enum Mode {
     /// The limit: it is exceeded, and no kernel waits
     NoOverhead,
-    /// The run time: kernels wait, and the limit holds
+    /// The run time: kernels wait, and the limit is obeyed
     Stick,
 }
 
