@@ -2,13 +2,14 @@
 //!
 //! A user has one accessor, with one request at a time. A caller waits [`REPLY_WAIT`] for the reply. After that
 //! the request stays outstanding, and further ones fail at once until its reply has come, which is dropped. An
-//! accessor that takes longer than [`REPLY_MAX`] for one is killed, and the memory of that request is refused from
-//! then on. A thread, the manager, starts and ends accessors.
+//! accessor that takes longer than [`REPLY_TICKS`] for one is killed, and the memory of that request is refused from
+//! then on. A thread, the manager, starts and ends accessors. It counts its own ticks, so that an accessor which was
+//! as long without a processor as the manager, as in a frozen cgroup, is not late.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fs::File,
-    io, mem,
+    io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -32,10 +33,10 @@ use crate::{
 
 /// Longest wait of a caller for a reply.
 const REPLY_WAIT: Duration = Duration::from_millis(20);
-/// Longest time of a request that an accessor was seen to have taken, after which it is killed.
-const REPLY_MAX: Duration = Duration::from_millis(200);
-/// The same for one that it has not taken: no program can delay that, but a busy node can.
-const TAKE_MAX: Duration = Duration::from_secs(2);
+/// Ticks after which an accessor is killed, once it was seen to have taken a request: 200 to 300 ms.
+const REPLY_TICKS: u32 = 3;
+/// The same while it has not taken the request: no program can delay that, but a busy node can.
+const TAKE_TICKS: u32 = 20;
 /// Longest wait of a caller for the start of an accessor, which no program can delay.
 const START_WAIT: Duration = Duration::from_millis(200);
 /// Longest time of an accessor's confinement.
@@ -101,7 +102,15 @@ pub(super) struct Memory {
     mapped_bytes: usize,
     /// Device and inode.
     identity: (u64, u64),
-    is_refused: Arc<AtomicBool>,
+    refusal: Arc<Refusal>,
+}
+
+/// Refusal of a memory whose request was late.
+#[derive(Debug, Default)]
+struct Refusal {
+    is_refused: AtomicBool,
+    /// Time of the late request that no caller was charged with, unless the accessor has not taken it.
+    uncharged_ns: AtomicU64,
 }
 
 /// User with shared memories.
@@ -134,12 +143,14 @@ struct Accessor {
 #[derive(Debug)]
 struct Outstanding {
     begun: Instant,
-    /// Time from which it is known to be taken.
-    taken: Option<Instant>,
+    /// Whether the accessor was seen to have taken it.
+    is_taken: bool,
+    /// Ticks since then, or since it was sent.
+    ticks: u32,
     /// Whether a caller has waited for it in vain.
     is_pending: bool,
     identity: (u64, u64),
-    is_refused: Arc<AtomicBool>,
+    refusal: Arc<Refusal>,
 }
 
 impl Memory {
@@ -158,7 +169,7 @@ impl Memory {
             all.users.entry(uid).or_insert_with(|| (Arc::new(User { uid, state: Mutex::default() }), 0));
         *count += 1;
         let id = LAST.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { user: Arc::clone(user), id, file, mapped_bytes, identity, is_refused: Arc::default() })
+        Ok(Self { user: Arc::clone(user), id, file, mapped_bytes, identity, refusal: Arc::default() })
     }
 
     pub(super) const fn id(&self) -> u64 {
@@ -220,31 +231,37 @@ impl User {
         body: &mut [u8],
         waits: bool,
     ) -> Result<usize, SharedMemoryError> {
+        let mut state = self.state();
         let begun = Instant::now();
-        let result = self.request_uncharged(memory, request, body, waits);
-        if matches!(result, Err(SharedMemoryError::Pending | SharedMemoryError::Late)) {
-            // A wait in vain is at the user's cost, as processor time is.
-            cpu_time::add_to_this_thread(begun.elapsed());
+        let result = self.request_uncharged(&mut state, memory, request, body, waits);
+        // A wait in vain is at the user's cost, as processor time is, unless the accessor waits for a processor.
+        match result {
+            Err(SharedMemoryError::Pending) if state.is_taken() => cpu_time::add_to_this_thread(begun.elapsed()),
+            Err(SharedMemoryError::Late) => {
+                let late_ns = memory.refusal.uncharged_ns.swap(0, Ordering::Relaxed);
+                cpu_time::add_to_this_thread(Duration::from_nanos(late_ns));
+            }
+            _ => {}
         }
         result
     }
 
     fn request_uncharged(
         &self,
+        state: &mut State,
         memory: &Memory,
         request: &Request,
         body: &mut [u8],
         waits: bool,
     ) -> Result<usize, SharedMemoryError> {
-        let mut state = self.state();
         // Settles the last request also for a memory that is refused: others of the user wait for it.
         let settled = state.settle(self.uid, REPLY_WAIT);
-        if memory.is_refused.load(Ordering::Relaxed) {
+        if memory.refusal.is_refused.load(Ordering::Relaxed) {
             return Err(SharedMemoryError::Late);
         }
         settled?;
         state.start(self.uid)?;
-        for removed in mem::take(&mut state.removed) {
+        while let Some(removed) = state.removed.pop() {
             state.exchange(self.uid, memory, &Request::Remove { memory: removed }, None, &mut [])?;
         }
         let Some(accessor) = &mut state.accessor else { return Err(SharedMemoryError::Pending) };
@@ -270,7 +287,7 @@ impl State {
         // The reply that came in time counts, however late this thread looks.
         match accessor.receive(at_most, &mut vec![0; BODY_BYTES_MAX]) {
             Ok(Some(_)) => Ok(()),
-            Ok(None) if self.is_late(Instant::now()) => {
+            Ok(None) if self.is_late() => {
                 self.refuse(uid);
                 Ok(())
             }
@@ -283,14 +300,28 @@ impl State {
         }
     }
 
-    /// Whether the reply to the outstanding request should have come.
-    fn is_late(&mut self, now: Instant) -> bool {
+    /// Whether the accessor has taken the outstanding request.
+    fn is_taken(&mut self) -> bool {
         let Some(Accessor { channel, outstanding: Some(outstanding), .. }) = &mut self.accessor else { return false };
-        if outstanding.taken.is_none() && has_taken(channel) {
-            outstanding.taken = Some(now);
+        if !outstanding.is_taken && has_taken(channel) {
+            (outstanding.is_taken, outstanding.ticks) = (true, 0);
         }
-        let (since, limit) = outstanding.taken.map_or((outstanding.begun, TAKE_MAX), |taken| (taken, REPLY_MAX));
-        now.saturating_duration_since(since) >= limit
+        outstanding.is_taken
+    }
+
+    /// Counts a tick for the outstanding request.
+    fn tick(&mut self) {
+        self.is_taken();
+        if let Some(outstanding) = self.accessor.as_mut().and_then(|accessor| accessor.outstanding.as_mut()) {
+            outstanding.ticks += 1;
+        }
+    }
+
+    /// Whether the reply to the outstanding request should have come.
+    fn is_late(&self) -> bool {
+        let outstanding = self.accessor.as_ref().and_then(|accessor| accessor.outstanding.as_ref());
+        outstanding
+            .is_some_and(|outstanding| outstanding.ticks > if outstanding.is_taken { REPLY_TICKS } else { TAKE_TICKS })
     }
 
     /// Kills the accessor, and refuses the memory of its outstanding request from now on.
@@ -298,7 +329,11 @@ impl State {
         let Some(mut accessor) = self.accessor.take() else { return };
         self.removed.clear();
         if let Some(outstanding) = accessor.outstanding.take() {
-            outstanding.is_refused.store(true, Ordering::Relaxed);
+            if outstanding.is_taken {
+                let ns = u64::try_from(outstanding.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                outstanding.refusal.uncharged_ns.store(ns, Ordering::Relaxed);
+            }
+            outstanding.refusal.is_refused.store(true, Ordering::Relaxed);
             let mut all = all();
             all.refused.push_back(outstanding.identity);
             if all.refused.len() > REFUSED_MAX {
@@ -346,9 +381,14 @@ impl State {
             }
             return Err(SharedMemoryError::Pending);
         }
-        let (identity, is_refused) = (memory.identity, Arc::clone(&memory.is_refused));
-        let (begun, taken, is_pending) = (Instant::now(), None, false);
-        accessor.outstanding = Some(Outstanding { begun, taken, is_pending, identity, is_refused });
+        accessor.outstanding = Some(Outstanding {
+            begun: Instant::now(),
+            is_taken: false,
+            ticks: 0,
+            is_pending: false,
+            identity: memory.identity,
+            refusal: Arc::clone(&memory.refusal),
+        });
         Ok(())
     }
 
@@ -446,8 +486,9 @@ fn start(uid: u32) -> Result<Receiver<Started>, SharedMemoryError> {
     }
     if all.manager.is_none() {
         let (orders, receiver) = mpsc::channel();
-        let thread =
-            thread::Builder::new().name("accessors".to_owned()).spawn(move || Manager::default().run(&receiver));
+        let thread = thread::Builder::new()
+            .name("accessors".to_owned())
+            .spawn(move || Manager { spawner: None, restart: None, ticked: Instant::now() }.run(&receiver));
         thread.map_err(|error| SharedMemoryError::NoAccessor(ActorError::NotStarted(error)))?;
         all.manager = Some(orders);
     }
@@ -460,9 +501,9 @@ fn start(uid: u32) -> Result<Receiver<Started>, SharedMemoryError> {
 }
 
 /// Thread that starts accessors, kills late ones, and reaps them. The spawner belongs to it.
-#[derive(Default)]
 struct Manager {
     spawner: Option<Spawner>,
+    ticked: Instant,
     /// Earliest time of the next start of a spawner.
     restart: Option<Instant>,
 }
@@ -479,7 +520,10 @@ impl Manager {
                 // Without a receiver, the accessor exits with its channel.
                 let _ = reply.send(self.start().map_err(SharedMemoryError::NoAccessor));
             }
-            kill_late();
+            if self.ticked.elapsed() >= TICK {
+                self.ticked = Instant::now();
+                tick();
+            }
             self.reap();
         }
     }
@@ -519,15 +563,16 @@ impl Manager {
     }
 }
 
-/// Kills accessors whose reply is late.
-fn kill_late() {
+/// Counts a tick for all outstanding requests, and kills accessors whose reply is late.
+fn tick() {
     let users: Vec<Arc<User>> = all().users.values().map(|(user, _)| Arc::clone(user)).collect();
     for user in users {
         // A user with a request in progress is looked at by its caller.
-        if let Ok(mut state) = user.state.try_lock()
-            && state.is_late(Instant::now())
-        {
-            let _ = state.settle(user.uid, Duration::ZERO);
+        if let Ok(mut state) = user.state.try_lock() {
+            state.tick();
+            if state.is_late() {
+                let _ = state.settle(user.uid, Duration::ZERO);
+            }
         }
     }
 }
@@ -572,10 +617,11 @@ mod tests {
         let (channel, other_end) = crate::actor::pair().unwrap();
         let outstanding = Outstanding {
             begun: Instant::now(),
-            taken: None,
+            is_taken: false,
+            ticks: 0,
             is_pending: false,
             identity: (0, 0),
-            is_refused: Arc::default(),
+            refusal: Arc::default(),
         };
         send_request(channel.as_fd(), &Request::Remove { memory: 1 }, None).unwrap();
         let accessor = Accessor { channel, process: None, memories: BTreeSet::new(), outstanding: Some(outstanding) };
@@ -585,14 +631,35 @@ mod tests {
     #[test]
     fn request_that_is_not_taken_has_more_time_than_one_that_is() {
         let (mut state, other_end) = accessor();
-        let begun = state.accessor.as_ref().unwrap().outstanding.as_ref().unwrap().begun;
-        assert!(!state.is_late(begun + REPLY_MAX) && !state.is_late(begun + TAKE_MAX / 2));
+        let ticks_until_late = |state: &mut State| {
+            let ticks = (0..100).take_while(|_| {
+                state.tick();
+                !state.is_late()
+            });
+            u32::try_from(ticks.count()).unwrap()
+        };
+        (0..TAKE_TICKS / 2).for_each(|_| state.tick());
+        assert!(!state.is_late());
         receive_request(&other_end, &mut Vec::new()).unwrap().unwrap();
-        // From here on, it is known to be taken.
-        let taken = begun + TAKE_MAX / 2;
-        assert!(!state.is_late(taken) && !state.is_late(taken + REPLY_MAX / 2));
-        assert!(state.is_late(taken + REPLY_MAX));
+        assert_eq!(ticks_until_late(&mut state), REPLY_TICKS, "counted from here on");
         let (mut state, _other_end) = accessor();
-        assert!(state.is_late(begun + 2 * TAKE_MAX));
+        assert_eq!(ticks_until_late(&mut state), TAKE_TICKS);
+    }
+
+    #[test]
+    fn late_request_is_charged_to_the_next_caller() {
+        const LATE: Duration = Duration::from_millis(300);
+        let memory = Memory::new(u32::MAX - 1, File::open("/dev/null").unwrap(), 8, (7, 7)).unwrap();
+        let (mut state, other_end) = accessor();
+        receive_request(&other_end, &mut Vec::new()).unwrap().unwrap();
+        state.tick();
+        let outstanding = state.accessor.as_mut().and_then(|accessor| accessor.outstanding.as_mut()).unwrap();
+        (outstanding.begun, outstanding.refusal) =
+            (Instant::now().checked_sub(LATE).unwrap(), Arc::clone(&memory.refusal));
+        state.refuse(u32::MAX - 1);
+        let before = cpu_time::of_this_thread();
+        let refused = memory.request(&Request::Remove { memory: 1 }, &mut []);
+        assert!(matches!(refused, Err(SharedMemoryError::Late)));
+        assert!(cpu_time::of_this_thread() >= before + LATE);
     }
 }
