@@ -43,7 +43,7 @@ const SEARCHES_MAX: usize = 1024;
 const RING: Form = Form {
     name: NAME,
     bytes: NonZeroUsize::new(TOTAL_BYTES).unwrap(),
-    mapped_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
+    writable_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
 };
 
 /// Inspections, and actors, of all workers. Times are of one monotonic clock.

@@ -40,12 +40,12 @@ pub(crate) const FORMS: [Form; 2] = [
     Form {
         name: NAME,
         bytes: NonZeroUsize::new(TOTAL_BYTES).unwrap(),
-        mapped_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
+        writable_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
     },
     Form {
         name: PLAN_NAME,
         bytes: NonZeroUsize::new(PLAN_BYTES).unwrap(),
-        mapped_bytes: NonZeroUsize::new(PLAN_BYTES).unwrap(),
+        writable_bytes: NonZeroUsize::new(PLAN_BYTES).unwrap(),
     },
 ];
 

@@ -116,7 +116,7 @@ pub struct Form {
     /// Size.
     pub bytes: NonZeroUsize,
     /// Bytes from its begin that may be written: as many as uvmd may have to pay for.
-    pub mapped_bytes: NonZeroUsize,
+    pub writable_bytes: NonZeroUsize,
 }
 
 /// Shared memory of a process, whose words that process may change at any time.
@@ -217,9 +217,9 @@ impl SharedMemory {
         if self.had_holes.load(Ordering::Relaxed) { Err(SharedMemoryError::Sparse) } else { Ok(()) }
     }
 
-    fn of(uid: u32, file: File, mapped_bytes: usize) -> Result<Self, SharedMemoryError> {
+    fn of(uid: u32, file: File, writable_bytes: usize) -> Result<Self, SharedMemoryError> {
         let metadata = file.metadata().map_err(SharedMemoryError::Open)?;
-        let memory = Memory::new(uid, file, mapped_bytes, (metadata.dev(), metadata.ino()))?;
+        let memory = Memory::new(uid, file, writable_bytes, (metadata.dev(), metadata.ino()))?;
         #[cfg(any(test, feature = "fake"))]
         return Ok(Self { memory, had_holes: AtomicBool::new(false), own: None });
         #[cfg(not(any(test, feature = "fake")))]
@@ -253,7 +253,7 @@ impl SharedMemory {
         if is_sparse(&metadata) {
             return Err(SharedMemoryError::Sparse);
         }
-        Self::of(uid, memory, form.mapped_bytes.min(form.bytes).get())
+        Self::of(uid, memory, form.writable_bytes.min(form.bytes).get())
     }
 }
 
@@ -418,7 +418,7 @@ mod tests {
     }
 
     const fn form(name: &'static CStr) -> Form {
-        Form { name, bytes: BYTES, mapped_bytes: BYTES }
+        Form { name, bytes: BYTES, writable_bytes: BYTES }
     }
 
     fn open(form: Form) -> Result<Option<SharedMemory>, SharedMemoryError> {
@@ -475,7 +475,7 @@ mod tests {
             return;
         }
         let own = made(c"uvmd-test-beyond", 8192, SEALS);
-        let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-beyond") };
+        let form = Form { writable_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-beyond") };
         let found = open(form).unwrap().unwrap();
         let store = |at| Operation::Store { at, value: 7 };
         for (operations, wake) in
@@ -538,7 +538,7 @@ mod tests {
             return;
         }
         let own = made(c"uvmd-test-punched", 8192, SEALS);
-        let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-punched") };
+        let form = Form { writable_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-punched") };
         let found = open(form).unwrap().unwrap();
         own.words()[1023].store(1, Ordering::Relaxed);
         own.punch_hole(4096..8192).unwrap();

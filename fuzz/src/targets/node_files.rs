@@ -98,7 +98,7 @@ fn is_stat(text: &[u8]) -> bool {
 /// files are not opened.
 fn found(roots: &Roots, slice_bytes: u64) -> Option<[bool; 2]> {
     const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-    let form = |name| Form { name, bytes: PAGE, mapped_bytes: PAGE };
+    let form = |name| Form { name, bytes: PAGE, writable_bytes: PAGE };
     let mut search = Search::begin(roots, PID, [NAME, PLAN_NAME].map(form)).ok()?;
     while !search.advance(slice_bytes).ok()? {}
     Some(search.open().map(|memory| memory.is_err()))

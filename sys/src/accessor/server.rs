@@ -80,7 +80,7 @@ pub(crate) fn serve(channel: BorrowedFd<'_>) -> io::Result<()> {
 struct Memory {
     file: File,
     /// Bytes from its begin that may be written.
-    mapped_bytes: NonZeroUsize,
+    writable_bytes: NonZeroUsize,
     /// The same, from the first write on.
     mapping: Option<Mapping>,
     /// Whether holes were seen in it.
@@ -118,11 +118,11 @@ impl Server {
     ) -> Result<(usize, usize), Failed> {
         const INVALID: Failed = Failed(Outcome::Failed { errno: libc::EINVAL });
         match request {
-            Request::Add { memory, mapped_bytes } => {
-                let bytes = usize::try_from(mapped_bytes).ok().and_then(NonZeroUsize::new);
-                let (Some(file), Some(mapped_bytes)) = (file, bytes) else { return Err(INVALID) };
+            Request::Add { memory, writable_bytes } => {
+                let bytes = usize::try_from(writable_bytes).ok().and_then(NonZeroUsize::new);
+                let (Some(file), Some(writable_bytes)) = (file, bytes) else { return Err(INVALID) };
                 let memory_of_program =
-                    Memory { file: File::from(file), mapped_bytes, mapping: None, had_holes: false };
+                    Memory { file: File::from(file), writable_bytes, mapping: None, had_holes: false };
                 self.memories.insert(memory, memory_of_program);
                 Ok((0, 0))
             }
@@ -143,7 +143,7 @@ impl Server {
             }
             Request::Write { memory, wake, operations } => {
                 let memory = self.memories.get_mut(&memory).ok_or(INVALID)?;
-                let count = memory.mapped_bytes.get() / WORD_BYTES;
+                let count = memory.writable_bytes.get() / WORD_BYTES;
                 if operations.iter().map(Operation::at).chain(wake).any(|at| at >= count) {
                     return Err(INVALID);
                 }
@@ -168,7 +168,7 @@ impl Memory {
         }
         let mapping = match self.mapping.take() {
             Some(mapping) => mapping,
-            None => Mapping::new(&self.file, self.mapped_bytes)?,
+            None => Mapping::new(&self.file, self.writable_bytes)?,
         };
         Ok(self.mapping.insert(mapping).words())
     }

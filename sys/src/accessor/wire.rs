@@ -28,7 +28,7 @@ const HEAD_BYTES: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// Takes a memory, of which these first bytes may be written. Descriptor: its file.
-    Add { memory: u64, mapped_bytes: u64 },
+    Add { memory: u64, writable_bytes: u64 },
     /// Drops a memory.
     Remove { memory: u64 },
     /// Reads bytes at an offset.
@@ -82,7 +82,7 @@ fn words(head: &Head) -> [u64; 4] {
 impl Request {
     fn encode(&self) -> (Head, Vec<u8>) {
         match self {
-            Self::Add { memory, mapped_bytes } => (head(1, [*memory, *mapped_bytes, 0]), Vec::new()),
+            Self::Add { memory, writable_bytes } => (head(1, [*memory, *writable_bytes, 0]), Vec::new()),
             Self::Remove { memory } => (head(2, [*memory, 0, 0]), Vec::new()),
             Self::Read { memory, offset, bytes } => (head(3, [*memory, *offset, *bytes as u64]), Vec::new()),
             Self::Write { memory, wake, operations } => {
@@ -96,7 +96,7 @@ impl Request {
     fn decode(bytes: &Head, body: &[u8]) -> Option<Self> {
         let [code, memory, second, third] = words(bytes);
         let request = match code {
-            1 if third == 0 => Self::Add { memory, mapped_bytes: second },
+            1 if third == 0 => Self::Add { memory, writable_bytes: second },
             2 if second == 0 && third == 0 => Self::Remove { memory },
             3 => {
                 let bytes = usize::try_from(third).ok().filter(|bytes| *bytes <= BODY_BYTES_MAX)?;
@@ -289,7 +289,7 @@ mod tests {
         let most = vec![store; OPERATIONS_MAX];
         let (from, to) = pair();
         for request in [
-            Request::Add { memory: 1, mapped_bytes: 8192 },
+            Request::Add { memory: 1, writable_bytes: 8192 },
             Request::Remove { memory: 1 },
             Request::Read { memory: 1, offset: 3, bytes: BODY_BYTES_MAX },
             Request::Write { memory: 1, wake: None, operations: vec![store, exchange] },

@@ -99,7 +99,7 @@ pub(super) struct Memory {
     pub(super) user: Arc<User>,
     id: u64,
     file: File,
-    mapped_bytes: usize,
+    writable_bytes: usize,
     /// Device and inode.
     identity: (u64, u64),
     refusal: Arc<Refusal>,
@@ -158,7 +158,7 @@ impl Memory {
     pub(super) fn new(
         uid: u32,
         file: File,
-        mapped_bytes: usize,
+        writable_bytes: usize,
         identity: (u64, u64),
     ) -> Result<Self, SharedMemoryError> {
         let mut all = all();
@@ -169,7 +169,7 @@ impl Memory {
             all.users.entry(uid).or_insert_with(|| (Arc::new(User { uid, state: Mutex::default() }), 0));
         *count += 1;
         let id = LAST.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { user: Arc::clone(user), id, file, mapped_bytes, identity, refusal: Arc::default() })
+        Ok(Self { user: Arc::clone(user), id, file, writable_bytes, identity, refusal: Arc::default() })
     }
 
     pub(super) const fn id(&self) -> u64 {
@@ -266,7 +266,7 @@ impl User {
         }
         let Some(accessor) = &mut state.accessor else { return Err(SharedMemoryError::Pending) };
         if accessor.memories.insert(memory.id) {
-            let add = Request::Add { memory: memory.id, mapped_bytes: memory.mapped_bytes as u64 };
+            let add = Request::Add { memory: memory.id, writable_bytes: memory.writable_bytes as u64 };
             state.exchange(self.uid, memory, &add, Some(&memory.file), &mut [])?;
         }
         if waits {
