@@ -81,7 +81,10 @@ impl From<Expired> for CommandError {
 
 impl From<RingError> for CommandError {
     fn from(error: RingError) -> Self {
-        Self::Refused(error.to_string())
+        match error {
+            RingError::Unconfirmed(_) => Self::Unknown(CallResult::Failed(error.to_string())),
+            error => Self::Refused(error.to_string()),
+        }
     }
 }
 
@@ -118,7 +121,7 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
             return Err(CommandError::Refused(NOT_STARTED.to_owned()));
         }
         let ticket = submit(ring, process, budget, command).inspect_err(|error| {
-            if matches!(error, CommandError::Expired(_)) {
+            if matches!(error, CommandError::Expired(_) | CommandError::Unknown(CallResult::Failed(_))) {
                 record_stuck(None, budget);
             }
         })?;
@@ -190,6 +193,8 @@ pub(crate) fn wait_until_idle(
         let waited = || match stuck::revoke_pending(program.id, ring) {
             Ok(CommandState::InProgress(stuck)) => Err(stuck.unwrap_or_default().waited),
             Ok(CommandState::Idle { late_advice_calls }) => Ok(late_advice_calls),
+            // Nothing is known of the command while the ring is not accessible.
+            Err(error) if error.is_of_access() => Err(stuck::waited(program.id)),
             // The helper of a process that overwrites its ring carries out no command.
             Err(_) => Ok(0),
         };

@@ -77,12 +77,11 @@ impl FilterCheck {
             ring.stop();
         }
         // The loop that acts waits for the lock, which is therefore not held for a request that is pending.
-        let mut last = self.last();
+        *self.last() = checked;
         if is_refused {
-            // The loop may have made it act meanwhile.
-            Access { is_patient: false, ..ring }.stop();
+            // The loop may have made it act meanwhile, also by a request that is pending.
+            ring.stop();
         }
-        *last = checked;
     }
 
     /// Reason why the helper may not act, by the last check.

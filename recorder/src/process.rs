@@ -1,6 +1,10 @@
 //! Ring of a process.
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{
+    num::NonZeroUsize,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use call_ring::{
     Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, TOTAL_BYTES,
@@ -27,12 +31,21 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Whether the memory may be readable later.
+    /// Whether the memory may be readable in a moment.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
         matches!(self, Self::Memory(SharedMemoryError::Pending))
     }
+
+    /// Whether the memory may be readable once there is an accessor for it.
+    #[must_use]
+    pub const fn is_inaccessible(&self) -> bool {
+        matches!(self, Self::Memory(SharedMemoryError::Hung | SharedMemoryError::NoAccessor(_)))
+    }
 }
+
+/// Time after which a part of a poll ends.
+const PART_MAX: Duration = Duration::from_millis(50);
 
 /// Forms of the memories. Only the header of the ring may be written, so that at most two of its pages are
 /// charged to uvmd.
@@ -89,7 +102,13 @@ impl Process {
 
     /// Creates a process from its memories.
     pub(crate) fn new(memories: Memories) -> Result<Self, ProcessError> {
-        Memory::open(&memories.ring.copy_words(HEADER_WORDS)?)?;
+        match memories.ring.copy_words(HEADER_WORDS).map_err(ProcessError::from) {
+            // Each part checks the header.
+            Err(error) if error.is_inaccessible() => {}
+            words => {
+                Memory::open(&words?)?;
+            }
+        }
         Ok(Self { memories, merge: Merge::default() })
     }
 
@@ -128,10 +147,18 @@ impl Process {
     /// If the process has overwritten the header or punched holes, or its memory is not accessible, at least now.
     pub fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
         let Self { memories: Memories { ring, .. }, merge } = self;
+        let begun = Instant::now();
         let words = ring.copy_words(HEADER_WORDS)?;
         let memory = Memory::open(&words)?;
         // The heads of lanes were read by a request before this one, so that all records before them are there.
-        let calls = merge.poll_part(&memory, |offset, bytes| ring.read_at(offset as u64, bytes));
+        let calls = merge.poll_part(&memory, |offset, bytes| {
+            // Each of many accesses could take nearly the time after which it is pending.
+            if begun.elapsed() >= PART_MAX {
+                Err(SharedMemoryError::Pending)
+            } else {
+                ring.read_at(offset as u64, bytes)
+            }
+        });
         // Also the records before an error are not read again.
         let operations = merge.consumed(&memory);
         if !operations.is_empty() {

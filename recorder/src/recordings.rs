@@ -34,6 +34,8 @@ use crate::{
 
 /// Time limit of a reading of all rings. The next reading continues with the rest.
 const READING_MAX: Duration = Duration::from_millis(50);
+/// Pause after which a ring that was not accessible is read again.
+const INACCESSIBLE_PAUSE: Duration = Duration::from_secs(1);
 /// Time without calls after which uvmd checks whether the process has executed another program.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 
@@ -210,7 +212,7 @@ impl Recordings {
         let begun = self.clock.now();
         let mut registry = lock(&self.registry);
         let slices = registry.admit_found(begun);
-        let mut turns = registry.turns();
+        let mut turns = registry.turns(begun);
         unlock_and_free(registry);
         self.start(slices);
         // Each user has at least one turn, however long the turns of others take.
@@ -309,11 +311,16 @@ impl Registry {
     }
 
     /// Turns of users with rings to read, least recently read first.
-    fn turns(&self) -> VecDeque<Turn> {
+    fn turns(&self, now: Duration) -> VecDeque<Turn> {
         let mut by_user: BTreeMap<u32, Vec<(Duration, &Recorded)>> = BTreeMap::new();
         for (_, recorded) in self.held() {
             let recording = recorded.reader.recording();
-            if *recording.state() == State::Recording {
+            let is_due = match recording.state() {
+                State::Recording => true,
+                State::Inaccessible(_) => now.saturating_sub(recording.read_at()) >= INACCESSIBLE_PAUSE,
+                _ => false,
+            };
+            if is_due {
                 by_user.entry(recorded.uid).or_default().push((recording.read_at(), recorded));
             }
         }
@@ -522,7 +529,9 @@ impl Registry {
 /// Unlocks the registry, and frees the memory of evicted recordings.
 fn unlock_and_free(mut registry: MutexGuard<'_, Registry>) {
     let evicted = mem::take(&mut registry.evicted);
+    let forgotten = registry.searches.take_forgotten();
     drop(registry);
+    drop(forgotten);
     for reader in evicted {
         reader.free();
     }

@@ -93,6 +93,8 @@ pub(crate) struct Searches {
     partial: BTreeMap<ProcessId, PartialSearch>,
     /// Results for processes that still run.
     cache: BTreeMap<ProcessId, CachedResult>,
+    /// Results that are no longer needed: the last user of a memory waits for its accessor.
+    forgotten: Vec<CachedResult>,
     /// Last process checked for exit.
     last_checked: ProcessId,
     /// Maximum number of results with memories in [`Self::cache`]: of a user, and in total. Others
@@ -115,7 +117,7 @@ struct PartialSearch {
 }
 
 #[derive(Clone, Debug)]
-struct CachedResult {
+pub(crate) struct CachedResult {
     uid: u32,
     image: Image,
     /// `None` without a helper.
@@ -178,6 +180,7 @@ impl Searches {
             schedule: Schedule::default(),
             partial: BTreeMap::new(),
             cache: BTreeMap::new(),
+            forgotten: Vec::new(),
             last_checked: ProcessId { pid: 0, start_ticks: 0 },
             cache_max,
             pending_headers: BTreeMap::new(),
@@ -251,7 +254,7 @@ impl Searches {
             self.schedule.request(*process, *uid);
         }
         for process in exited {
-            self.cache.remove(&process);
+            self.forgotten.extend(self.cache.remove(&process));
         }
         let cache = &self.cache;
         self.retries.retain(|process, _| running.contains_key(process) || cache.contains_key(process));
@@ -259,7 +262,7 @@ impl Searches {
         for (process, retries) in &mut self.retries {
             if retries.due.is_some_and(|time| time <= now) && running.contains_key(process) {
                 retries.due = None;
-                self.cache.remove(process);
+                self.forgotten.extend(self.cache.remove(process));
                 due.push(*process);
             }
         }
@@ -366,9 +369,14 @@ impl Searches {
         pending.checks <= HEADER_CHECKS_MAX
     }
 
+    /// Results to drop without the lock of the registry.
+    pub(crate) fn take_forgotten(&mut self) -> Vec<CachedResult> {
+        mem::take(&mut self.forgotten)
+    }
+
     /// Retains the result for a process, if there is room.
     fn cache_result(&mut self, process: ProcessId, result: CachedResult) {
-        self.cache.remove(&process);
+        self.forgotten.extend(self.cache.remove(&process));
         // Results without a helper hold no descriptors: the limits are ten times as high.
         let is_alike = |other: &&CachedResult| other.memories.is_some() == result.memories.is_some();
         let factor = if result.memories.is_some() { 1 } else { 10 };
@@ -376,6 +384,8 @@ impl Searches {
         let all = self.cache.values().filter(is_alike).count();
         if of_user < self.cache_max.0 * factor && all < self.cache_max.1 * factor {
             self.cache.insert(process, result);
+        } else {
+            self.forgotten.push(result);
         }
     }
 }

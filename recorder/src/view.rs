@@ -23,12 +23,12 @@ impl Recording {
                 State::Recording => "recording",
                 State::Throttled => "throttled",
                 State::Ended => "ended",
-                State::Unreadable(_) => "unreadable",
+                State::Inaccessible(_) | State::Unreadable(_) => "unreadable",
                 State::QuotaReached(_) => "quota_reached",
             }
             .to_owned(),
             unreadable_reason: match self.state() {
-                State::Unreadable(reason) => Some(reason.clone()),
+                State::Inaccessible(reason) | State::Unreadable(reason) => Some(reason.clone()),
                 _ => None,
             },
             quota_holder: match self.state() {

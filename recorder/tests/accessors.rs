@@ -224,11 +224,31 @@ fn killed_accessor_is_replaced() {
     });
 }
 
+fn ring_is_read_after_the_end_of_another_program_of_its_user() {
+    let mut programs = vec![Program::start(1001), Program::start(1001)];
+    let recordings = recordings(&programs);
+    let pid = accessor_of(1001).unwrap();
+    drop(programs.pop());
+    let running = BTreeMap::from([(programs[0].id(), 1001)]);
+    let rings = || fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    until("the end of its memory", || {
+        recordings.scan(&running);
+        recordings.poll();
+        (rings() == 2).then_some(())
+    });
+    programs[0].call();
+    until("the call", || {
+        recordings.poll();
+        (calls(&recordings, &programs[0]) == 1).then_some(())
+    });
+    assert_eq!(accessor_of(1001), Some(pid), "the accessor has dropped one memory, and goes on");
+}
+
 fn main() -> ExitCode {
     if let Some(ended) = sys::actor::run_if_spawner() {
         return ended;
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         (
             "accessor_has_its_channel_the_rings_of_its_user_and_no_privileges",
             accessor_has_its_channel_the_rings_of_its_user_and_no_privileges,
@@ -240,6 +260,10 @@ fn main() -> ExitCode {
             reply_that_comes_after_its_caller_has_given_up_is_not_that_of_a_later_request,
         ),
         ("killed_accessor_is_replaced", killed_accessor_is_replaced),
+        (
+            "ring_is_read_after_the_end_of_another_program_of_its_user",
+            ring_is_read_after_the_end_of_another_program_of_its_user,
+        ),
     ];
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.iter().any(|word| word == "--list") {

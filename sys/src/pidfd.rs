@@ -74,9 +74,9 @@ impl PidFd {
         Ok(Self { pid, fd })
     }
 
-    /// Process of a descriptor, with its id.
-    pub(crate) const fn held(pid: u32, fd: OwnedFd) -> Self {
-        Self { pid, fd }
+    /// Another handle of the process.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { pid: self.pid, fd: self.fd.try_clone()? })
     }
 
     /// Kills the process.

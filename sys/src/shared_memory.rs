@@ -28,7 +28,6 @@ use std::{
     ops::Range,
     os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -49,7 +48,7 @@ use crate::accessor::mapping::Mapping;
 use crate::{
     Roots,
     accessor::{
-        mapping::{WORD_BYTES, is_sparse},
+        mapping::{WORD_BYTES, is_sparse, taken_bytes},
         wire::{BODY_BYTES_MAX, OPERATIONS_MAX, Request},
     },
     actor::ActorError,
@@ -57,11 +56,13 @@ use crate::{
     processes,
 };
 
-/// Time for which requests are repeated while they are pending: more than one can take.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Time for which requests are repeated while they are pending: more than an accessor has for one.
+const PATIENCE: Duration = Duration::from_secs(3);
 const PATIENT_PAUSE: Duration = Duration::from_millis(5);
 /// User of processes whose user is unknown: no user has this id.
 const UNKNOWN_USER: u32 = u32::MAX;
+/// Maximum of memory after the end: a huge page, as `shmem_enabled` can add.
+const BEYOND_END_MAX_BYTES: u64 = 2 << 20;
 /// Seals of such memory: its size is final, and no further memory after its end can be allocated.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
@@ -91,6 +92,9 @@ pub enum SharedMemoryError {
     /// It lacks pages, which uvmd would pay for.
     #[error("its shared memory has holes")]
     Sparse,
+    /// It has more memory after its end than a huge page, which would be freed at uvmd's cost.
+    #[error("its shared memory has memory after its end")]
+    BeyondEnd,
     /// The reply to a request is still outstanding: try later.
     #[error("its shared memory is not accessible yet")]
     Pending,
@@ -123,8 +127,6 @@ pub struct Form {
 #[derive(Debug)]
 pub struct SharedMemory {
     memory: Memory,
-    /// Whether holes were seen in it.
-    had_holes: AtomicBool,
     /// Words, of memory that a test made.
     #[cfg(any(test, feature = "fake"))]
     own: Option<Mapping>,
@@ -138,7 +140,6 @@ impl SharedMemory {
     /// least now.
     pub fn read_at(&self, mut offset: u64, bytes: &mut [u8]) -> Result<(), SharedMemoryError> {
         for part in bytes.chunks_mut(BODY_BYTES_MAX) {
-            self.check_holes()?;
             let request = Request::Read { memory: self.memory.id(), offset, bytes: part.len() };
             self.memory.request(&request, part)?;
             offset += part.len() as u64;
@@ -170,7 +171,6 @@ impl SharedMemory {
     ) -> Result<bool, SharedMemoryError> {
         let mut operations = operations.into_iter().peekable();
         loop {
-            self.check_holes()?;
             let part: Vec<Operation> = operations.by_ref().take(OPERATIONS_MAX).collect();
             let (count, is_last) = (part.len(), operations.peek().is_none());
             let request = Request::Write { memory: self.memory.id(), wake: wake.filter(|_| is_last), operations: part };
@@ -186,9 +186,8 @@ impl SharedMemory {
     /// As [`Self::write`], without a wait: failed operations are not reported.
     ///
     /// # Errors
-    /// If the memory lacks pages, or once lacked some, or an earlier request is pending.
+    /// If an earlier request is pending, or the memory is not accessible.
     pub fn post(&self, operations: Vec<Operation>, wake: Option<usize>) -> Result<(), SharedMemoryError> {
-        self.check_holes()?;
         self.memory.post(&Request::Write { memory: self.memory.id(), wake, operations })
     }
 
@@ -209,21 +208,13 @@ impl SharedMemory {
         }
     }
 
-    /// Checks that the file has had no holes. That does not access its pages.
-    fn check_holes(&self) -> Result<(), SharedMemoryError> {
-        if self.memory.file().metadata().map_or(true, |metadata| is_sparse(&metadata)) {
-            self.had_holes.store(true, Ordering::Relaxed);
-        }
-        if self.had_holes.load(Ordering::Relaxed) { Err(SharedMemoryError::Sparse) } else { Ok(()) }
-    }
-
     fn of(uid: u32, file: File, writable_bytes: usize) -> Result<Self, SharedMemoryError> {
         let metadata = file.metadata().map_err(SharedMemoryError::Open)?;
         let memory = Memory::new(uid, file, writable_bytes, (metadata.dev(), metadata.ino()))?;
         #[cfg(any(test, feature = "fake"))]
-        return Ok(Self { memory, had_holes: AtomicBool::new(false), own: None });
+        return Ok(Self { memory, own: None });
         #[cfg(not(any(test, feature = "fake")))]
-        Ok(Self { memory, had_holes: AtomicBool::new(false) })
+        Ok(Self { memory })
     }
 
     /// Opens the file of a mapping, if it is still of this device and form.
@@ -252,6 +243,10 @@ impl SharedMemory {
         }
         if is_sparse(&metadata) {
             return Err(SharedMemoryError::Sparse);
+        }
+        // The seals forbid more later.
+        if taken_bytes(&metadata) > bytes.saturating_add(BEYOND_END_MAX_BYTES) {
+            return Err(SharedMemoryError::BeyondEnd);
         }
         Self::of(uid, memory, form.writable_bytes.min(form.bytes).get())
     }
@@ -489,6 +484,26 @@ mod tests {
     }
 
     #[test]
+    fn memory_with_more_than_a_huge_page_after_its_end_is_refused() {
+        use rustix::fs::{FallocateFlags, fallocate, fcntl_add_seals};
+        if !is_permitted() {
+            return;
+        }
+        for (name, bytes_after, is_refused) in [
+            (c"uvmd-test-after", BEYOND_END_MAX_BYTES, false),
+            (c"uvmd-test-far-after", BEYOND_END_MAX_BYTES + 4096, true),
+        ] {
+            let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            fallocate(&memory, FallocateFlags::empty(), 0, 8192).unwrap();
+            fallocate(&memory, FallocateFlags::KEEP_SIZE, 8192, bytes_after).unwrap();
+            fcntl_add_seals(&memory, SEALS).unwrap();
+            let _mapped = Mapping::new(&File::from(memory), BYTES).unwrap();
+            let opened = of_this_process(name);
+            assert_eq!(matches!(opened, Err(SharedMemoryError::BeyondEnd)), is_refused, "{opened:?}");
+        }
+    }
+
+    #[test]
     fn memory_that_can_be_resized_or_has_another_size_is_refused() {
         if !is_permitted() {
             return;
@@ -544,12 +559,12 @@ mod tests {
         own.punch_hole(4096..8192).unwrap();
         let is_sparse = |memory: &SharedMemory| {
             let store = Operation::Store { at: 0, value: 1 };
-            [memory.copy_words(1).map(drop), memory.write([store], None).map(drop), memory.post(vec![store], None)]
+            [memory.copy_words(1).map(drop), memory.write([store], None).map(drop)]
                 .map(|result| matches!(result, Err(SharedMemoryError::Sparse)))
         };
-        assert_eq!(is_sparse(&found), [true; 3]);
+        assert_eq!(is_sparse(&found), [true; 2]);
         own.words()[1023].store(1, Ordering::Relaxed);
-        assert_eq!((is_sparse(&found), is_sparse(&own)), ([true; 3], [false; 3]), "once is enough");
+        assert_eq!((is_sparse(&found), is_sparse(&own)), ([true; 2], [false; 2]), "once is enough");
         let beyond = open(form).unwrap().unwrap().read_at(8192, &mut [0; 1]).unwrap_err();
         assert!(matches!(beyond, SharedMemoryError::Access(_)));
     }

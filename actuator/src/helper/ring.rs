@@ -25,8 +25,11 @@ pub(crate) enum RingError {
     /// Its memory is not readable.
     #[error(transparent)]
     Memory(#[from] Arc<SharedMemoryError>),
+    /// A command was submitted, or not.
+    #[error("it is unknown whether its helper got the command: {0}")]
+    Unconfirmed(#[source] Arc<SharedMemoryError>),
     /// Its memory is no ring of this version.
-    #[error("its shared memory is no ring of the helper: {0}")]
+    #[error("its shared memory is not a ring of the helper: {0}")]
     Invalid(#[from] LayoutError),
     /// The helper is of a version without commands.
     #[error("its helper is of an older version, without commands")]
@@ -42,6 +45,17 @@ pub(crate) enum RingError {
 /// Ring whose helper carries out commands.
 #[derive(Debug)]
 pub(crate) struct Ring(SharedMemory);
+
+impl RingError {
+    /// Whether the helper may carry out a command of this ring.
+    pub(super) fn is_of_access(&self) -> bool {
+        match self {
+            Self::Memory(error) => !matches!(**error, SharedMemoryError::Sparse),
+            Self::Unconfirmed(_) => true,
+            Self::Absent | Self::Invalid(_) | Self::Older | Self::NotPermitted(_) | Self::Ended => false,
+        }
+    }
+}
 
 #[expect(clippy::redundant_closure_for_method_calls, reason = "the methods are of one lifetime of the copy")]
 impl Ring {
@@ -90,10 +104,12 @@ impl Ring {
         match self.0.write(submission.operations, Some(FUTEX_WORD)) {
             Ok(is_submitted) => Ok(is_submitted.then_some(submission.ticket).ok_or(Busy)),
             // The next request comes after this one, which may have been made.
-            Err(SharedMemoryError::Pending) => {
-                let is_submitted = self.commands(|commands| commands.has(submission.ticket))?;
-                Ok(is_submitted.then_some(submission.ticket).ok_or(Busy))
-            }
+            Err(SharedMemoryError::Pending) => match self.commands(|commands| commands.has(submission.ticket)) {
+                Ok(is_submitted) => Ok(is_submitted.then_some(submission.ticket).ok_or(Busy)),
+                Err(RingError::Memory(error)) => Err(RingError::Unconfirmed(error)),
+                Err(error) => Err(error),
+            },
+            Err(error @ SharedMemoryError::Access(_)) => Err(RingError::Unconfirmed(Arc::new(error))),
             Err(error) => Err(Arc::new(error).into()),
         }
     }

@@ -46,6 +46,11 @@ pub(super) fn revoke_pending(process: ProcessId, ring: &Ring) -> Result<CommandS
     Ok(CommandState::Idle { late_advice_calls: response.map_or(0, |response| response.advice_calls) })
 }
 
+/// Time for which withdrawals have waited for the end of a command whose caller has given up.
+pub(super) fn waited(process: ProcessId) -> Duration {
+    all().get(&process).copied().unwrap_or_default().waited
+}
+
 /// Records that a caller has given up on a command, for which a withdrawal has waited this long.
 pub(super) fn record(roots: &Roots, process: ProcessId, ticket: Option<Ticket>, waited: Duration) {
     // Without the lock: the check may wait for the process. A process that cannot be read counts as

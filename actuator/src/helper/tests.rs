@@ -267,7 +267,7 @@ fn process_that_overwrites_its_ring_fails_its_own_order() {
     }
     let program = Program::start_acting(Behaviour::Overwrites);
     let (Err(CallResult::Failed(reason)), true) = call_within(&program, ADVISE, LONG) else { panic!() };
-    assert_eq!(reason, "its shared memory is no ring of the helper: unknown header");
+    assert_eq!(reason, "its shared memory is not a ring of the helper: unknown header");
     assert!(matches!(open(&program.process), Err(RingError::Invalid(_))));
 }
 

@@ -61,7 +61,7 @@ impl State {
             Self::Recording => return Ok(()),
             Self::Throttled => Unread::Throttled,
             Self::Ended => Unread::Ended,
-            Self::Unreadable(reason) => Unread::Unreadable(reason.clone()),
+            Self::Inaccessible(reason) | Self::Unreadable(reason) => Unread::Unreadable(reason.clone()),
             Self::QuotaReached(holder) => Unread::QuotaReached(*holder),
         })
     }

@@ -31,6 +31,8 @@ pub enum State {
     Throttled,
     /// The process has exited; its recording is retained.
     Ended,
+    /// The ring cannot be read for now, for this reason.
+    Inaccessible(String),
     /// The ring cannot be read, for this reason.
     Unreadable(String),
     /// The user, or the node, has as many recordings as its quota permits.
@@ -81,7 +83,7 @@ impl Recording {
 
     /// Whether the recording holds memory.
     pub(crate) const fn is_held(&self) -> bool {
-        matches!(self.state, State::Recording | State::Throttled | State::Ended)
+        matches!(self.state, State::Recording | State::Throttled | State::Inaccessible(_) | State::Ended)
     }
 
     /// Time of the last reading.
@@ -176,7 +178,7 @@ impl Reader {
     /// Sets the state, unless the ring is no longer read.
     pub(crate) fn set_state(&self, state: State) {
         let mut recording = self.recording();
-        if matches!(recording.state, State::Recording | State::Throttled) {
+        if matches!(recording.state, State::Recording | State::Throttled | State::Inaccessible(_)) {
             recording.state = state;
         }
     }
@@ -202,12 +204,20 @@ impl Reader {
             }
             // Another part comes later, also of an exited process.
             Err(error) if error.is_pending() => return false,
+            Err(error) if error.is_inaccessible() => {
+                self.set_state(State::Inaccessible(error.to_string()));
+                self.recording().read_at = now;
+                return false;
+            }
             Err(error) => {
                 self.free_locked(&mut ring_guard);
                 self.recording().state = State::Unreadable(error.to_string());
             }
         }
         let mut recording = self.recording();
+        if matches!(recording.state, State::Inaccessible(_)) {
+            recording.state = State::Recording;
+        }
         (recording.losses, recording.read_at) = (losses, now);
         drop(recording);
         has_more && ring_guard.is_some()

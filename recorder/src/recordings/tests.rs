@@ -13,7 +13,7 @@ use std::{
 
 use call_ring::{Group, Kind, Memory, Mode, TOTAL_BYTES, call::Call, operation::apply};
 use rustix::fs::OFlags;
-use sys::fake::Machine;
+use sys::{fake::Machine, shared_memory::SharedMemoryError};
 
 use super::{slots::MIN_TENURE, *};
 use crate::{
@@ -165,6 +165,30 @@ impl Ring for IdleRing {
     }
 }
 
+/// Ring without an accessor at its first reading.
+#[derive(Debug, Default)]
+struct InaccessibleRing {
+    was_read: bool,
+}
+
+impl Ring for InaccessibleRing {
+    fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
+        if mem::replace(&mut self.was_read, true) { Ok(Vec::new()) } else { Err(SharedMemoryError::Hung.into()) }
+    }
+
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    fn drain_waiting(&mut self) -> Vec<Call> {
+        Vec::new()
+    }
+
+    fn losses(&self) -> Losses {
+        Losses::default()
+    }
+}
+
 /// Node with programs.
 struct Node {
     clock: Arc<Work>,
@@ -230,6 +254,18 @@ impl Node {
 fn longest(reads: &Mutex<Vec<Duration>>) -> Duration {
     let reads = lock(reads);
     reads.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap()
+}
+
+#[test]
+fn ring_without_an_accessor_is_read_again_a_second_later() {
+    let mut node = Node::new(8, 64);
+    node.start_with(1, 1000, Box::new(InaccessibleRing::default()));
+    let mut states = Vec::new();
+    node.run(SECOND * 2, &[], |recordings| states.push(recordings.state_of(process(1)).unwrap()));
+    let reason =
+        State::Inaccessible("too many accessors of shared memory hang, of its user or of all users".to_owned());
+    states.dedup();
+    assert_eq!(states, [reason, State::Recording]);
 }
 
 #[test]

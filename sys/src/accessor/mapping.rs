@@ -64,5 +64,10 @@ impl Mapping {
 /// the holes. Both wait for the lock of the inode, and older kernels do not end the wait of a killed process.
 /// The owner can hold that lock without end, by a write from memory whose faults it serves.
 pub(crate) fn is_sparse(metadata: &Metadata) -> bool {
-    metadata.blocks().saturating_mul(SECTOR_BYTES) < metadata.len()
+    taken_bytes(metadata) < metadata.len()
+}
+
+/// Memory that a file takes.
+pub(crate) fn taken_bytes(metadata: &Metadata) -> u64 {
+    metadata.blocks().saturating_mul(SECTOR_BYTES)
 }

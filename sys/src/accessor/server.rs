@@ -11,7 +11,7 @@ use std::{
     },
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::AtomicU64,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use call_ring::{Operation, operation::apply};
@@ -56,7 +56,7 @@ fn exit(status: i32) -> ! {
 }
 
 fn reply(channel: BorrowedFd<'_>, outcome: Outcome) -> io::Result<()> {
-    send_reply(channel, Reply { outcome, cpu: cpu_time::of_this_thread() }, &[])
+    send_reply(channel, Reply { outcome, spent: cpu_time::of_this_thread() }, &[])
 }
 
 /// Serves requests until the channel closes.
@@ -66,11 +66,13 @@ pub(crate) fn serve(channel: BorrowedFd<'_>) -> io::Result<()> {
     reply(channel, Outcome::Confined)?;
     let mut buffer = Vec::new();
     while let Some((request, file)) = receive_request(channel, &mut buffer)? {
+        let begun = Instant::now();
         let (outcome, bytes) = server.respond(request, file, &mut buffer);
-        let now = cpu_time::of_this_thread();
-        let cpu = now.saturating_sub(cpu_before);
-        cpu_before = now;
-        send_reply(channel, Reply { outcome, cpu }, buffer.get(..bytes).unwrap_or_default())?;
+        let cpu_now = cpu_time::of_this_thread();
+        // Also the time for which the memory made it wait, but not the time until it was woken for the request.
+        let spent = begun.elapsed().max(cpu_now.saturating_sub(cpu_before));
+        cpu_before = cpu_now;
+        send_reply(channel, Reply { outcome, spent }, buffer.get(..bytes).unwrap_or_default())?;
     }
     Ok(())
 }
@@ -131,7 +133,8 @@ impl Server {
                 Ok((0, 0))
             }
             Request::Read { memory, offset, bytes } => {
-                let memory = self.memories.get(&memory).ok_or(INVALID)?;
+                let memory = self.memories.get_mut(&memory).ok_or(INVALID)?;
+                memory.check_holes()?;
                 buffer.resize(bytes, 0);
                 // Holes are zeros, and stay holes. The kernel copies aligned words whole: a copy of whole pages
                 // loads at least a word at a time, on all processors that uvmd supports.
@@ -159,13 +162,16 @@ impl Server {
 }
 
 impl Memory {
+    /// Checks that the file has had no holes. This may hang, as some kernels take the lock of its inode.
+    fn check_holes(&mut self) -> Result<(), Failed> {
+        self.had_holes |= is_sparse(&self.file.metadata()?);
+        if self.had_holes { Err(Failed(Outcome::Sparse)) } else { Ok(()) }
+    }
+
     /// Words that may be written. The program can punch holes at any time: a write to one that is punched just now
     /// costs this process a page.
     fn words(&mut self) -> Result<&[AtomicU64], Failed> {
-        self.had_holes |= is_sparse(&self.file.metadata()?);
-        if self.had_holes {
-            return Err(Failed(Outcome::Sparse));
-        }
+        self.check_holes()?;
         let mapping = match self.mapping.take() {
             Some(mapping) => mapping,
             None => Mapping::new(&self.file, self.writable_bytes)?,

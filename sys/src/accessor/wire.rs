@@ -56,8 +56,9 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) outcome: Outcome,
-    /// Processor time since the last reply.
-    pub(crate) cpu: Duration,
+    /// Time of the request: processor time since the last reply, or the longer time for which the memory made it
+    /// wait.
+    pub(crate) spent: Duration,
 }
 
 type Head = [u8; HEAD_BYTES];
@@ -148,18 +149,18 @@ fn decoded(bytes: &[u8; OPERATION_BYTES]) -> Option<Operation> {
 impl Reply {
     fn encode(self) -> Head {
         let errno = |errno: i32| u64::from(errno.cast_unsigned());
-        let cpu = u64::try_from(self.cpu.as_nanos()).unwrap_or(u64::MAX);
+        let spent = u64::try_from(self.spent.as_nanos()).unwrap_or(u64::MAX);
         match self.outcome {
-            Outcome::Done(count) => head(1, [cpu, count as u64, 0]),
-            Outcome::Sparse => head(2, [cpu, 0, 0]),
-            Outcome::Failed { errno: error } => head(3, [cpu, errno(error), 0]),
-            Outcome::Confined => head(4, [cpu, 0, 0]),
-            Outcome::NotConfined { step, errno: error } => head(5, [cpu, errno(error), step as u64]),
+            Outcome::Done(count) => head(1, [spent, count as u64, 0]),
+            Outcome::Sparse => head(2, [spent, 0, 0]),
+            Outcome::Failed { errno: error } => head(3, [spent, errno(error), 0]),
+            Outcome::Confined => head(4, [spent, 0, 0]),
+            Outcome::NotConfined { step, errno: error } => head(5, [spent, errno(error), step as u64]),
         }
     }
 
     fn decode(bytes: &Head) -> Option<Self> {
-        let [code, cpu, second, third] = words(bytes);
+        let [code, spent, second, third] = words(bytes);
         let errno = || u32::try_from(second).ok().map(u32::cast_signed);
         let outcome = match (code, third) {
             (1, 0) => Outcome::Done(usize::try_from(second).ok()?),
@@ -172,7 +173,7 @@ impl Reply {
             }
             _ => return None,
         };
-        Some(Self { outcome, cpu: Duration::from_nanos(cpu) })
+        Some(Self { outcome, spent: Duration::from_nanos(spent) })
     }
 }
 
@@ -315,7 +316,7 @@ mod tests {
             Outcome::Confined,
             Outcome::NotConfined { step: Step::FollowParent, errno: 3 },
         ] {
-            let reply = Reply { outcome, cpu: Duration::from_nanos(7) };
+            let reply = Reply { outcome, spent: Duration::from_nanos(7) };
             send_reply(from.as_fd(), reply, &vec![9; BODY_BYTES_MAX]).unwrap();
             assert_eq!(receive_reply(&to, &mut buffer).unwrap(), Some((reply, BODY_BYTES_MAX)));
             assert!(buffer.iter().all(|byte| *byte == 9));
@@ -325,7 +326,7 @@ mod tests {
     #[test]
     fn reply_that_is_longer_than_asked_for_or_malformed_is_an_error() {
         let (from, to) = pair();
-        let reply = Reply { outcome: Outcome::Done(9), cpu: Duration::ZERO };
+        let reply = Reply { outcome: Outcome::Done(9), spent: Duration::ZERO };
         send_reply(from.as_fd(), reply, &[1; 9]).unwrap();
         assert_eq!(receive_reply(&to, &mut [0; 8]).unwrap_err().kind(), io::ErrorKind::InvalidData);
         for packet in [&head(9, [0; 3])[..], &head(1, [0, 0, 1]), &head(5, [0, 0, 99]), &[1; HEAD_BYTES - 1]] {

@@ -6,10 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Signal, pidfd_send_signal},
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     ActorError, Ending,
@@ -24,8 +21,7 @@ use crate::{
 /// it exit instead, and waits.
 #[derive(Debug)]
 pub struct Actor {
-    pid: u32,
-    pidfd: OwnedFd,
+    process: PidFd,
     /// Channel; `None` once the actor shall exit.
     channel: Option<OwnedFd>,
     is_confined: bool,
@@ -43,14 +39,14 @@ pub struct Reply {
 }
 
 impl Actor {
-    pub(super) const fn new(pid: u32, pidfd: OwnedFd, channel: OwnedFd) -> Self {
-        Self { pid, pidfd, channel: Some(channel), is_confined: false, calls: None }
+    pub(super) const fn new(process: PidFd, channel: OwnedFd) -> Self {
+        Self { process, channel: Some(channel), is_confined: false, calls: None }
     }
 
     /// Process id of the actor.
     #[must_use]
     pub const fn pid(&self) -> u32 {
-        self.pid
+        self.process.pid()
     }
 
     /// Sends a call on one of the actor's VA spaces, by its index at the start, unless the target
@@ -127,7 +123,7 @@ impl Actor {
     /// Kills the actor; a call in the driver still completes before it exits.
     pub fn kill(&self) {
         // It has exited, or cannot be killed; its exit will be seen.
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.process.kill();
     }
 
     /// Lets the actor exit by itself, unless it is in a call.
@@ -140,7 +136,7 @@ impl Actor {
 
     /// Descriptor of the actor, which becomes readable when it has exited.
     pub(super) fn held(&self) -> io::Result<PidFd> {
-        Ok(PidFd::held(self.pid, self.pidfd.try_clone()?))
+        self.process.try_clone()
     }
 }
 

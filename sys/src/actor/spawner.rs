@@ -57,11 +57,11 @@ fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
     while let Some((order, files)) = receive(socket)? {
         match order {
             Order::Start { has_cgroup } => match spawner.start(has_cgroup, files) {
-                Ok((pid, pidfd)) => send(socket, &Report::Started { pid }, &[pidfd])?,
+                Ok(pid) => send(socket, &Report::Started { pid }, &[])?,
                 Err(error) => send(socket, &not_started(&error), &[])?,
             },
             Order::StartAccessor => match spawner.start_accessor(files) {
-                Ok((pid, pidfd)) => send(socket, &Report::Started { pid }, &[pidfd])?,
+                Ok(pid) => send(socket, &Report::Started { pid }, &[])?,
                 Err(error) => send(socket, &not_started(&error), &[])?,
             },
             Order::Reap { pid } => send(socket, &spawner.reap(pid), &[])?,
@@ -93,7 +93,7 @@ impl Spawner {
     }
 
     /// Starts an actor with the channel, the VA spaces, and the cgroup.
-    fn start(&mut self, has_cgroup: bool, mut files: Vec<OwnedFd>) -> io::Result<(u32, BorrowedFd<'_>)> {
+    fn start(&mut self, has_cgroup: bool, mut files: Vec<OwnedFd>) -> io::Result<u32> {
         self.reap_exited(ACTORS_MAX)?;
         let cgroup = if has_cgroup { files.pop() } else { None };
         if !(2..=1 + SPACES_MAX).contains(&files.len()) || has_cgroup != cgroup.is_some() {
@@ -115,12 +115,15 @@ impl Spawner {
                     filter: &self.filter,
                 },
             }),
-            Cloned::Parent { pid, pidfd } => self.started(pid, pidfd),
+            Cloned::Parent { pid, pidfd } => {
+                self.children.push((pid, pidfd));
+                Ok(pid)
+            }
         }
     }
 
     /// Starts an accessor with its channel, in the cgroup of this process.
-    fn start_accessor(&mut self, mut files: Vec<OwnedFd>) -> io::Result<(u32, BorrowedFd<'_>)> {
+    fn start_accessor(&mut self, mut files: Vec<OwnedFd>) -> io::Result<u32> {
         self.reap_exited(ACCESSORS_MAX)?;
         let (Some(channel), true) = (files.pop(), files.is_empty()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -136,7 +139,10 @@ impl Spawner {
                 may_change_user: self.may_change_user,
                 filter: &self.accessor_filter,
             }),
-            Cloned::Parent { pid, pidfd } => self.started(pid, pidfd),
+            Cloned::Parent { pid, pidfd } => {
+                self.children.push((pid, pidfd));
+                Ok(pid)
+            }
         }
     }
 
@@ -144,12 +150,6 @@ impl Spawner {
     fn reap_exited(&mut self, max: usize) -> io::Result<()> {
         self.children.retain(|(_, pidfd)| ending(pidfd.as_fd()).is_none());
         if self.children.len() < max { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBUSY)) }
-    }
-
-    fn started(&mut self, pid: u32, pidfd: OwnedFd) -> io::Result<(u32, BorrowedFd<'_>)> {
-        self.children.push((pid, pidfd));
-        let (_, pidfd) = self.children.last().ok_or(io::ErrorKind::NotFound)?;
-        Ok((pid, pidfd.as_fd()))
     }
 
     /// Waits a moment for the exit of a child.
@@ -192,26 +192,23 @@ enum Cloned {
     Child,
 }
 
-/// Clones this process into a cgroup, as fork does: the child continues here.
+/// Clones this process, into a cgroup if there is one, as fork does: the child continues here.
 ///
 /// # Safety
 /// The process has no other thread.
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 unsafe fn clone(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    const FLAGS: libc::c_long = (libc::CLONE_PIDFD | libc::SIGCHLD) as libc::c_long;
+    const UNSET: libc::c_long = 0;
     let mut pidfd: libc::c_int = -1;
-    // SAFETY: integers only, for which 0 means unset.
-    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = libc::CLONE_PIDFD.cast_unsigned().into();
-    arguments.pidfd = std::ptr::from_mut(&mut pidfd).expose_provenance() as u64;
-    arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
-    if let Some(cgroup) = cgroup {
-        arguments.flags |= CLONE_INTO_CGROUP;
-        arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
-    }
-    // SAFETY: without a stack and without CLONE_VM, the child has a copy of all memory and
-    // continues here; the caller ensures its other requirements. The kernel writes one descriptor
-    // to the given address.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
+    let pid = match cgroup {
+        // SAFETY: the caller ensures what both require.
+        Some(cgroup) => unsafe { clone_into(cgroup, &mut pidfd) },
+        // Not clone3, which service managers forbid, as their filters cannot read its flags.
+        // SAFETY: without a stack and without CLONE_VM, the child has a copy of all memory and continues here; the
+        // caller ensures its other requirements. The kernel writes one descriptor to the given address.
+        None => unsafe { libc::syscall(libc::SYS_clone, FLAGS, UNSET, &raw mut pidfd, UNSET, UNSET) },
+    };
     match u32::try_from(pid) {
         Ok(0) => Ok(Cloned::Child),
         // SAFETY: the kernel just created the descriptor for this process, so there is no other
@@ -219,4 +216,20 @@ unsafe fn clone(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
         Ok(pid) => Ok(Cloned::Parent { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
         Err(_) => Err(io::Error::last_os_error()),
     }
+}
+
+/// System call clone3 into a cgroup, as [`clone`] needs it.
+///
+/// # Safety
+/// As [`clone`].
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+unsafe fn clone_into(cgroup: BorrowedFd<'_>, pidfd: &mut libc::c_int) -> libc::c_long {
+    // SAFETY: integers only, for which 0 means unset.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = u64::from(libc::CLONE_PIDFD.cast_unsigned()) | CLONE_INTO_CGROUP;
+    arguments.pidfd = std::ptr::from_mut(pidfd).expose_provenance() as u64;
+    arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
+    arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
+    // SAFETY: as in `clone`, whose requirements the caller ensures; the arguments live until the call returns.
+    unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) }
 }

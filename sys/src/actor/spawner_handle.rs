@@ -82,10 +82,7 @@ impl Spawner {
         let files: Vec<BorrowedFd<'_>> =
             [other_end.as_fd()].into_iter().chain(spaces.iter().map(AsFd::as_fd)).chain(cgroup).collect();
         match self.ask(Order::Start { has_cgroup: cgroup.is_some() }, &files)? {
-            (Report::Started { pid }, mut pidfd) => match pidfd.pop() {
-                Some(pidfd) => Ok(Actor::new(pid, pidfd, channel)),
-                None => Err(ActorError::SpawnerGone(io::ErrorKind::InvalidData.into())),
-            },
+            (Report::Started { pid }, _) => Ok(Actor::new(child(pid)?, channel)),
             (Report::NotStarted { errno }, _) => Err(ActorError::NotStarted(io::Error::from_raw_os_error(errno))),
             _ => Err(ActorError::SpawnerGone(io::ErrorKind::InvalidData.into())),
         }
@@ -98,10 +95,7 @@ impl Spawner {
     pub(crate) fn start_accessor(&mut self) -> Result<Child, ActorError> {
         let (channel, other_end) = pair().map_err(ActorError::NotStarted)?;
         match self.ask(Order::StartAccessor, &[other_end.as_fd()])? {
-            (Report::Started { pid }, mut pidfd) => match pidfd.pop() {
-                Some(pidfd) => Ok(Child { process: PidFd::held(pid, pidfd), channel }),
-                None => Err(ActorError::SpawnerGone(io::ErrorKind::InvalidData.into())),
-            },
+            (Report::Started { pid }, _) => Ok(Child { process: child(pid)?, channel }),
             (Report::NotStarted { errno }, _) => Err(ActorError::NotStarted(io::Error::from_raw_os_error(errno))),
             _ => Err(ActorError::SpawnerGone(io::ErrorKind::InvalidData.into())),
         }
@@ -160,6 +154,12 @@ impl Drop for Spawner {
         // If it hangs even now, no process waits for it.
         let _ = self.process.try_wait();
     }
+}
+
+/// Child of the spawner, which reaps it only after this: no other process can have its id. The spawner sends no
+/// descriptor, as those that the same user has in flight elsewhere could exceed its limit.
+fn child(pid: u32) -> Result<PidFd, ActorError> {
+    PidFd::open(pid).map_err(|error| ActorError::NotStarted(io::Error::other(error)))
 }
 
 /// Two ends of a channel.

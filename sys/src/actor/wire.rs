@@ -66,7 +66,7 @@ pub(super) enum Report {
         step: Step,
         errno: i32,
     },
-    /// Start of an actor or accessor. Descriptor: its pidfd.
+    /// Start of an actor or accessor.
     Started {
         pid: u32,
     },

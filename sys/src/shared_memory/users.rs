@@ -37,6 +37,8 @@ const REPLY_WAIT: Duration = Duration::from_millis(20);
 const REPLY_TICKS: u32 = 3;
 /// The same while it has not taken the request: no program can delay that, but a busy node can.
 const TAKE_TICKS: u32 = 20;
+/// Longest time that a reply is charged with.
+const SPENT_MAX: Duration = Duration::from_secs(1);
 /// Longest wait of a caller for the start of an accessor, which no program can delay.
 const START_WAIT: Duration = Duration::from_millis(200);
 /// Longest time of an accessor's confinement.
@@ -97,9 +99,15 @@ type Started = Result<Accessor, SharedMemoryError>;
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) user: Arc<User>,
-    id: u64,
+    subject: Subject,
     file: File,
     writable_bytes: usize,
+}
+
+/// Memory that a request is about.
+#[derive(Clone, Debug)]
+struct Subject {
+    id: u64,
     /// Device and inode.
     identity: (u64, u64),
     refusal: Arc<Refusal>,
@@ -125,7 +133,7 @@ struct State {
     accessor: Option<Accessor>,
     starting: Option<Receiver<Started>>,
     /// Memories that the accessor has and that are dropped here.
-    removed: Vec<u64>,
+    removed: Vec<Subject>,
 }
 
 /// Handle of an accessor.
@@ -149,8 +157,7 @@ struct Outstanding {
     ticks: u32,
     /// Whether a caller has waited for it in vain.
     is_pending: bool,
-    identity: (u64, u64),
-    refusal: Arc<Refusal>,
+    subject: Subject,
 }
 
 impl Memory {
@@ -169,13 +176,15 @@ impl Memory {
             all.users.entry(uid).or_insert_with(|| (Arc::new(User { uid, state: Mutex::default() }), 0));
         *count += 1;
         let id = LAST.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { user: Arc::clone(user), id, file, writable_bytes, identity, refusal: Arc::default() })
+        let subject = Subject { id, identity, refusal: Arc::default() };
+        Ok(Self { user: Arc::clone(user), subject, file, writable_bytes })
     }
 
     pub(super) const fn id(&self) -> u64 {
-        self.id
+        self.subject.id
     }
 
+    #[cfg(any(test, feature = "fake"))]
     pub(super) const fn file(&self) -> &File {
         &self.file
     }
@@ -213,8 +222,8 @@ impl Drop for Memory {
             if let Some(accessor) = ended {
                 accessor.end(user.uid, EXIT_MAX);
             }
-        } else if state.accessor.as_mut().is_some_and(|accessor| accessor.memories.remove(&self.id)) {
-            state.removed.push(self.id);
+        } else if state.accessor.as_mut().is_some_and(|accessor| accessor.memories.remove(&self.subject.id)) {
+            state.removed.push(self.subject.clone());
         }
     }
 }
@@ -238,7 +247,7 @@ impl User {
         match result {
             Err(SharedMemoryError::Pending) if state.is_taken() => cpu_time::add_to_this_thread(begun.elapsed()),
             Err(SharedMemoryError::Late) => {
-                let late_ns = memory.refusal.uncharged_ns.swap(0, Ordering::Relaxed);
+                let late_ns = memory.subject.refusal.uncharged_ns.swap(0, Ordering::Relaxed);
                 cpu_time::add_to_this_thread(Duration::from_nanos(late_ns));
             }
             _ => {}
@@ -256,23 +265,24 @@ impl User {
     ) -> Result<usize, SharedMemoryError> {
         // Settles the last request also for a memory that is refused: others of the user wait for it.
         let settled = state.settle(self.uid, REPLY_WAIT);
-        if memory.refusal.is_refused.load(Ordering::Relaxed) {
+        if memory.subject.refusal.is_refused.load(Ordering::Relaxed) {
             return Err(SharedMemoryError::Late);
         }
         settled?;
         state.start(self.uid)?;
         while let Some(removed) = state.removed.pop() {
-            state.exchange(self.uid, memory, &Request::Remove { memory: removed }, None, &mut [])?;
+            // An accessor that hangs at this costs no other memory.
+            state.exchange(self.uid, &removed, &Request::Remove { memory: removed.id }, None, &mut [])?;
         }
         let Some(accessor) = &mut state.accessor else { return Err(SharedMemoryError::Pending) };
-        if accessor.memories.insert(memory.id) {
-            let add = Request::Add { memory: memory.id, writable_bytes: memory.writable_bytes as u64 };
-            state.exchange(self.uid, memory, &add, Some(&memory.file), &mut [])?;
+        if accessor.memories.insert(memory.id()) {
+            let add = Request::Add { memory: memory.id(), writable_bytes: memory.writable_bytes as u64 };
+            state.exchange(self.uid, &memory.subject, &add, Some(&memory.file), &mut [])?;
         }
         if waits {
-            return state.exchange(self.uid, memory, request, None, body);
+            return state.exchange(self.uid, &memory.subject, request, None, body);
         }
-        state.send(self.uid, memory, request, None)?;
+        state.send(self.uid, &memory.subject, request, None)?;
         Ok(0)
     }
 }
@@ -331,11 +341,11 @@ impl State {
         if let Some(outstanding) = accessor.outstanding.take() {
             if outstanding.is_taken {
                 let ns = u64::try_from(outstanding.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                outstanding.refusal.uncharged_ns.store(ns, Ordering::Relaxed);
+                outstanding.subject.refusal.uncharged_ns.store(ns, Ordering::Relaxed);
             }
-            outstanding.refusal.is_refused.store(true, Ordering::Relaxed);
+            outstanding.subject.refusal.is_refused.store(true, Ordering::Relaxed);
             let mut all = all();
-            all.refused.push_back(outstanding.identity);
+            all.refused.push_back(outstanding.subject.identity);
             if all.refused.len() > REFUSED_MAX {
                 all.refused.pop_front();
             }
@@ -369,7 +379,7 @@ impl State {
     fn send(
         &mut self,
         uid: u32,
-        memory: &Memory,
+        subject: &Subject,
         request: &Request,
         file: Option<&File>,
     ) -> Result<(), SharedMemoryError> {
@@ -386,8 +396,7 @@ impl State {
             is_taken: false,
             ticks: 0,
             is_pending: false,
-            identity: memory.identity,
-            refusal: Arc::clone(&memory.refusal),
+            subject: subject.clone(),
         });
         Ok(())
     }
@@ -396,12 +405,12 @@ impl State {
     fn exchange(
         &mut self,
         uid: u32,
-        memory: &Memory,
+        subject: &Subject,
         request: &Request,
         file: Option<&File>,
         body: &mut [u8],
     ) -> Result<usize, SharedMemoryError> {
-        self.send(uid, memory, request, file)?;
+        self.send(uid, subject, request, file)?;
         let Some(accessor) = &mut self.accessor else { return Err(SharedMemoryError::Pending) };
         match accessor.receive(REPLY_WAIT, body) {
             Ok(None) => Err(SharedMemoryError::Pending),
@@ -424,13 +433,14 @@ impl State {
 
 impl Accessor {
     /// Receives the reply to the outstanding request within a time, and charges this thread for the accessor's
-    /// processor time.
+    /// time.
     fn receive(&mut self, at_most: Duration, body: &mut [u8]) -> io::Result<Option<(Outcome, usize)>> {
         let end = Instant::now() + at_most;
         loop {
-            if let Some((Reply { outcome, cpu }, bytes)) = receive_reply(&self.channel, body)? {
+            if let Some((Reply { outcome, spent }, bytes)) = receive_reply(&self.channel, body)? {
                 self.outstanding = None;
-                cpu_time::add_to_this_thread(cpu);
+                // A claim: no request is outstanding for longer.
+                cpu_time::add_to_this_thread(spent.min(SPENT_MAX));
                 return Ok(Some((outcome, bytes)));
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -620,8 +630,7 @@ mod tests {
             is_taken: false,
             ticks: 0,
             is_pending: false,
-            identity: (0, 0),
-            refusal: Arc::default(),
+            subject: Subject { id: 1, identity: (0, 0), refusal: Arc::default() },
         };
         send_request(channel.as_fd(), &Request::Remove { memory: 1 }, None).unwrap();
         let accessor = Accessor { channel, process: None, memories: BTreeSet::new(), outstanding: Some(outstanding) };
@@ -647,6 +656,30 @@ mod tests {
     }
 
     #[test]
+    fn late_removal_of_a_memory_costs_no_other_one() {
+        let [removed, other] =
+            [8, 9].map(|inode| Memory::new(u32::MAX - 2, File::open("/dev/null").unwrap(), 8, (7, inode)).unwrap());
+        let user = Arc::clone(&other.user);
+        let (state, other_end) = accessor();
+        *user.state() = state;
+        {
+            let mut state = user.state();
+            let accessor = state.accessor.as_mut().unwrap();
+            accessor.outstanding = None;
+            accessor.memories.insert(removed.id());
+        }
+        receive_request(&other_end, &mut Vec::new()).unwrap().unwrap();
+        drop(removed);
+        let write = Request::Write { memory: other.id(), wake: None, operations: Vec::new() };
+        assert!(matches!(other.request(&write, &mut []), Err(SharedMemoryError::Pending)));
+        let sent = receive_request(&other_end, &mut Vec::new()).unwrap().unwrap().0;
+        assert!(matches!(sent, Request::Remove { .. }));
+        user.state().refuse(u32::MAX - 2);
+        assert!(!other.subject.refusal.is_refused.load(Ordering::Relaxed));
+        assert!(!all().refused.contains(&(7, 9)) && all().refused.contains(&(7, 8)));
+    }
+
+    #[test]
     fn late_request_is_charged_to_the_next_caller() {
         const LATE: Duration = Duration::from_millis(300);
         let memory = Memory::new(u32::MAX - 1, File::open("/dev/null").unwrap(), 8, (7, 7)).unwrap();
@@ -654,8 +687,7 @@ mod tests {
         receive_request(&other_end, &mut Vec::new()).unwrap().unwrap();
         state.tick();
         let outstanding = state.accessor.as_mut().and_then(|accessor| accessor.outstanding.as_mut()).unwrap();
-        (outstanding.begun, outstanding.refusal) =
-            (Instant::now().checked_sub(LATE).unwrap(), Arc::clone(&memory.refusal));
+        (outstanding.begun, outstanding.subject) = (Instant::now().checked_sub(LATE).unwrap(), memory.subject.clone());
         state.refuse(u32::MAX - 1);
         let before = cpu_time::of_this_thread();
         let refused = memory.request(&Request::Remove { memory: 1 }, &mut []);
