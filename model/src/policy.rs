@@ -190,7 +190,7 @@ pub fn of_plans(name: &str) -> Option<PlanPolicy> {
     Some(PlanPolicy { name: policy.name, promise: policy.promise? })
 }
 
-/// Parameters that an override may set for the policy of this name; for the chooser, those of all that it chooses from.
+/// Parameters that an override may set for the policy of this name; for [`CHOOSER`], those of all its candidates.
 pub fn parameters(name: &str) -> impl Iterator<Item = &'static Parameter> {
     let is_selected =
         move |policy: &&Policy| policy.name == name || (name == CHOOSER && policy.choice == Choice::Automatic);

@@ -104,14 +104,14 @@ pub struct Inputs {
     pub bytes_htod: u64,
     /// Bytes copied from the GPU to the host.
     pub bytes_dtoh: u64,
-    /// Bytes of it pushed out of the GPU because memory was needed, for itself or for others.
+    /// Bytes of the process evicted from the GPU, for itself or for others.
     pub evicted_bytes: u64,
-    /// Bytes pushed out of the GPU because memory was needed for it: anybody's, its own among them.
+    /// Bytes of any process, itself included, evicted from the GPU for this process.
     #[serde(default)]
     pub induced_eviction_bytes: u64,
-    /// Bytes that became resident with nothing to copy.
+    /// Bytes that became resident without a copy.
     pub populated_bytes: u64,
-    /// Bytes copied to the GPU, as the block records tell.
+    /// Bytes copied to the GPU, by block records.
     pub fetched_bytes: u64,
     /// Refetched part of `fetched_bytes`: evicted before.
     pub refetched_bytes: u64,
@@ -119,9 +119,9 @@ pub struct Inputs {
     pub cpu_reclaimed_bytes: u64,
     /// Times that a block changed sides between a CPU that faulted and a GPU.
     pub bounces: u64,
-    /// Times that the driver held a processor back.
+    /// Times that the driver throttled a processor.
     pub throttles: u64,
-    /// Sum of the durations.
+    /// Sum of their durations.
     pub throttled_ns: u64,
     /// Pages that the driver found to be thrashing.
     pub thrashing_pages: u64,
@@ -206,7 +206,7 @@ pub struct Victim {
     pub evictor: ProcessId,
     /// Where.
     pub gpu: GpuKey,
-    /// Bytes pushed out in the window.
+    /// Bytes evicted in the window.
     pub bytes: u64,
     /// The window.
     pub window: Duration,

@@ -76,10 +76,10 @@ pub(crate) enum Error {
     #[error("uvmd at {endpoint} denied the request: {detail}{remark}")]
     Denied { endpoint: Endpoint, detail: String, remark: String },
     #[error(
-        "{endpoint} is not trusted as uvmd: {impostor}. Where that user runs uvmd, name it with --socket-owner or UVMD_SOCKET_OWNER"
+        "{endpoint} is not trusted as uvmd: {impostor}. If that user runs uvmd, name the user with --socket-owner or UVMD_SOCKET_OWNER"
     )]
     Untrusted { endpoint: Endpoint, impostor: String },
-    #[error("{endpoint} sent no response of uvmd: {reason}")]
+    #[error("the response of {endpoint} is not uvmd's: {reason}")]
     NotUvmd { endpoint: Endpoint, reason: String },
     #[error("the list of {endpoint} does not end: {reason}")]
     Endless { endpoint: Endpoint, reason: String },

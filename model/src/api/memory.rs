@@ -89,7 +89,7 @@ pub struct Range {
     pub counts: RangeCounts,
 }
 
-/// In which order memory is faulted on. Accesses that hit raise no fault and are not known.
+/// Order of the faults on a range. Accesses to resident memory raise no fault, and are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Pattern {
@@ -97,9 +97,9 @@ pub struct Pattern {
     pub kind: String,
     /// Stride of a strided pattern in bytes; negative downwards.
     pub stride_bytes: Option<i64>,
-    /// The share of what was seen lately that fits it, from 0 to 1.
+    /// Share of the recent steps that fit the pattern, from 0 to 1.
     pub confidence: f64,
-    /// Number of steps that the classification rests on.
+    /// Recent steps from fault to fault that were classified.
     pub steps: u64,
 }
 

@@ -84,7 +84,7 @@ pub enum OpAction {
         /// First address.
         address: String,
     },
-    /// The free before failed.
+    /// Reports that the preceding free failed.
     NotFreed {
         /// First address.
         address: String,
@@ -98,7 +98,7 @@ pub enum OpAction {
     },
     /// Launches a kernel.
     Launch {
-        /// Where it goes.
+        /// Stream, capture or graph that it is enqueued to.
         target: OpTarget,
         /// Name of the function; its handle if it is unknown.
         function: String,
@@ -113,7 +113,7 @@ pub enum OpAction {
     },
     /// Copies memory.
     Copy {
-        /// Where it goes.
+        /// Stream, capture or graph that it is enqueued to.
         target: OpTarget,
         /// Address written.
         destination: String,
@@ -121,18 +121,18 @@ pub enum OpAction {
         source: String,
         /// Bytes copied.
         bytes: u64,
-        /// Rows that they make up.
+        /// Rows of a two-dimensional operation; else 1.
         rows: u64,
     },
     /// Fills memory.
     Fill {
-        /// Where it goes.
+        /// Stream, capture or graph that it is enqueued to.
         target: OpTarget,
         /// First address.
         address: String,
         /// Bytes written.
         bytes: u64,
-        /// Rows that they make up.
+        /// Rows of a two-dimensional operation; else 1.
         rows: u64,
     },
     /// Prefetches managed memory.
@@ -204,12 +204,12 @@ pub enum OpAction {
     },
 }
 
-/// Where work goes.
+/// Stream, capture or graph that an operation is enqueued to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum OpTarget {
-    /// Stream, where it is done.
+    /// Stream that executes it.
     Stream(String),
     /// Capture of streams, by its id.
     Capture(u64),

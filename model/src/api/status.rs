@@ -28,8 +28,7 @@ pub struct Status {
     pub degraded: Vec<Degradation>,
     /// Entries of the kernel's maps that users were refused since uvmd started, by user and kind.
     pub quota_refusals: Vec<QuotaRefusals>,
-    /// What is missing, why the driver is refused, what keeps uvmd from telling all that it could, or what of its files is not in order; empty when all
-    /// is well.
+    /// Missing prerequisites, the reason for a refused driver, restrictions, and errors in uvmd's files; empty without any.
     pub reasons: Vec<String>,
     /// Time since which it counts.
     pub counting_started_at: Option<String>,

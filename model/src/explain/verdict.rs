@@ -61,7 +61,8 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
     let events = |events: u64| format!("{}/s", of_window(verdict, events, count));
     let of_fetched = |part: u64| share(part, inputs.fetched_bytes);
     // The eviction volume of docs/verdicts.md.
-    let evicted = || format!("{} were evicted from or for it", rate(inputs.evicted_bytes.max(inputs.induced_eviction_bytes)));
+    let evicted =
+        || format!("{} were evicted from or for it", rate(inputs.evicted_bytes.max(inputs.induced_eviction_bytes)));
     let counts = match kind {
         VerdictKind::CapacityThrash => {
             let for_evictor = evictor
@@ -77,7 +78,7 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
         }
         VerdictKind::Streaming => {
             let refetched = if inputs.fetched_bytes > 0 {
-                format!(", {} of the fetched bytes after an eviction", of_fetched(inputs.refetched_bytes))
+                format!("; {} of the fetched bytes had been evicted", of_fetched(inputs.refetched_bytes))
             } else {
                 String::new()
             };
@@ -189,8 +190,8 @@ mod tests {
         let inputs = Inputs { populated_bytes: 25 * GIB, refetched_bytes: 5 * GIB, ..thrashing().inputs };
         assert_eq!(
             reason(VerdictKind::Streaming, &Verdict { inputs, ..thrashing() }),
-            "In the last window (5.0 s) 15.0 GiB/s arrived at the GPU: 10.0 GiB/s fetched and 5.0 GiB/s populated, 10 % of \
-             the fetched bytes after an eviction; 9.0 GiB/s were evicted from or for it."
+            "In the last window (5.0 s) 15.0 GiB/s arrived at the GPU: 10.0 GiB/s fetched and 5.0 GiB/s populated; 10 % of \
+             the fetched bytes had been evicted; 9.0 GiB/s were evicted from or for it."
         );
     }
 
@@ -204,7 +205,10 @@ mod tests {
         );
         for kind in VerdictKind::ALL {
             let words = words(kind);
-            assert!([" is ", " its memory bounces ", "thrash"].iter().all(|present| !words.contains(present)), "{words}");
+            assert!(
+                [" is ", " its memory bounces ", "thrash"].iter().all(|present| !words.contains(present)),
+                "{words}"
+            );
         }
     }
 

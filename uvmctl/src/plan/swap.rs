@@ -15,7 +15,6 @@ use planner::{
 };
 use serde::Serialize;
 use sim::Setup;
-
 use trace::{Iteration, IterationWindow, Tensor};
 
 use crate::{
@@ -39,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     limit: Option<u64>,
 
-    /// Concession where memory is short
+    /// Constraint to give up if the iteration does not fit into the limit
     #[arg(long, value_enum, default_value_t = Mode::Stick)]
     mode: Mode,
 
@@ -63,9 +62,9 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Mode {
-    /// Memory: the limit may be exceeded, and no kernel waits
+    /// The limit: it is exceeded, and no kernel waits
     NoOverhead,
-    /// Time: the limit is obeyed, and kernels wait
+    /// The run time: kernels wait, and the limit is obeyed
     Stick,
 }
 

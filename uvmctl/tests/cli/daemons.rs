@@ -35,7 +35,7 @@ fn another_server_is_exit_code_1_and_one_line() {
             let message = stderr(&output);
             assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()), "{message}");
             assert_eq!(message.lines().count(), 1, "{message:?}");
-            assert!(message.contains("sent no response of uvmd") && !message.contains('\u{1b}'), "{message:?}");
+            assert!(message.contains("is not uvmd's") && !message.contains('\u{1b}'), "{message:?}");
         }
     }
 }

@@ -225,7 +225,7 @@ fn an_oversized_page_is_rejected() {
     let url = serve(|_, _| "x".repeat(17 << 20));
     let output = run(&url, &["ps"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()));
-    assert!(stderr(&output).contains("sent no response of uvmd"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is not uvmd's"), "{}", stderr(&output));
 }
 
 // === an overloaded daemon ===
