@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?:\]\(|\bsrc(?:set)?=\")([^)\s\"]+)[)\"]")
 PATH = re.compile(r"`([\w.-]+/[\w./-]+)(?:::(\w+))?`")
 PLACEHOLDER = re.compile(r"\b(NAME|TARGET)\b")
 HEADING = re.compile(r"^#+\s+(.+)$", re.MULTILINE)

@@ -42,7 +42,7 @@ const tables = {
     shared.policy,
     shared.gpu,
     { ...shared.stage, detail: (decision) => `for ${format.age(words.seconds(decision.updated_at, now))}` },
-    { title: "Link before", help: "Bytes per second over the GPU's link: copies for the process, and remote accesses of any process", text: ({ before }) => link(before), detail: ({ before }) => faults(before), number: true },
+    { title: "Before", help: "Bytes per second over the GPU's link: copies for the process, and remote accesses of any process", text: ({ before }) => link(before), detail: ({ before }) => faults(before), number: true },
     { title: "After", text: ({ after }) => link(after), detail: ({ after }) => faults(after), number: true },
     shared.change,
     { title: "Reason", text: ({ reason }) => format.printable(reason), wraps: true },
