@@ -3,6 +3,7 @@
 use std::{
     num::NonZeroUsize,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -44,6 +45,8 @@ impl ProcessError {
     }
 }
 
+/// Pause after an access that is pending.
+const PENDING_PAUSE: Duration = Duration::from_millis(5);
 /// Time after which a part of a poll ends.
 const PART_MAX: Duration = Duration::from_millis(50);
 
@@ -90,14 +93,14 @@ pub struct Process {
 
 impl Process {
     /// Finds the ring of a process by the id of one of its threads; `None` without a ring. Reads
-    /// all mappings of the process.
+    /// all mappings of the process. Waits for accesses that are pending.
     ///
     /// # Errors
     /// If the process has a ring that cannot be read.
     pub fn find(roots: &Roots, thread: u32) -> Result<Option<Self>, ProcessError> {
         let mut search = Search::begin(roots, thread, FORMS)?;
         while !search.advance(u64::MAX)? {}
-        Memories::open(search)?.map(Self::new).transpose()
+        Memories::open(search)?.map(|memories| patiently(|| Self::new(memories.clone()))).transpose()
     }
 
     /// Creates a process from its memories.
@@ -118,25 +121,26 @@ impl Process {
         &self.memories
     }
 
-    /// Sets the mode of the helper.
+    /// Sets the mode of the helper. Waits for accesses that are pending.
     ///
     /// # Errors
     /// If the process has overwritten the header, or its memory is not accessible.
     pub fn set_mode(&self, mode: Mode) -> Result<(), ProcessError> {
         let ring = &self.memories.ring;
-        let operation = Memory::open(&ring.copy_words(HEADER_WORDS)?)?.set_mode(mode);
-        ring.write([operation], None)?;
+        let words = ring.patiently(|ring| ring.copy_words(HEADER_WORDS))?;
+        let operation = Memory::open(&words)?.set_mode(mode);
+        ring.patiently(|ring| ring.write([operation], None))?;
         Ok(())
     }
 
-    /// Reads the calls since the last poll, in order.
+    /// Reads the calls since the last poll, in order. Waits for accesses that are pending.
     ///
     /// # Errors
     /// As [`Self::poll_part`].
     pub fn poll(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let mut calls = self.poll_part()?;
+        let mut calls = patiently(|| self.poll_part())?;
         while self.has_more() {
-            calls.append(&mut self.poll_part()?);
+            calls.append(&mut patiently(|| self.poll_part())?);
         }
         Ok(calls)
     }
@@ -198,5 +202,15 @@ impl Process {
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.merge.losses()
+    }
+}
+
+/// Repeats an access while it is pending, which an accessor ends within seconds.
+fn patiently<T>(mut access: impl FnMut() -> Result<T, ProcessError>) -> Result<T, ProcessError> {
+    loop {
+        match access() {
+            Err(error) if error.is_pending() => thread::sleep(PENDING_PAUSE),
+            result => return result,
+        }
     }
 }

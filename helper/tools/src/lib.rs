@@ -7,15 +7,9 @@
 use std::{
     ffi::{OsStr, OsString},
     process::{Command, ExitCode, ExitStatus},
-    thread,
-    time::Duration,
 };
 
-use recorder::ProcessError;
 use sys::{executable::Program, shared_memory::set_accessor_program};
-
-/// Pause after a request that is pending.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// GPU of the lab, on plain memory.
 pub const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
@@ -34,19 +28,6 @@ pub fn prepare() -> Option<ExitCode> {
     let ended = sys::actor::run_if_spawner();
     set_accessor_program(Program::this());
     ended
-}
-
-/// Repeats a read while a request is pending.
-///
-/// # Errors
-/// All others of the read.
-pub fn patiently<T>(mut read: impl FnMut() -> Result<T, ProcessError>) -> Result<T, ProcessError> {
-    loop {
-        match read() {
-            Err(error) if error.is_pending() => thread::sleep(PAUSE),
-            result => return result,
-        }
-    }
 }
 
 /// Exit code of the program; 255 after a signal.

@@ -32,7 +32,7 @@ use call_ring::{
     memory::HEADER_WORDS,
     plan::{Destination, HANDOVER_WAIT_MAX_NS, HEADER_BYTES, Move, Reason, Report, heartbeat},
 };
-use helper_tools::{PLAIN_GPU, patiently, prepare};
+use helper_tools::{PLAIN_GPU, prepare};
 use recorder::{Memories, Process};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ impl Launches {
         // Polls often enough for the merge to give up on the calls that an earlier reader has read.
         let mut calls = Vec::new();
         for _ in 0..5 {
-            calls.extend(patiently(|| self.process.poll())?);
+            calls.extend(self.process.poll()?);
         }
         for call in calls {
             let last = self.tokens.last_key_value().map(|(last, _)| *last);
@@ -145,7 +145,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ended);
     }
     let (roots, pid) = (Roots::default(), env::args().nth(1).context("usage: plan PID")?.parse()?);
-    let process = patiently(|| Process::find(&roots, pid))?.context("it has no ring")?;
+    let process = Process::find(&roots, pid)?.context("it has no ring")?;
     let Memories { ring, plan } = process.memories().clone();
     let shared = plan.map_err(anyhow::Error::msg)?.context("it has no plan")?;
     PlanMemory::open(&header(&shared)?)?;

@@ -20,7 +20,7 @@ use call_ring::{
     Mode, Target,
     call::{Action, Call},
 };
-use helper_tools::{exit_code, patiently, prepare, recorded};
+use helper_tools::{exit_code, prepare, recorded};
 use recorder::{Ops, Process};
 use serde_json::{Map, Value, json};
 use sys::Roots;
@@ -54,14 +54,14 @@ fn main() -> anyhow::Result<ExitCode> {
         if process.is_none() && exited.is_none() {
             process = Process::find(&Roots::default(), child.id()).ok().flatten();
             if let (Some(process), Some(mode)) = (&process, mode) {
-                patiently(|| process.set_mode(mode))?;
+                process.set_mode(mode)?;
             }
         }
         if process.is_some() || started.elapsed() > PATIENCE {
             hold = None;
         }
         if let Some(process) = &mut process {
-            write(&mut output, &mut ops, patiently(|| process.poll())?)?;
+            write(&mut output, &mut ops, process.poll()?)?;
         }
         if let Some(status) = exited {
             break status;
@@ -70,7 +70,7 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     drop(hold);
     let mut process = process.context("no ring was found")?;
-    write(&mut output, &mut ops, patiently(|| process.finish())?)?;
+    write(&mut output, &mut ops, process.finish()?)?;
     serde_json::to_writer(BufWriter::new(File::create(trace_path)?), &ops.finish())?;
     eprintln!("{:?}", process.losses());
     Ok(exit_code(status))

@@ -27,7 +27,7 @@ use std::{
 
 use actuator::HelperPlan;
 use anyhow::{Context, bail};
-use helper_tools::{exit_code, patiently, prepare, recorded};
+use helper_tools::{exit_code, prepare, recorded};
 use link::{Counts, Link};
 use model::{PlanReport, policy::PLAN_CHOOSER};
 use options::Options;
@@ -321,13 +321,13 @@ fn main() -> anyhow::Result<ExitCode> {
         // Exit status first: calls made before the exit are then available.
         let exited = child.try_wait()?;
         session.beat();
-        session.add(patiently(|| process.poll())?)?;
+        session.add(process.poll()?)?;
         if let Some(status) = exited {
             break status;
         }
         thread::sleep(POLL);
     };
-    session.add(patiently(|| process.finish())?)?;
+    session.add(process.finish()?)?;
     if relay.join().is_err() {
         bail!("the output of the program could not be relayed");
     }
