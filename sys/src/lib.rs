@@ -13,6 +13,7 @@
 //! * [`pidfd`]: another process, its exit, and its open files
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
+//! * `packets`: messages between uvmd and these and other processes
 //! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: privileges that these and
 //!   actors drop
 //! * [`memory`]: return of freed memory to the kernel
@@ -48,6 +49,7 @@ pub mod fuzzing;
 pub mod kernel;
 mod mappings;
 pub mod memory;
+mod packets;
 pub mod parameters;
 pub mod peer;
 pub mod pidfd;

@@ -4,18 +4,17 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
 use call_ring::Operation;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 
-use crate::confinement::Step;
+use crate::{
+    confinement::Step,
+    packets::{self, Packet, malformed},
+};
 
 /// Maximum bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 10;
@@ -180,33 +179,12 @@ impl Reply {
 /// Sends a request, with the file of a memory if it adds one. Does not wait.
 pub(crate) fn send_request(socket: BorrowedFd<'_>, request: &Request, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let (head, body) = request.encode();
-    send(socket, &[IoSlice::new(&head), IoSlice::new(&body)], file, SendFlags::DONTWAIT)
+    packets::send(socket, &[IoSlice::new(&head), IoSlice::new(&body)], file.as_slice(), SendFlags::DONTWAIT)
 }
 
 /// Sends a reply with the bytes read.
 pub(crate) fn send_reply(socket: BorrowedFd<'_>, reply: Reply, body: &[u8]) -> io::Result<()> {
-    send(socket, &[IoSlice::new(&reply.encode()), IoSlice::new(body)], None, SendFlags::empty())
-}
-
-fn send(
-    socket: BorrowedFd<'_>,
-    parts: &[IoSlice<'_>],
-    file: Option<BorrowedFd<'_>>,
-    flags: SendFlags,
-) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = file.as_slice();
-    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    loop {
-        match sendmsg(socket, parts, &mut control, flags | SendFlags::NOSIGNAL) {
-            Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    packets::send(socket, &[IoSlice::new(&reply.encode()), IoSlice::new(body)], &[], SendFlags::empty())
 }
 
 /// Waits for a request. `None` if the other end is closed.
@@ -215,8 +193,7 @@ pub(crate) fn receive_request(
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(Request, Option<OwnedFd>)>> {
     buffer.resize(BODY_BYTES_MAX, 0);
-    let mut files = Vec::new();
-    let Some((head, bytes)) = receive(socket, buffer, RecvFlags::empty(), &mut files)? else { return Ok(None) };
+    let Some((head, bytes, mut files)) = receive(socket, buffer, RecvFlags::empty())? else { return Ok(None) };
     let request = Request::decode(&head, buffer.get(..bytes).unwrap_or_default()).ok_or_else(malformed)?;
     Ok(Some((request, files.pop())))
 }
@@ -226,51 +203,20 @@ pub(crate) fn receive_request(
 /// # Errors
 /// If the other end is closed, or the reply is malformed.
 pub(crate) fn receive_reply(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<(Reply, usize)>> {
-    match receive(socket, buffer, RecvFlags::DONTWAIT, &mut Vec::new()) {
-        Ok(Some((head, bytes))) => Ok(Some((Reply::decode(&head).ok_or_else(malformed)?, bytes))),
+    match receive(socket, buffer, RecvFlags::DONTWAIT) {
+        Ok(Some((head, bytes, _))) => Ok(Some((Reply::decode(&head).ok_or_else(malformed)?, bytes))),
         Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn malformed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a malformed message")
-}
-
-/// Receives a packet: its head, and the number of bytes of its body.
-fn receive(
-    socket: impl AsFd,
-    body: &mut [u8],
-    flags: RecvFlags,
-    files: &mut Vec<OwnedFd>,
-) -> io::Result<Option<(Head, usize)>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
+/// Receives a packet: its head, the number of bytes of its body, and its files.
+fn receive(socket: impl AsFd, body: &mut [u8], flags: RecvFlags) -> io::Result<Option<(Head, usize, Vec<OwnedFd>)>> {
     let mut head = [0; HEAD_BYTES];
-    let received = loop {
-        let mut parts = [IoSliceMut::new(&mut head), IoSliceMut::new(body)];
-        match recvmsg(&socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
-            Ok(received) => break received,
-            Err(rustix::io::Errno::INTR) => {}
-            // The peer closed its end with unread data.
-            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-    };
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = message {
-            files.extend(received);
-        }
-    }
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    match received.bytes.checked_sub(HEAD_BYTES) {
-        Some(bytes) if !is_cut => Ok(Some((head, bytes))),
-        _ => Err(malformed()),
-    }
+    let parts = &mut [IoSliceMut::new(&mut head), IoSliceMut::new(body)];
+    let Some(Packet { bytes, files }) = packets::receive(socket, parts, flags)? else { return Ok(None) };
+    Ok(Some((head, bytes.checked_sub(HEAD_BYTES).ok_or_else(malformed)?, files)))
 }
 
 #[cfg(test)]
@@ -330,7 +276,7 @@ mod tests {
         send_reply(from.as_fd(), reply, &[1; 9]).unwrap();
         assert_eq!(receive_reply(&to, &mut [0; 8]).unwrap_err().kind(), io::ErrorKind::InvalidData);
         for packet in [&head(9, [0; 3])[..], &head(1, [0, 0, 1]), &head(5, [0, 0, 99]), &[1; HEAD_BYTES - 1]] {
-            send(from.as_fd(), &[IoSlice::new(packet)], None, SendFlags::empty()).unwrap();
+            packets::send(from.as_fd(), &[IoSlice::new(packet)], &[], SendFlags::empty()).unwrap();
             assert_eq!(receive_reply(&to, &mut [0; 8]).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }
     }

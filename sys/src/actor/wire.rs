@@ -4,29 +4,23 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::Ending;
 use crate::{
     confinement::Step,
+    packets,
     uvm::{
         Status, Uuid, UvmError,
         call::{Call, SpaceFlags},
         pages::PageRange,
-        target::SPACES_MAX,
     },
 };
 
-/// Maximum descriptors of a message: the channel, the VA spaces and the cgroup.
-pub(super) const FILES_MAX: usize = SPACES_MAX + 2;
 const MESSAGE_BYTES: usize = 40;
 type Message = [u8; MESSAGE_BYTES];
 
@@ -283,53 +277,18 @@ impl Fields {
 
 /// Sends a message with descriptors.
 pub(super) fn send(socket: BorrowedFd<'_>, message: &impl Wire, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if files.len() > FILES_MAX {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let bytes = message.to_fields().to_bytes();
-    loop {
-        match sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
-            Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    packets::send(socket, &[IoSlice::new(&message.to_fields().to_bytes())], files, SendFlags::empty())
 }
 
 /// Waits for a message. `None` if the other end is closed.
 pub(super) fn receive<M: Wire>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; MESSAGE_BYTES];
-    let received = loop {
-        match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Ok(received) => break received,
-            Err(rustix::io::Errno::INTR) => {}
-            // The peer closed its end with unread data.
-            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-    };
-    let mut files = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = message {
-            files.extend(received);
-        }
-    }
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    // The buffer has room for one or two more, as it is aligned.
-    let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) || files.len() > FILES_MAX;
+    let parts = &mut [IoSliceMut::new(&mut bytes)];
+    let Some(packet) = packets::receive(socket, parts, RecvFlags::empty())? else { return Ok(None) };
     let message = Fields::of_bytes(&bytes).and_then(M::of_fields);
     match message {
-        Some(message) if received.bytes == MESSAGE_BYTES && !is_cut => Ok(Some((message, files))),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a message that means nothing")),
+        Some(message) if packet.bytes == MESSAGE_BYTES => Ok(Some((message, packet.files))),
+        _ => Err(packets::malformed()),
     }
 }
 

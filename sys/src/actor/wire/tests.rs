@@ -1,8 +1,14 @@
-use std::os::fd::{AsFd, AsRawFd};
+use std::{
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd},
+};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SocketFlags, SocketType, sendmsg, socketpair,
+};
 
 use super::*;
+use crate::packets::FILES_MAX;
 
 const MIB: u64 = 1 << 20;
 
