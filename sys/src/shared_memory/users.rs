@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{SharedMemoryError, hung::Hung};
 use crate::{
-    accessor::wire::{BODY_BYTES_MAX, Outcome, Reply, Request, receive_reply, send_request},
+    accessor::wire::{Outcome, Reply, Request, receive_reply, send_request},
     actor::{ActorError, Spawner},
     clock, cpu_time,
     executable::Program,
@@ -157,6 +157,8 @@ struct Outstanding {
     ticks: u32,
     /// Whether a caller has waited for it in vain.
     is_pending: bool,
+    /// Bytes that its reply has at most.
+    body_bytes: usize,
     subject: Subject,
 }
 
@@ -294,8 +296,9 @@ impl State {
         let Some(accessor) = &mut self.accessor else { return Ok(()) };
         let Some(outstanding) = &mut accessor.outstanding else { return Ok(()) };
         let at_most = if outstanding.is_pending { Duration::ZERO } else { at_most };
+        let body_bytes = outstanding.body_bytes;
         // The reply that came in time counts, however late this thread looks.
-        match accessor.receive(at_most, &mut vec![0; BODY_BYTES_MAX]) {
+        match accessor.receive(at_most, &mut vec![0; body_bytes]) {
             Ok(Some(_)) => Ok(()),
             Ok(None) if self.is_late() => {
                 self.refuse(uid);
@@ -396,6 +399,7 @@ impl State {
             is_taken: false,
             ticks: 0,
             is_pending: false,
+            body_bytes: if let Request::Read { bytes, .. } = request { *bytes } else { 0 },
             subject: subject.clone(),
         });
         Ok(())
@@ -630,6 +634,7 @@ mod tests {
             is_taken: false,
             ticks: 0,
             is_pending: false,
+            body_bytes: 0,
             subject: Subject { id: 1, identity: (0, 0), refusal: Arc::default() },
         };
         send_request(channel.as_fd(), &Request::Remove { memory: 1 }, None).unwrap();
