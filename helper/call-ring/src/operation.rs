@@ -56,7 +56,7 @@ pub fn apply(operations: impl IntoIterator<Item = Operation>, words: &[AtomicU64
     operations.into_iter().take_while(|operation| operation.apply(words)).count()
 }
 
-/// Copy of words, in their order, for programs that share them with nobody and for tests.
+/// Copy of words, loaded in their order, for tests.
 #[cfg(feature = "reader")]
 pub fn copy_of(words: &[AtomicU64]) -> alloc::vec::Vec<u64> {
     words.iter().map(|word| word.load(Ordering::Acquire)).collect()

@@ -24,8 +24,8 @@
 //! [number](crate::call::Call::number). A launch that the driver refuses takes a number, but has no
 //! record. The helper extends a launch number in a plan to the nearest match to its current number.
 //!
-//! uvmd [publishes](PlanMemory::publish) a plan once and writes a [`heartbeat`] each second, and wakes the helper as for a command; without a wake-up, the helper notices a plan up to a
-//! second later.
+//! uvmd [publishes](PlanMemory::publish) a plan once, wakes the helper as for a command, and writes a [`heartbeat`]
+//! each second. Without a wake-up, the helper notices a plan up to a second later.
 //! [`report`](PlanMemory::report) returns the state of the plan. A plan that has ended is not resumed:
 //! uvmd publishes it again.
 //!
