@@ -18,9 +18,8 @@ echo +memory >$CGROUPS/cgroup.subtree_control || fail "there is no cgroup of mem
 mkdir $CGROUPS/uvmd $CGROUPS/attack $CGROUPS/idle
 # within_cgroup NAME COMMAND...: in place of this shell
 within_cgroup() { exec sh -c "echo \$\$ >$CGROUPS/$1/cgroup.procs && shift && exec \"\$@\"" sh "$@"; }
-# ticks PID: of a processor that it and its children that have ended took so far, in hundredths of a second
-ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 + $14 + $15 }'; }
-attack_ticks() { awk '$1 == "usage_usec" { print int($2 / 10000) }' $CGROUPS/attack/cpu.stat; }
+# ticks NAME: processor time of a cgroup so far, in hundredths of a second. uvmd's has its accessors and planners, too
+ticks() { awk '$1 == "usage_usec" { print int($2 / 10000) }' "$CGROUPS/$1/cpu.stat"; }
 # memory_kib FIELD: of uvmd's cgroup
 memory_kib() { awk -v field="$1" '$1 == field { print int($2 / 1024) }' $CGROUPS/uvmd/memory.stat; }
 uvmd_is_alive() { grep -q '^State:.*[RSD] (' "/proc/$uvmd/status"; }
@@ -89,9 +88,9 @@ within 300 "there is no plan for the training" decided trial
 echo "a plan is on trial at iteration $(grep -c '^iteration' /tmp/training)"
 # What uvmd takes without the attacks, in six seconds.
 now() { cut -d ' ' -f 1 /proc/uptime | tr -d .; }
-before=$(ticks "$uvmd") begun=$(now)
+before=$(ticks uvmd) begun=$(now)
 sleep 6
-usual=$(($(ticks "$uvmd") - before)) usual_of=$(($(now) - begun))
+usual=$(($(ticks uvmd) - before)) usual_of=$(($(now) - begun))
 
 # --- the attacks: above its usual processor time, uvmd takes at most a tenth of that of all attacks; for a single one, a tenth and the bursts of a user
 # Of SECURITY.md, in hundredths of a second: for new processes, mapped managed memory, searches, recorded calls, followers and planners.
@@ -100,7 +99,7 @@ own_sum=0 taken_sum=0
 # attack KIND: for ten seconds
 attack() {
   : >/tmp/attack
-  before=$(ticks "$uvmd") attack_before=$(attack_ticks) shared_before=$(memory_kib shmem) begun=$(now)
+  before=$(ticks uvmd) attack_before=$(ticks attack) shared_before=$(memory_kib shmem) begun=$(now)
   (within_cgroup attack lab-runner attack "$1" >/tmp/attack 2>&1) &
   attack=$!
   within 120 "the attack $1 does not begin" grep -q '^attack' /tmp/attack
@@ -109,7 +108,7 @@ attack() {
   is_whole training $training
   is_whole chatty $chatty
   shared=$(($(memory_kib shmem) - shared_before))
-  own=$(($(ticks "$uvmd") - before - usual * ($(now) - begun) / usual_of)) taken=$(($(attack_ticks) - attack_before))
+  own=$(($(ticks uvmd) - before - usual * ($(now) - begun) / usual_of)) taken=$(($(ticks attack) - attack_before))
   # What uvmd says of the programs.
   for program in $(sed -n 's/^attack .* by process //p' /tmp/attack | head -n 2); do uvmctl policy explain "$program" | grep 'No auto-plan\|Plan'; done
   kill -9 "$attack"
