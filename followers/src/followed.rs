@@ -227,22 +227,12 @@ mod tests {
     use std::{sync::atomic::AtomicU64, time::Instant};
 
     use model::GpuUuid;
+    use sys::fake::until;
 
     use super::*;
 
     const TARGET: Target = Target { policy: "auto-plan", gpu: GpuUuid([7; 16]), gpu_bytes: 2 << 20 };
     const PROCESS: ProcessId = ProcessId { pid: 1, start_ticks: 1 };
-    /// Time limit of expected events.
-    const PATIENCE: Duration = Duration::from_secs(30);
-
-    /// Polls until it is true; fails after [`PATIENCE`].
-    fn wait_for(what: &str, mut poll: impl FnMut() -> bool) {
-        let begun = Instant::now();
-        while !poll() {
-            assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
 
     #[test]
     fn outdated_tables_are_counted() {
@@ -284,9 +274,9 @@ mod tests {
         assert_eq!(reason, "its user has used up its processor time for following calls");
         shared.stop.store(true, Ordering::Relaxed);
         let failed = FollowingState::Unavailable("its follower failed: its thread has ended".to_owned());
-        wait_for("its end", || {
+        until("its end", || {
             followed.restart_failed(PROCESS, || None);
-            state(&followed, Duration::ZERO, None) == failed
+            (state(&followed, Duration::ZERO, None) == failed).then_some(())
         });
     }
 
@@ -299,9 +289,9 @@ mod tests {
             Some(Followed::new(TARGET, Arc::new(Shared::default()), thread))
         };
         let mut followed = start().unwrap();
-        wait_for("its second failure", || {
+        until("its second failure", || {
             followed.restart_failed(PROCESS, start);
-            followed.is_restarted && followed.failure.is_some()
+            (followed.is_restarted && followed.failure.is_some()).then_some(())
         });
         followed.restart_failed(PROCESS, start);
         assert_eq!(starts.load(Ordering::Relaxed), 2);

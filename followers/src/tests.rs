@@ -5,7 +5,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use call_ring::{
@@ -15,13 +15,13 @@ use call_ring::{
 };
 use model::{
     ActuatorChoice, ActuatorKind, Block, Budget, Counters, Directive, Following, FollowingState, Gpu, GpuKey, GpuUuid,
-    Mode, PlanCommand, PlannedIteration, Process, ProcessId, Publication, RecordFigures, Residency, Snapshot,
-    SourceState, SourceStatus,
+    Mode, PlanCommand, PlannedIteration, Process, ProcessId, Publication, Residency, Snapshot, SourceState,
+    SourceStatus,
     policy::{POLICIES, of_plans},
 };
 use plans::{Answer, Outliner, methods::Workload};
 use recorder::{Quotas, Recordings};
-use sys::{Roots, processes, shared_memory::SharedMemory};
+use sys::{Roots, fake::until, processes, shared_memory::SharedMemory};
 
 use crate::{
     Followers, Planners, Probes, Settings,
@@ -39,8 +39,6 @@ const LAYERS: u64 = 8;
 const GPU_UNITS: u64 = 19;
 /// Interval of the loop that acts.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Time limit of expected events.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Writer of the ring, as the helper is.
 struct Ring<'a> {
@@ -94,23 +92,11 @@ fn memory(name: &std::ffi::CStr, bytes: usize) -> SharedMemory {
     SharedMemory::create(name, bytes.try_into().unwrap()).unwrap()
 }
 
-/// Repeats until there is a result; fails after [`PATIENCE`].
-fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(result) = poll() {
-            return result;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Recordings of a process, with the calls that its ring has now.
 fn recordings(process: ProcessId) -> Arc<Recordings> {
     let quotas = Quotas { window_bytes: 1 << 20, user_max: 1, node_max: 1 };
     let (recordings, running) = (Recordings::new(Roots::default(), quotas), [(process, 0)].into());
-    wait_for("calls", || {
+    until("calls", || {
         recordings.scan(&running);
         recordings.poll();
         recordings.snapshot(process).filter(|recording| recording.window().added() > 0).map(|_| ())
@@ -119,17 +105,7 @@ fn recordings(process: ProcessId) -> Arc<Recordings> {
 }
 
 fn snapshot(id: ProcessId) -> Snapshot {
-    let source = SourceStatus {
-        backend: "ebpf",
-        state: SourceState::Waiting { missing: Vec::new() },
-        warnings: Vec::new(),
-        degraded: Vec::new(),
-        quota_refusals: Vec::new(),
-        driver: None,
-        probes: Vec::new(),
-        dropped_events: [].into(),
-        block_records: RecordFigures::default(),
-    };
+    let source = SourceStatus::new(SourceState::Waiting { missing: Vec::new() });
     let mut snapshot = Snapshot::empty(SystemTime::UNIX_EPOCH, source);
     let mut process = Process::new(id, "python");
     process.gpus.insert(GpuKey::Known(GPU), Counters::default());
@@ -252,7 +228,7 @@ fn each_plan_policy_plans_a_recorded_training() {
     let snapshot = snapshot(id);
     for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
         let nobody = BTreeMap::new();
-        let planned = wait_for(policy.name, || followed(&mut followers, &snapshot, id, policy.name, &nobody));
+        let planned = until(policy.name, || followed(&mut followers, &snapshot, id, policy.name, &nobody));
         let planned = planned.unwrap_or_else(|reason| panic!("{policy:?}: {reason}"));
         assert_eq!((planned.launches, planned.coverage_percent), (3 * LAYERS, None), "{policy:?}");
         let is_moved = (planned.to_gpu_bytes > 0, planned.to_host_bytes > 0);
@@ -288,7 +264,7 @@ fn each_plan_policy_plans_a_recorded_training() {
     // The same program, followed anew.
     followers.clear();
     let mut count = 0;
-    let refused = wait_for("refusal", || {
+    let refused = until("refusal", || {
         count += 1;
         ring.iterate();
         recordings.poll();
@@ -301,7 +277,7 @@ fn each_plan_policy_plans_a_recorded_training() {
     followers.clear();
     let mut unmapped = snapshot.clone();
     unmapped.processes.iter_mut().for_each(|process| process.managed_bytes = Some(0));
-    let refused = wait_for("refusal", || {
+    let refused = until("refusal", || {
         count += 1;
         ring.iterate();
         recordings.poll();
@@ -317,7 +293,7 @@ fn each_plan_policy_plans_a_recorded_training() {
 
     // The same program, whose memory fills the GPU.
     followers.clear();
-    let planned = wait_for("plan for what the GPU holds", || {
+    let planned = until("plan for what the GPU holds", || {
         count += 1;
         ring.iterate();
         recordings.poll();
@@ -338,13 +314,13 @@ fn plan_ends_once_the_program_has_another_filter(
     id: ProcessId,
     ring: &Memory<'_>,
 ) {
-    let planned = wait_for("a plan", || followed(followers, snapshot, id, "auto-plan", &BTreeMap::new())).unwrap();
+    let planned = until("a plan", || followed(followers, snapshot, id, "auto-plan", &BTreeMap::new())).unwrap();
     followers.carry_out(vec![publication(id, planned.version, false)]);
     assert_eq!(ring.mode(), RingMode::Act);
     let filters = ring.filters();
     ring.set_filters(filters.map(|filters| filters + 1));
     let directives = [(id, directive("auto-plan"))].into();
-    let ended = wait_for("the end of the plan", || {
+    let ended = until("the end of the plan", || {
         followers.follow(snapshot, &directives, &BTreeMap::new(), &BTreeSet::new()).remove(&id)?.report.ended
     });
     assert_eq!(ended, "its helper follows no plans: the program has installed a seccomp filter since it started");
@@ -352,7 +328,7 @@ fn plan_ends_once_the_program_has_another_filter(
     followers.carry_out(vec![publication(id, planned.version, false)]);
     assert_eq!(ring.mode(), RingMode::Record, "nor is another one published");
     ring.set_filters(filters);
-    wait_for("the next check", || {
+    until("the next check", || {
         followers.carry_out(vec![publication(id, planned.version, false)]);
         (ring.mode() == RingMode::Act).then_some(())
     });
@@ -408,7 +384,7 @@ fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: Proces
     };
     let many: Vec<Followed> = (0..12).map(|_| start(1)).collect();
     let states: Vec<FollowingState> =
-        many.iter().map(|followed| wait_for("plans of the first user", || state(followed))).collect();
+        many.iter().map(|followed| until("plans of the first user", || state(followed))).collect();
     let planned = states.iter().filter(|state| matches!(state, FollowingState::Planned(_))).count();
     assert!(planned > 0 && planned < many.len(), "{planned} followers have room");
     assert!(shares.bytes() <= user_bytes, "{} of {user_bytes} bytes", shares.bytes());
@@ -424,10 +400,10 @@ fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: Proces
         }
     }
     let other = start(2);
-    let planned = wait_for("the plan of another user", || state(&other));
+    let planned = until("the plan of another user", || state(&other));
     assert!(matches!(planned, FollowingState::Planned(_)), "{planned:?}");
     drop((many, other));
-    wait_for("the end of all followers", || (shares.bytes() == 0).then_some(()));
+    until("the end of all followers", || (shares.bytes() == 0).then_some(()));
 }
 
 /// A follower whose planners panic.
@@ -445,7 +421,7 @@ fn failed_follower_is_restarted_once_and_then_unavailable(
     });
     let mut followers = with_planners(recordings, planners);
     let mut follow = || followed_on(&mut followers, snapshot, id, ring, recordings);
-    let reason = wait_for("its failure", || match follow()?.state {
+    let reason = until("its failure", || match follow()?.state {
         FollowingState::Unavailable(reason) => Some(reason),
         FollowingState::Watching => None,
         other => panic!("{other:?}"),
@@ -486,7 +462,7 @@ fn planning_proceeds_while_calls_are_followed_and_ends_with_the_follower(
     let planners = Planners::with_factory(move |_| Box::new(Never(Arc::clone(&ends))));
     let mut followers = with_planners(recordings, planners);
     let mut follow = || followed_on(&mut followers, snapshot, id, ring, recordings);
-    let first = wait_for("planning", || {
+    let first = until("planning", || {
         let Following { state, iteration, .. } = follow()?;
         match state {
             FollowingState::Planning(status) => Some((status, iteration?.number)),
@@ -496,14 +472,14 @@ fn planning_proceeds_while_calls_are_followed_and_ends_with_the_follower(
     });
     assert_eq!(first.0, "planners sleep");
     let (status, number) = first;
-    wait_for("further iterations", || {
+    until("further iterations", || {
         let Following { state, iteration, .. } = follow()?;
         assert_eq!(state, FollowingState::Planning(status));
         (iteration?.number > number + 2).then_some(())
     });
     assert!(!has_ended.load(Ordering::Relaxed));
     followers.clear();
-    wait_for("the end of its planners", || has_ended.load(Ordering::Relaxed).then_some(()));
+    until("the end of its planners", || has_ended.load(Ordering::Relaxed).then_some(()));
 }
 
 /// In mode act, probes come before the plan; in mode shadow, the plan is made without them.
@@ -525,7 +501,7 @@ fn probes_precede_the_plan_in_mode_act_only(
             .follow(snapshot, &directives, &[(id, faults(0..3 * LAYERS, count))].into(), &BTreeSet::new())
             .remove(&id)
     };
-    let probed = wait_for("probes", || match follow(followers, Mode::Act)?.state {
+    let probed = until("probes", || match follow(followers, Mode::Act)?.state {
         FollowingState::Probing(probed) if probed.publish.is_some() => Some(probed),
         FollowingState::Watching | FollowingState::Probing(_) => None,
         other => panic!("{other:?}"),
@@ -543,7 +519,7 @@ fn probes_precede_the_plan_in_mode_act_only(
         if is_anew {
             followers.clear();
         }
-        let planned = wait_for("a plan", || match follow(followers, Mode::Shadow)?.state {
+        let planned = until("a plan", || match follow(followers, Mode::Shadow)?.state {
             FollowingState::Planned(planned) => Some(planned),
             FollowingState::Watching | FollowingState::Probing(_) => None,
             other => panic!("{other:?}"),

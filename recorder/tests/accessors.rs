@@ -2,105 +2,37 @@
 //! no test harness.
 #![expect(clippy::indexing_slicing, clippy::print_stdout, clippy::unwrap_used, reason = "tests without a harness")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{BufRead, BufReader, Write},
-    os::unix::process::CommandExt,
-    process::{Child, ChildStdout, Command, ExitCode, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+mod program;
+
+use std::{collections::BTreeMap, fs, process::ExitCode};
 
 use call_ring::{Kind, TOTAL_BYTES, memory::LANES};
 use model::ProcessId;
+use program::{PROGRAM, Program};
 use recorder::{Process, ProcessError, Quotas, Recordings, recording::State};
 use rustix::process::{Pid, Signal, kill_process};
 use sys::{
     Roots,
     executable::Program as Executable,
+    fake::until,
     processes,
     shared_memory::{SharedMemoryError, accessor_of, set_accessor_program},
 };
 
-/// Creates a ring as the helper does, with a record for each line of its input.
-const PROGRAM: &str = r#"
-import fcntl, mmap, os, struct, sys
-size, lanes, kind = map(int, sys.argv[1:])
-memory = os.memfd_create("uvmd-ring", os.MFD_ALLOW_SEALING)
-os.posix_fallocate(memory, 0, size)
-fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-ring = mmap.mmap(memory, size)
-def put(at, *words): ring[at:at + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
-put(8, 1 << 32, size, lanes)
-put(128, 1)
-put(0, int.from_bytes(b"UVMDRING", "little"))
-print("ready", flush=True)
-for count, _ in enumerate(sys.stdin):
-    put(8192 + count * 64, count, 0, 1 << 32 | kind, 0, 0x10000, 0, 0, 0)
-    put(64, count + 1)
-    put(256, count + 1)
-    print("written", flush=True)
-"#;
-/// Deadline for expected events, on a machine under any load.
-const PATIENCE: Duration = Duration::from_mins(2);
-
-/// Program of a user.
-struct Program {
-    child: Child,
-    output: BufReader<ChildStdout>,
-    uid: u32,
+/// Starts a program of a user, with a ring.
+fn start(uid: u32) -> Program {
+    Program::of(uid, PROGRAM, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize])
 }
 
-impl Program {
-    fn start(uid: u32) -> Self {
-        let mut python = Command::new("python3");
-        python.args(["-c", PROGRAM, &TOTAL_BYTES.to_string(), &LANES.to_string(), &(Kind::Free as u8).to_string()]);
-        let mut child = python.uid(uid).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut program = Self { child, output, uid };
-        program.wait_for_line();
-        program
-    }
-
-    fn wait_for_line(&mut self) {
-        assert_ne!(self.output.read_line(&mut String::new()).unwrap(), 0);
-    }
-
-    fn call(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        self.wait_for_line();
-    }
-
-    fn id(&self) -> ProcessId {
-        let start_ticks = processes::start_ticks(&Roots::default(), self.child.id()).unwrap().unwrap();
-        ProcessId { pid: self.child.id(), start_ticks }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-/// Repeats a step until it has a result.
-fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(result) = step() {
-            return result;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(2));
-    }
+/// User of a program.
+fn uid_of(program: &Program) -> u32 {
+    processes::user(&Roots::default(), program.child.id()).unwrap()
 }
 
 /// Recordings of these programs, each of which is read.
 fn recordings(programs: &[Program]) -> Recordings {
     let recordings = Recordings::new(Roots::default(), Quotas { window_bytes: 1 << 20, user_max: 4, node_max: 8 });
-    let running: BTreeMap<ProcessId, u32> = programs.iter().map(|program| (program.id(), program.uid)).collect();
+    let running: BTreeMap<ProcessId, u32> = programs.iter().map(|program| (program.id(), uid_of(program))).collect();
     until("recordings", || {
         recordings.scan(&running);
         recordings.poll();
@@ -124,7 +56,7 @@ fn status(pid: u32, key: &str) -> Option<String> {
 }
 
 fn accessor_has_its_channel_the_rings_of_its_user_and_no_privileges() {
-    let programs = [Program::start(1001), Program::start(1001)];
+    let programs = [start(1001), start(1001)];
     let _recordings = recordings(&programs);
     let pid = accessor_of(1001).unwrap();
     let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
@@ -145,7 +77,7 @@ fn accessor_has_its_channel_the_rings_of_its_user_and_no_privileges() {
 }
 
 fn accessor_of_a_user_ends_with_its_last_memory() {
-    let programs = [Program::start(1001), Program::start(1002)];
+    let programs = [start(1001), start(1002)];
     let recordings = recordings(&programs);
     let pids = [1001, 1002].map(|uid| accessor_of(uid).unwrap());
     drop(recordings);
@@ -154,7 +86,7 @@ fn accessor_of_a_user_ends_with_its_last_memory() {
 }
 
 fn stopped_accessor_is_killed_and_delays_no_other_user() {
-    let mut programs = [Program::start(1001), Program::start(1001), Program::start(1002)];
+    let mut programs = [start(1001), start(1001), start(1002)];
     let recordings = recordings(&programs);
     let pid = accessor_of(1001).unwrap();
     signal(pid, Signal::STOP);
@@ -199,7 +131,7 @@ fn stop_during_a_poll(program: &mut Program, recordings: &Recordings, accessor: 
 
 fn reply_that_comes_after_its_caller_has_given_up_is_not_that_of_a_later_request() {
     let (programs, recordings) = until("five stops that are short enough", || {
-        let mut programs = [Program::start(1001)];
+        let mut programs = [start(1001)];
         let recordings = recordings(&programs);
         let pid = accessor_of(1001).unwrap();
         (1..=5).all(|count| stop_during_a_poll(&mut programs[0], &recordings, pid, count)).then_some(())?;
@@ -210,7 +142,7 @@ fn reply_that_comes_after_its_caller_has_given_up_is_not_that_of_a_later_request
 }
 
 fn killed_accessor_is_replaced() {
-    let mut programs = [Program::start(1001)];
+    let mut programs = [start(1001)];
     let recordings = recordings(&programs);
     let pid = accessor_of(1001).unwrap();
     // Its last request has a reply.
@@ -225,7 +157,7 @@ fn killed_accessor_is_replaced() {
 }
 
 fn ring_is_read_after_the_end_of_another_program_of_its_user() {
-    let mut programs = vec![Program::start(1001), Program::start(1001)];
+    let mut programs = vec![start(1001), start(1001)];
     let recordings = recordings(&programs);
     let pid = accessor_of(1001).unwrap();
     drop(programs.pop());

@@ -1,14 +1,13 @@
 //! Recordings of processes that have a ring.
 #![cfg(test)]
 
+mod program;
+
 use std::{
     collections::BTreeMap,
     fs::{self, DirEntry},
-    io::{self, BufRead, BufReader, Write},
+    io,
     os::unix::fs::MetadataExt,
-    process::{Child, ChildStdout, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use call_ring::{
@@ -16,85 +15,23 @@ use call_ring::{
     memory::{HEADER_BYTES, LANES},
 };
 use model::ProcessId;
+use program::{PROGRAM, Program};
 use recorder::{
     Quotas, Recordings,
     recording::{Holder, Recording, State},
 };
-use sys::{Roots, processes};
+use sys::{Roots, fake::until, processes};
 
-/// Creates a ring as the helper does, with a record for each line of its input, and exits at its
-/// end.
-const PROGRAM: &str = r#"
-import fcntl, mmap, os, struct, sys
-size, major, lanes, kind = map(int, sys.argv[1:])
-memory = os.memfd_create("uvmd-ring", os.MFD_ALLOW_SEALING)
-os.posix_fallocate(memory, 0, size)
-fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-ring = mmap.mmap(memory, size)
-def put(at, *words): ring[at:at + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
-put(8, major << 32, size, lanes)
-put(128, 1)
-put(0, int.from_bytes(b"UVMDRING", "little"))
-print("ready", flush=True)
-for count, _ in enumerate(sys.stdin):
-    put(8192 + count * 64, count, 0, 1 << 32 | kind, 0, 0x10000, 0, 0, 0)
-    put(64, count + 1)
-    put(256, count + 1)
-    print("written", flush=True)
-"#;
-
-struct Program {
-    child: Child,
-    output: BufReader<ChildStdout>,
+fn start(bytes: usize, major: u32) -> Program {
+    start_program(PROGRAM, &[bytes, major as usize, LANES, Kind::Free as usize])
 }
 
-impl Program {
-    fn start(bytes: usize, major: u32) -> Self {
-        Self::of(PROGRAM, &[bytes, major as usize, LANES, Kind::Free as usize])
-    }
-
-    fn of(program: &str, numbers: &[usize]) -> Self {
-        let mut python = Command::new("python3");
-        let numbers = numbers.iter().map(usize::to_string);
-        let python = python.args(["-c", program]).args(numbers).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = python.spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut program = Self { child, output };
-        program.wait_for_line();
-        program
-    }
-
-    fn with_ring() -> Self {
-        Self::start(TOTAL_BYTES, 1)
-    }
-
-    fn wait_for_line(&mut self) -> String {
-        let mut line = String::new();
-        assert_ne!(self.output.read_line(&mut line).unwrap(), 0);
-        line.trim().to_owned()
-    }
-
-    /// Sends a line of input, and returns the next line of output.
-    fn answer(&mut self) -> String {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        self.wait_for_line()
-    }
-
-    fn call(&mut self) {
-        self.answer();
-    }
-
-    fn id(&self) -> ProcessId {
-        let start_ticks = processes::start_ticks(&Roots::default(), self.child.id()).unwrap().unwrap();
-        ProcessId { pid: self.child.id(), start_ticks }
-    }
+fn start_program(program: &str, numbers: &[usize]) -> Program {
+    Program::of(rustix::process::getuid().as_raw(), program, numbers)
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
+fn with_ring() -> Program {
+    start(TOTAL_BYTES, 1)
 }
 
 /// Whether the test may open mappings of other processes here.
@@ -108,17 +45,15 @@ fn recordings() -> Recordings {
     Recordings::new(Roots::default(), Quotas { window_bytes: 1 << 20, user_max: 2, node_max: 3 })
 }
 
-/// Deadline for expected events, on a machine under any load.
-const PATIENCE: Duration = Duration::from_mins(2);
-
 /// Repeats a step until a condition holds.
 fn repeat(what: &str, mut step: impl FnMut(), is_over: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_over() {
-        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(2));
-        step();
-    }
+    until(what, || {
+        let is_over = is_over();
+        if !is_over {
+            step();
+        }
+        is_over.then_some(())
+    });
 }
 
 /// Repeats scans of these processes until a condition holds.
@@ -145,7 +80,7 @@ fn calls_are_read_while_the_process_runs_and_retained_after_its_exit() {
     if !is_permitted() {
         return;
     }
-    let (mut program, recordings) = (Program::with_ring(), recordings());
+    let (mut program, recordings) = (with_ring(), recordings());
     let id = program.id();
     program.call();
     scan(&recordings, &BTreeMap::from([(id, 1000)]));
@@ -170,7 +105,7 @@ fn recording_ends_after_an_exec_between_two_scans() {
     let next = "import sys; print('executed', flush=True); sys.stdin.readline()";
     let program =
         format!("{begin}sys.stdin.readline()\nos.execv(sys.executable, ['python3', '-c', \"\"\"{next}\"\"\"])\n");
-    let mut program = Program::of(&program, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
+    let mut program = start_program(&program, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
     let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
     scan(&recordings, &running);
     assert_eq!(recordings.snapshot(program.id()).unwrap().state(), &State::Recording);
@@ -200,7 +135,7 @@ fn ring_of_another_version_or_size_is_unreadable_with_the_reason() {
         return;
     }
     let recordings = recordings();
-    let (later, larger) = (Program::start(TOTAL_BYTES, 2), Program::start(TOTAL_BYTES * 2, 1));
+    let (later, larger) = (start(TOTAL_BYTES, 2), start(TOTAL_BYTES * 2, 1));
     scan(&recordings, &BTreeMap::from([(later.id(), 1000), (larger.id(), 1001)]));
     let reason = |program: &Program| recordings.snapshot(program.id()).unwrap().view(0).unreadable_reason.unwrap();
     assert_eq!(reason(&later), "its shared memory is not a ring of the helper: unsupported version 2");
@@ -213,7 +148,7 @@ fn user_at_its_quota_evicts_no_recording_of_others() {
         return;
     }
     let recordings = recordings();
-    let mut programs: Vec<Program> = (0..4).map(|_| Program::with_ring()).collect();
+    let mut programs: Vec<Program> = (0..4).map(|_| with_ring()).collect();
     let mut running = BTreeMap::new();
     let states = |recordings: &Recordings, programs: &[Program]| -> Vec<Option<State>> {
         programs
@@ -272,7 +207,7 @@ fn ring_with_holes_is_rejected_and_takes_no_memory() {
         return;
     }
     for holes in [[0, 4096], [4096, 8192], [HEADER_BYTES, TOTAL_BYTES]] {
-        let mut program = Program::of(SPARSE, &[TOTAL_BYTES, LANES, holes[0], holes[1]]);
+        let mut program = start_program(SPARSE, &[TOTAL_BYTES, LANES, holes[0], holes[1]]);
         let before = bytes(&program.answer());
         assert_eq!(before, TOTAL_BYTES - (holes[1] - holes[0]));
         let recordings = recordings();
@@ -287,7 +222,7 @@ fn reading_ends_once_the_ring_has_holes() {
     if !is_permitted() {
         return;
     }
-    let mut program = Program::of(SPARSE, &[TOTAL_BYTES, LANES, 0, TOTAL_BYTES]);
+    let mut program = start_program(SPARSE, &[TOTAL_BYTES, LANES, 0, TOTAL_BYTES]);
     let recordings = recordings();
     scan(&recordings, &BTreeMap::from([(program.id(), 1000)]));
     recordings.poll();
@@ -321,7 +256,7 @@ fn ring_under_construction_is_read_once_it_has_a_header() {
          sys.stdin.readline()\nput(0, int.from_bytes(b'UVMDRING', 'little'))\nprint('made', flush=True)\n\
          sys.stdin.readline()\n"
     );
-    let mut program = Program::of(&late, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
+    let mut program = start_program(&late, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
     let inode = program.answer().parse().unwrap();
     let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
     recordings.scan(&running);

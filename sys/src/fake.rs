@@ -1,4 +1,4 @@
-//! Fake machine, made of files.
+//! Fake machine, made of files, and waits for expected events.
 #![expect(
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
@@ -9,12 +9,32 @@
 
 mod process;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 pub use process::Process;
 use rustix::fs::{FileType, Mode};
 
 use crate::{btf::MAGIC, roots::Roots};
+
+/// Deadline of an expected event, on a machine under any load.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Repeats a step until it has a result, for two minutes at most.
+pub fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(result) = step() {
+            return result;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
 
 /// Fake machine with minimal contents, removed on drop.
 pub struct Machine {

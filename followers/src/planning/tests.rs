@@ -1,13 +1,11 @@
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Instant};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use model::policy::{POLICIES, of_plans};
 use plans::refusal::InvalidAnswer;
+use sys::fake::until;
 use tempfile::TempDir;
 
 use super::*;
-
-/// Time limit of expected events.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Planners in processes that run this script.
 struct Scripted {
@@ -35,7 +33,7 @@ impl Scripted {
 
     /// Folder in /proc of the process that began last.
     fn process(&self) -> PathBuf {
-        let pid = wait_for(|| fs::read_to_string(self.folder.path().join("pid")).ok());
+        let pid = until("its process", || fs::read_to_string(self.folder.path().join("pid")).ok());
         PathBuf::from("/proc").join(pid.trim())
     }
 }
@@ -46,22 +44,11 @@ fn workload() -> Workload {
     serde_json::from_str(text).unwrap()
 }
 
-fn wait_for<T>(mut poll: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(result) = poll() {
-            return result;
-        }
-        assert!(begun.elapsed() < PATIENCE);
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Answer to a question.
 fn answer(script: &str) -> Result<(), String> {
     let scripted = Scripted::new(script);
     let mut outliner = scripted.start(1, 1);
-    let answer = outliner.start(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
+    let answer = outliner.start(workload()).unwrap_or_else(|| until("an answer", || outliner.poll()));
     answer.map(drop).map_err(|refusal| refusal.to_string())
 }
 
@@ -80,7 +67,7 @@ fn failure_of_a_planner_process_is_a_refusal_with_the_reason() {
     assert_eq!(answer("exec <&-; echo"), Err(malformed));
     let planners = Planners::in_processes(Program::at("/nonexistent"));
     let mut outliner = planners.start(ProcessId { pid: 1, start_ticks: 1 }, 1, "autoswap");
-    let answer = outliner.start(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
+    let answer = outliner.start(workload()).unwrap_or_else(|| until("an answer", || outliner.poll()));
     assert!(matches!(answer, Err(Refusal::PlannerFailed { reason }) if reason.contains("No such file")));
     // The reason is temporary.
     assert_eq!((outliner.retry_delay(), outliner.is_retry_due()), (Some(Duration::from_secs(10)), false));
@@ -101,7 +88,7 @@ fn planner_process_is_killed_when_its_answer_is_no_longer_needed() {
         let process = scripted.process();
         assert!(process.exists());
         ends(outliner);
-        wait_for(|| (!process.exists()).then_some(()));
+        until("its exit", || (!process.exists()).then_some(()));
     }
 }
 
@@ -121,7 +108,7 @@ fn turn_of_a_planner_process_ends_with_it() {
     assert_eq!(statuses, [computes, of_user, computes, of_node]);
     outliners[0].cancel();
     let fourth = &mut outliners[3];
-    wait_for(|| {
+    until("the next in turn", || {
         assert_eq!(fourth.poll(), None);
         (fourth.status() == computes).then_some(())
     });

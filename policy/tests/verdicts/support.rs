@@ -1,9 +1,6 @@
 //! Histories of a node: processes with a load per second, in snapshots at any pace.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use model::{
     Access, Cause, Counters, Gpu, GpuKey, GpuUuid, Process, ProcessId, Reuse, Snapshot, SourceState, SourceStatus,
@@ -215,17 +212,7 @@ pub(crate) fn ms(time: SystemTime) -> u128 {
 }
 
 pub(crate) fn snapshot(ms: u64, processes: Vec<Process>) -> Snapshot {
-    let source = SourceStatus {
-        backend: "ebpf",
-        state: SourceState::Counting { since: at(0) },
-        warnings: Vec::new(),
-        degraded: Vec::new(),
-        quota_refusals: Vec::new(),
-        driver: None,
-        probes: Vec::new(),
-        dropped_events: BTreeMap::new(),
-        block_records: model::RecordFigures::default(),
-    };
+    let source = SourceStatus::new(SourceState::Counting { since: at(0) });
     Snapshot { elapsed: Duration::from_millis(ms), processes, ..Snapshot::empty(at(ms), source) }
 }
 

@@ -143,37 +143,17 @@ impl Ring for WrittenRing {
     }
 }
 
-/// Ring of a program without calls, which holds no memory.
-#[derive(Debug)]
-struct IdleRing;
+/// Ring of a program without calls, which holds no memory. It has no accessor for the first readings.
+#[derive(Debug, Default)]
+struct IdleRing {
+    inaccessible: usize,
+}
 
 impl Ring for IdleRing {
     fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
-        Ok(Vec::new())
-    }
-
-    fn has_more(&self) -> bool {
-        false
-    }
-
-    fn drain_waiting(&mut self) -> Vec<Call> {
-        Vec::new()
-    }
-
-    fn losses(&self) -> Losses {
-        Losses::default()
-    }
-}
-
-/// Ring without an accessor at its first reading.
-#[derive(Debug, Default)]
-struct InaccessibleRing {
-    was_read: bool,
-}
-
-impl Ring for InaccessibleRing {
-    fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
-        if mem::replace(&mut self.was_read, true) { Ok(Vec::new()) } else { Err(SharedMemoryError::Hung.into()) }
+        let left = self.inaccessible.checked_sub(1);
+        self.inaccessible = left.unwrap_or(0);
+        if left.is_some() { Err(SharedMemoryError::Hung.into()) } else { Ok(Vec::new()) }
     }
 
     fn has_more(&self) -> bool {
@@ -259,7 +239,7 @@ fn longest(reads: &Mutex<Vec<Duration>>) -> Duration {
 #[test]
 fn ring_without_an_accessor_is_read_again_a_second_later() {
     let mut node = Node::new(8, 64);
-    node.start_with(1, 1000, Box::new(InaccessibleRing::default()));
+    node.start_with(1, 1000, Box::new(IdleRing { inaccessible: 1 }));
     let mut states = Vec::new();
     node.run(SECOND * 2, &[], |recordings| states.push(recordings.state_of(process(1)).unwrap()));
     let reason =
@@ -468,10 +448,10 @@ fn processes_that_wait_for_a_slot_are_visited_few_times_each() {
     for user_of in [|_| 3000, |pid| 3000 + pid] {
         let mut node = Node::new(8, 16);
         for pid in 0..16 {
-            node.start_with(pid, 1000 + pid / 2, Box::new(IdleRing));
+            node.start_with(pid, 1000 + pid / 2, Box::new(IdleRing::default()));
         }
         let admissions = visits_of(|| {
-            (100..100 + WAITING).for_each(|pid| node.start_with(pid, user_of(pid), Box::new(IdleRing)));
+            (100..100 + WAITING).for_each(|pid| node.start_with(pid, user_of(pid), Box::new(IdleRing::default())));
         });
         assert!(admissions <= u64::from(WAITING) * 4 * PLACES, "{admissions} visits by admissions");
         let holder = Holder { uid: 1007, recordings: 2, max: 16 };
@@ -528,7 +508,7 @@ fn slow_proc_files_do_not_delay_queries() {
     machine.remove("proc/42");
     // A recorded process without calls: the scan reads which program it executes.
     let running = BTreeMap::from([(process(43), 1000)]);
-    lock(&recordings.registry).admit(process(43), 1000, None, Ok(Box::new(IdleRing)), clock.now());
+    lock(&recordings.registry).admit(process(43), 1000, None, Ok(Box::new(IdleRing::default())), clock.now());
     clock.wait_until(QUIET_TIME);
     let file = machine.roots.proc.join("43/stat");
     scan_while_read(&recordings, &running, &file, || {

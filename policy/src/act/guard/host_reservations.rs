@@ -75,7 +75,7 @@ impl HostReservations {
 mod tests {
     use std::{collections::BTreeSet, time::SystemTime};
 
-    use model::{DriverInfo, Gpu, RecordFigures, Residency, Snapshot, SourceState, SourceStatus, Verdicts};
+    use model::{DriverInfo, Gpu, Residency, Snapshot, SourceState, SourceStatus, Verdicts};
 
     use super::*;
 
@@ -90,15 +90,8 @@ mod tests {
         process.cgroup = Some("/job".into());
         process.residency.insert(GPU, Residency::exactly(4 << 20));
         let source = SourceStatus {
-            backend: "ebpf",
-            state: SourceState::Counting { since: NOW },
-            warnings: Vec::new(),
-            degraded: Vec::new(),
-            quota_refusals: Vec::new(),
             driver: Some(DriverInfo::default()),
-            probes: Vec::new(),
-            dropped_events: BTreeMap::new(),
-            block_records: RecordFigures::default(),
+            ..SourceStatus::new(SourceState::Counting { since: NOW })
         };
         let large = Process { id: OTHER, cgroup: Some("/other".into()), ..process.clone() };
         let mut snapshot = Snapshot { processes: vec![process, large], ..Snapshot::empty(NOW, source) };

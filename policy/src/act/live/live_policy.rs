@@ -79,6 +79,27 @@ impl<'a> View<'a> {
         }
     }
 
+    /// View of a process without memory or verdicts, at the Unix epoch.
+    #[cfg(test)]
+    pub(crate) const fn of_test(process: &'a Process, gpu: GpuUuid) -> Self {
+        static NO_PARAMETERS: BTreeMap<String, String> = BTreeMap::new();
+        Self {
+            now: SystemTime::UNIX_EPOCH,
+            process,
+            gpu,
+            gpu_memory_bytes: None,
+            verdicts: &[],
+            victims: &[],
+            accessed: None,
+            ranges: &[],
+            blocks: &[],
+            gpu_processes: &[],
+            gpu_totals: None,
+            renewals_per_second: 0,
+            parameters: &NO_PARAMETERS,
+        }
+    }
+
     /// Other processes at this GPU, each with its blocks by address.
     pub fn others(&self) -> impl Iterator<Item = &'a (&'a Process, &'a [Block])> {
         self.gpu_processes.iter().filter(|(other, _)| other.id != self.process.id)

@@ -194,21 +194,8 @@ mod tests {
         let (counts, residency) = (RangeCounts::default(), Residency::default());
         let range = Range { begin: 0, end, mapped: true, counts, residency, pattern: Pattern::UNKNOWN };
         let process = Process::new(ProcessId { pid: 1, start_ticks: 1 }, "program");
-        let view = View {
-            now: NOW,
-            process: &process,
-            gpu: GPU,
-            gpu_memory_bytes: None,
-            verdicts: &[&verdict(end)],
-            victims: &[],
-            accessed: None,
-            ranges: &[&range],
-            blocks: &blocks,
-            gpu_processes: &[],
-            gpu_totals: None,
-            renewals_per_second: 0,
-            parameters: &BTreeMap::new(),
-        };
+        let view =
+            View { verdicts: &[&verdict(end)], ranges: &[&range], blocks: &blocks, ..View::of_test(&process, GPU) };
         PingPong.propose(&view).unwrap().0
     }
 

@@ -134,7 +134,6 @@ fn per_second(bytes: u64, passed: Duration) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use model::{Call, DecisionId, GpuUuid, Process, ProcessId, Step};
 
@@ -149,21 +148,7 @@ mod tests {
 
     fn fitting(renewal_rate: &RenewalRate, frames: u64, renewals_per_second: u64) -> usize {
         let process = Process::new(ProcessId { pid: 1, start_ticks: 1 }, String::new());
-        let view = View {
-            now: NOW,
-            process: &process,
-            gpu: GpuUuid([1; 16]),
-            gpu_memory_bytes: None,
-            verdicts: &[],
-            victims: &[],
-            accessed: None,
-            ranges: &[],
-            blocks: &[],
-            gpu_processes: &[],
-            gpu_totals: None,
-            renewals_per_second,
-            parameters: &BTreeMap::new(),
-        };
+        let view = View { renewals_per_second, ..View::of_test(&process, GpuUuid([1; 16])) };
         renewal_rate.fitting(&view, frames * BLOCK, 0, 0)
     }
 

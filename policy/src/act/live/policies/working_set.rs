@@ -316,19 +316,12 @@ mod tests {
             checks: Vec::new(),
         };
         let view = View {
-            now: NOW,
-            process: &process,
-            gpu: GPU,
-            gpu_memory_bytes: None,
             verdicts: &[&verdict],
-            victims: &[],
-            accessed: None,
             ranges: &[&range],
             blocks: &blocks,
-            gpu_processes: &[],
-            gpu_totals: None,
             renewals_per_second: 100_000,
             parameters: &BTreeMap::from([("rest".to_owned(), "remote".to_owned())]),
+            ..View::of_test(&process, GPU)
         };
         WorkingSet::of(&view).unwrap().propose(&view, "cycle", "test").0
     }
