@@ -71,7 +71,7 @@ impl HelperPlan {
     }
 
     /// Publishes a plan instead of the last one. The helper follows it from the next iteration on, while
-    /// [`beat`](Self::beat) is called. Does not wait, however many threads the process has.
+    /// [`send_heartbeat`](Self::send_heartbeat) is called. Does not wait, however many threads the process has.
     ///
     /// # Errors
     /// If the helper passes calls through, or the last check found a filter that it did not start with; if the
@@ -107,7 +107,7 @@ impl HelperPlan {
         if self.generation.take().is_none() {
             return;
         }
-        // A process that has overwritten the memory has no plan; and the helper ends a plan without beats.
+        // A process that has overwritten the memory has no plan; and the helper ends a plan without heartbeats.
         if let Ok(words) = self.header()
             && let Ok(memory) = PlanMemory::open(&words)
         {
@@ -123,7 +123,7 @@ impl HelperPlan {
     }
 
     /// Sends a heartbeat to the helper. Called each second while a plan is published.
-    pub fn beat(&self) {
+    pub fn send_heartbeat(&self) {
         // The next one follows soon after one that is pending.
         let _ = self.plan.post(vec![plan::heartbeat(clock::monotonic_ns())], None);
     }
@@ -317,7 +317,7 @@ mod tests {
         helper_plan.plan.punch_hole(0..4096).unwrap();
         let why = helper_plan.report().ended;
         assert!(why.as_ref().is_some_and(|why| why.contains("holes")), "{why:?}");
-        helper_plan.beat();
+        helper_plan.send_heartbeat();
         helper_plan.withdraw();
         let page = &helper_plan.plan.words()[..512];
         assert!(page.iter().all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0), "nothing was written");

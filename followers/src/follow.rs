@@ -87,7 +87,7 @@ pub(crate) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
             unavailable(shared, reason);
         }
         let is_throttled = lock(&sources.accounts).is_over(user, now());
-        beat(shared, is_throttled);
+        mark_alive(shared, is_throttled);
         if is_throttled {
             if let Some(calls) = &mut session.calls {
                 calls.follower.pause();
@@ -123,10 +123,10 @@ pub(crate) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
 }
 
 /// Records that the thread is alive, and whether it is throttled.
-fn beat(shared: &Shared, is_throttled: bool) {
+fn mark_alive(shared: &Shared, is_throttled: bool) {
     let mut latest = lock(&shared.latest);
-    latest.beat_at = Instant::now();
-    latest.throttled_since = is_throttled.then(|| latest.throttled_since.unwrap_or(latest.beat_at));
+    latest.alive_at = Instant::now();
+    latest.throttled_since = is_throttled.then(|| latest.throttled_since.unwrap_or(latest.alive_at));
 }
 
 fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared, session: &mut Session) {

@@ -147,7 +147,7 @@ impl Followed {
         if let Some(failure) = &self.failure {
             return Some(Unavailable::Failed(failure.clone()));
         }
-        let (age, throttled) = (latest.beat_at.elapsed(), latest.throttled_since.map(|at| at.elapsed()));
+        let (age, throttled) = (latest.alive_at.elapsed(), latest.throttled_since.map(|at| at.elapsed()));
         if age > HEARTBEAT_AGE_MAX {
             return Some(Unavailable::Hung(age));
         }
@@ -160,7 +160,7 @@ impl Followed {
         let mut report = PlanReport::default();
         if let Some(helper_plan) = &*lock(&self.shared.helper_plan) {
             if helper_plan.is_published() {
-                helper_plan.beat();
+                helper_plan.send_heartbeat();
             }
             report = helper_plan.report();
         }
@@ -257,7 +257,7 @@ mod tests {
         let now = Instant::now();
         let state = |followed: &Followed, age: Duration, pause: Option<Duration>| {
             let mut latest = lock(&shared.latest);
-            latest.beat_at = now.checked_sub(age).unwrap();
+            latest.alive_at = now.checked_sub(age).unwrap();
             latest.throttled_since = pause.map(|pause| now.checked_sub(pause).unwrap());
             drop(latest);
             followed.following().state

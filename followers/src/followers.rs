@@ -23,7 +23,7 @@ use crate::{
     unavailable::{Disabled, Unavailable},
 };
 
-/// Maximum interval of the loop: a helper needs a beat each 5 s, and blocks of a trial last 4 s.
+/// Maximum interval of the loop: a helper needs a heartbeat each 5 s, and blocks of a trial last 4 s.
 const INTERVAL_MAX: Duration = Duration::from_millis(500);
 
 /// Followers of all processes, used by the loop that acts.

@@ -51,7 +51,7 @@ pub(crate) struct Latest {
     /// Time at which the calls for this state were read.
     pub(crate) read_at: Option<Instant>,
     /// Time of the thread's last turn.
-    pub(crate) beat_at: Instant,
+    pub(crate) alive_at: Instant,
     /// Begin of the current throttling, if any.
     pub(crate) throttled_since: Option<Instant>,
     /// Plan or table of a probe, with its version.
@@ -64,7 +64,7 @@ impl Default for Shared {
             state: FollowingState::Watching,
             iteration: None,
             read_at: None,
-            beat_at: Instant::now(),
+            alive_at: Instant::now(),
             throttled_since: None,
             table: None,
         };

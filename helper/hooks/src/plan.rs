@@ -116,37 +116,37 @@ pub(crate) struct Plan {
 /// entry in [`Plan::waits`], and their count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct OpIndex {
-    begins: u16,
-    begin_count: u16,
-    waits: u16,
+    first_move: u16,
+    move_count: u16,
+    first_wait: u16,
     wait_count: u16,
 }
 
 impl OpIndex {
     const fn to_word(self) -> u64 {
-        let Self { begins, begin_count, waits, wait_count } = self;
-        begins as u64 | (begin_count as u64) << 16 | (waits as u64) << 32 | (wait_count as u64) << 48
+        let Self { first_move, move_count, first_wait, wait_count } = self;
+        first_move as u64 | (move_count as u64) << 16 | (first_wait as u64) << 32 | (wait_count as u64) << 48
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     const fn from_word(word: u64) -> Self {
         Self {
-            begins: word as u16,
-            begin_count: (word >> 16) as u16,
-            waits: (word >> 32) as u16,
+            first_move: word as u16,
+            move_count: (word >> 16) as u16,
+            first_wait: (word >> 32) as u16,
             wait_count: (word >> 48) as u16,
         }
     }
 
     /// Indices of the moves that begin after the op.
-    fn begins(self) -> core::ops::Range<usize> {
-        let first = usize::from(self.begins);
-        first..first + usize::from(self.begin_count)
+    fn moves(self) -> core::ops::Range<usize> {
+        let first = usize::from(self.first_move);
+        first..first + usize::from(self.move_count)
     }
 
     /// Indices of the op's entries in [`Plan::waits`].
     fn waits(self) -> core::ops::Range<usize> {
-        let first = usize::from(self.waits);
+        let first = usize::from(self.first_wait);
         first..first + usize::from(self.wait_count)
     }
 }

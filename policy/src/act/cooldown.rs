@@ -10,7 +10,7 @@ use std::{
 use model::{ProcessId, VerdictKind};
 
 use super::{
-    limits::{Limits, PAUSE_WINDOWS},
+    limits::{Limits, SHORT_COOLDOWN_WINDOWS},
     scene::Target,
 };
 
@@ -100,7 +100,7 @@ impl Cooldown {
 
     /// Starts a cool-down of twice the last duration. `failed_in`: circumstances at the start of
     /// the proposal, and the current ones, which it may have caused.
-    pub(crate) fn begin(
+    pub(crate) fn start(
         &mut self,
         policy: &'static str,
         now: SystemTime,
@@ -121,22 +121,22 @@ impl Cooldown {
     }
 
     /// Starts a short cool-down, in any circumstances.
-    pub(crate) fn pause(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
+    pub(crate) fn start_short(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
         let entry = self.0.entry(policy).or_default();
-        entry.until = entry.until.max(now.checked_add(limits.window.saturating_mul(PAUSE_WINDOWS)));
+        entry.until = entry.until.max(now.checked_add(limits.window.saturating_mul(SHORT_COOLDOWN_WINDOWS)));
     }
 
     /// Starts a cool-down after an order without a call, or after the end of a plan for another
-    /// reason than harm or no benefit: at first as short as [`Self::pause`], then doubled each time.
-    pub(crate) fn retry_later(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
+    /// reason than harm or no benefit: at first as short as [`Self::start_short`], then doubled each time.
+    pub(crate) fn start_for_retry(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
         let entry = self.0.entry(policy).or_default();
-        let doubled = PAUSE_WINDOWS.saturating_mul(1_u32.checked_shl(entry.times).unwrap_or(u32::MAX));
+        let doubled = SHORT_COOLDOWN_WINDOWS.saturating_mul(1_u32.checked_shl(entry.times).unwrap_or(u32::MAX));
         entry.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
         entry.times = entry.times.saturating_add(1);
     }
 
     /// Clears the cool-down of a policy after a success.
-    pub(crate) fn forget(&mut self, policy: &str) {
+    pub(crate) fn clear(&mut self, policy: &str) {
         self.0.remove(policy);
     }
 }
@@ -155,13 +155,12 @@ mod tests {
             parameters: BTreeMap::new(),
         };
         let (mut cooldown, now, limits) = (Cooldown::default(), SystemTime::UNIX_EPOCH, Limits::default());
-        cooldown.begin("denied", now, &limits, []);
-        cooldown.pause("paused", now, &limits);
-        cooldown.begin("rolled-back", now, &limits, [circumstances]);
-        let failed =
-            |cooldown: &Cooldown| ["denied", "paused", "rolled-back"].map(|policy| cooldown.has_failed(policy));
+        cooldown.start("denied", now, &limits, []);
+        cooldown.start_short("short", now, &limits);
+        cooldown.start("rolled-back", now, &limits, [circumstances]);
+        let failed = |cooldown: &Cooldown| ["denied", "short", "rolled-back"].map(|policy| cooldown.has_failed(policy));
         assert_eq!(failed(&cooldown), [false, false, true]);
-        cooldown.forget("rolled-back");
+        cooldown.clear("rolled-back");
         assert_eq!(failed(&cooldown), [false; 3]);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) const NOISE_MIN: f64 = 0.05;
 pub(crate) const NOISE_MAX: f64 = 0.25;
 /// Cool-down of a policy that ended its own proposal or plan before a benefit was known, in
 /// windows. Otherwise it would detect the same phase again at once.
-pub(crate) const PAUSE_WINDOWS: u32 = 2;
+pub(crate) const SHORT_COOLDOWN_WINDOWS: u32 = 2;
 /// Share of its promise that a proposal has to achieve. Promises are derived from a single window.
 pub(crate) const PROMISE_MET_MIN: f64 = 0.5;
 /// Share of its recent work below which a process counts as paused in a window. Windows vary.

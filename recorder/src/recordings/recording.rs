@@ -185,8 +185,8 @@ impl Reader {
 
     /// Reads a part of the ring. Returns whether more can be read now.
     pub(crate) fn read(&self, reading: Reading, now: Duration) -> bool {
-        let mut ring_guard = lock(&self.ring);
-        let Some(ring) = &mut *ring_guard else { return false };
+        let mut slot = lock(&self.ring);
+        let Some(ring) = &mut *slot else { return false };
         let part = ring.poll_part();
         let has_more = ring.has_more();
         let losses = ring.losses();
@@ -198,7 +198,7 @@ impl Reader {
                 }
                 self.add(calls, now);
                 if is_final {
-                    *ring_guard = None;
+                    *slot = None;
                     self.set_state(State::Ended);
                 }
             }
@@ -210,7 +210,7 @@ impl Reader {
                 return false;
             }
             Err(error) => {
-                self.free_locked(&mut ring_guard);
+                self.free_locked(&mut slot);
                 self.recording().state = State::Unreadable(error.to_string());
             }
         }
@@ -220,7 +220,7 @@ impl Reader {
         }
         (recording.losses, recording.read_at) = (losses, now);
         drop(recording);
-        has_more && ring_guard.is_some()
+        has_more && slot.is_some()
     }
 
     /// Evicts the recording for another one. [`Self::free`] frees its memory.
@@ -240,8 +240,8 @@ impl Reader {
     }
 
     /// Frees the memory of a recording, and its ring.
-    fn free_locked(&self, ring_guard: &mut Option<Box<dyn Ring>>) {
-        *ring_guard = None;
+    fn free_locked(&self, slot: &mut Option<Box<dyn Ring>>) {
+        *slot = None;
         let window = mem::replace(&mut self.recording().window, Window::new(0));
         drop(window);
     }

@@ -214,19 +214,19 @@ impl Op<'_> {
         if u64::from(self.position) + 1 == plan.period.load(Ordering::Relaxed) {
             plan.shared.count(Counter::Iterations, 1);
         }
-        if index.begin_count == 0 {
+        if index.move_count == 0 {
             return;
         }
         if !self.may_act() {
-            self.count_skipped(index.begin_count.into());
+            self.count_skipped(index.move_count.into());
             return;
         }
-        let result = driver::record_event(plan.events.anchor(index.begins.into()), self.stream);
+        let result = driver::record_event(plan.events.anchor(index.first_move.into()), self.stream);
         if !result.is_some_and(CuResult::is_ok) {
             self.stop_on_failure(result);
             return;
         }
-        for move_index in index.begins() {
+        for move_index in index.moves() {
             if !self.enqueue(move_index) {
                 plan.shared.count(Counter::Skipped, 1);
             }

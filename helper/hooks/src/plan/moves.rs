@@ -79,10 +79,10 @@ impl Plan {
         for (at, planned) in moves() {
             let at = u16::try_from(at).unwrap_or(u16::MAX);
             change(planned.begin_op, &|index| {
-                if index.begin_count == 0 {
-                    index.begins = at;
+                if index.move_count == 0 {
+                    index.first_move = at;
                 }
-                index.begin_count = index.begin_count.saturating_add(1);
+                index.move_count = index.move_count.saturating_add(1);
             });
             for (op, _) in waits(&planned) {
                 change(op, &|index| index.wait_count = index.wait_count.saturating_add(1));
@@ -91,7 +91,7 @@ impl Plan {
         let mut first = 0_u16;
         for op in 0..header.period.min(PERIOD_MAX) {
             let mut index = OpIndex::from_word(get(self.ops, op));
-            (index.waits, first) = (first, first.saturating_add(index.wait_count));
+            (index.first_wait, first) = (first, first.saturating_add(index.wait_count));
             index.wait_count = 0;
             set(self.ops, op, index.to_word());
         }
@@ -99,7 +99,7 @@ impl Plan {
             set(self.stages, at, stage::IDLE);
             for (op, expiry) in waits(&planned) {
                 change(op, &|index| {
-                    set(self.waits, usize::from(index.waits) + usize::from(index.wait_count), at as u64 | expiry);
+                    set(self.waits, usize::from(index.first_wait) + usize::from(index.wait_count), at as u64 | expiry);
                     index.wait_count = index.wait_count.saturating_add(1);
                 });
             }
@@ -414,7 +414,7 @@ impl Mover {
         let stream = stream.get_or_create(context, device).or_else(|result| self.check_call(result).map(|()| 0))?;
         if is_first {
             let index = OpIndex::from_word(get(plan.ops, begin_op as usize));
-            self.check_call(driver::wait_for_event(stream, plan.events.anchor(index.begins.into())))?;
+            self.check_call(driver::wait_for_event(stream, plan.events.anchor(index.first_move.into())))?;
         }
         let range = Range::new(begin, bytes);
         let part = self.next(parts, range)?;

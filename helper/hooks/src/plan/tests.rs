@@ -73,7 +73,7 @@ fn op_index_lists_moves_to_begin_and_to_wait_for() {
         plan.build_index(&header);
         for op in 0..period {
             let index = OpIndex::from_word(get(plan.ops, op));
-            assert_eq!(index.begins().collect::<Vec<_>>(), begins.remove(&op).unwrap_or_default());
+            assert_eq!(index.moves().collect::<Vec<_>>(), begins.remove(&op).unwrap_or_default());
             let waiting = index.waits().map(|at| get(plan.waits, at));
             assert_eq!(waiting.collect::<Vec<_>>(), waits.remove(&op).unwrap_or_default());
         }

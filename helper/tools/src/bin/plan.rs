@@ -38,7 +38,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use sys::{Roots, shared_memory::SharedMemory};
 
-const BEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Recorded launches, and the iteration learnt from them.
 struct Launches {
@@ -157,7 +157,7 @@ fn main() -> anyhow::Result<ExitCode> {
                 if beats.load(Ordering::Relaxed) {
                     let _ = write(&shared, &[heartbeat(now_ns())]);
                 }
-                thread::sleep(BEAT);
+                thread::sleep(HEARTBEAT_INTERVAL);
             }
         }
     });

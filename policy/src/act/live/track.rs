@@ -166,33 +166,33 @@ impl Track {
             }
             if !matches!(result, CallResult::Denied(_)) {
                 let why = format!("no call succeeded: {}", failure_detail(result));
-                self.cooldown.begin(name, now, limits, []);
+                self.cooldown.start(name, now, limits, []);
                 return Some(Stage::RolledBack(why));
             }
         }
         if let Some(why) = open.denial() {
             let why = format!("no call was made: {why}");
-            self.cooldown.retry_later(name, now, limits);
+            self.cooldown.start_for_retry(name, now, limits);
             return Some(Stage::Ended(why));
         }
         let Some(verification) = &mut open.verification else { return None };
         match verification.verify(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled())
         {
-            Conclusion::Open => None,
-            Conclusion::Keeps { is_repeated, after, cost } => {
+            Conclusion::Pending => None,
+            Conclusion::Confirmed { is_repeated, after, cost } => {
                 open.set_measured(after);
                 self.costs.record(name, cost);
                 if !is_repeated {
                     return None;
                 }
                 // After a second window: the first may be chance.
-                self.cooldown.forget(name);
+                self.cooldown.clear(name);
                 self.superseded(target, guard, limits)
             }
-            Conclusion::Fails { why, after, unless_changed } => {
+            Conclusion::Failed { why, after, unless_changed } => {
                 open.set_measured(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(target)];
-                self.cooldown.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
+                self.cooldown.start(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
                 Some(Stage::RolledBack(why))
             }
         }
@@ -236,7 +236,7 @@ impl Track {
             Ok(order) => update.order = order,
             Err(why) => {
                 if open.decision.stage != Stage::Confirmed {
-                    self.cooldown.pause(open.decision.policy, now, limits);
+                    self.cooldown.start_short(open.decision.policy, now, limits);
                 }
                 self.end(Stage::Ended(why), taken, update);
             }
@@ -295,7 +295,7 @@ impl Track {
         update.events.push(Event::Created(open.decision.clone()));
         update.events.extend(open.take_withheld().map(Event::Withheld));
         if matches!(open.decision.stage, Stage::Denied(_)) {
-            self.cooldown.begin(open.decision.policy, now, limits, []);
+            self.cooldown.start(open.decision.policy, now, limits, []);
             let OpenDecision { decision, ledger, is_pending, .. } = open;
             update.closed.push(ClosedDecision { decision, ledger, is_pending });
         } else {

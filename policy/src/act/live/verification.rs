@@ -56,9 +56,9 @@ enum Doubt {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Conclusion {
     /// No result yet.
-    Open,
+    Pending,
     /// The proposal has a benefit and stays.
-    Keeps {
+    Confirmed {
         /// Whether the proposal was confirmed before.
         is_repeated: bool,
         after: VerifiedWindow,
@@ -66,7 +66,7 @@ pub(crate) enum Conclusion {
         cost: RelativeCost,
     },
     /// The proposal is rolled back. `unless_changed`: not to be retried in the same circumstances.
-    Fails { why: String, after: VerifiedWindow, unless_changed: bool },
+    Failed { why: String, after: VerifiedWindow, unless_changed: bool },
 }
 
 /// Verified window, and the pace of the program relative to that before the proposal.
@@ -117,7 +117,7 @@ impl Verification {
             Phase::Beginning | Phase::Settling { .. } | Phase::Resting { .. } => {}
             Phase::Measuring { from, doubt } => return self.judge(meter, from, doubt, now, touched, expected),
         }
-        Conclusion::Open
+        Conclusion::Pending
     }
 
     fn judge(
@@ -132,10 +132,10 @@ impl Verification {
         let Some(after) = meter.since(from) else {
             // Counts were reset.
             self.measure(now, doubt);
-            return Conclusion::Open;
+            return Conclusion::Pending;
         };
         if after.measured.window < self.window.mul_f64(1.0 - EARLY) {
-            return Conclusion::Open;
+            return Conclusion::Pending;
         }
         let pace = Pace::of(&self.before, &after, touched);
         // A proposal may be slower than the proposal before it, but never slower than the driver
@@ -162,32 +162,32 @@ impl Verification {
                 } else {
                     self.measure(now, None);
                 }
-                Conclusion::Keeps { is_repeated, after, cost: cost.of(self.cost_before) }
+                Conclusion::Confirmed { is_repeated, after, cost: cost.of(self.cost_before) }
             }
             // A pause does not clear an earlier doubt.
             (Finding::Idle, Some(Doubt::Worse)) => {
                 self.measure(now, doubt);
-                Conclusion::Open
+                Conclusion::Pending
             }
             // Pause of a program with a confirmed proposal.
             (Finding::Idle, _) if self.is_confirmed => {
                 self.rest(now);
-                Conclusion::Open
+                Conclusion::Pending
             }
             (Finding::Idle, doubt) => {
                 let windows = if let Some(Doubt::Idle(before)) = doubt { before + 1 } else { 1 };
                 if windows >= IDLE_WINDOWS {
                     let why = format!("the program did too little in {windows} windows to verify the effect");
-                    return Conclusion::Fails { why, after, unless_changed: false };
+                    return Conclusion::Failed { why, after, unless_changed: false };
                 }
                 self.measure(now, Some(Doubt::Idle(windows)));
-                Conclusion::Open
+                Conclusion::Pending
             }
             (Finding::NotBetter(_), None) if self.is_confirmed => {
                 self.measure(now, Some(Doubt::Worse));
-                Conclusion::Open
+                Conclusion::Pending
             }
-            (Finding::NotBetter(why), _) => Conclusion::Fails { why, after, unless_changed: true },
+            (Finding::NotBetter(why), _) => Conclusion::Failed { why, after, unless_changed: true },
         }
     }
 
@@ -235,12 +235,12 @@ mod tests {
     fn pause_does_not_clear_an_earlier_bad_finding() {
         let mut verification = confirmed();
         verification.measure(NOW, None);
-        assert_eq!(conclude(&mut verification, worse()), Conclusion::Open);
+        assert_eq!(conclude(&mut verification, worse()), Conclusion::Pending);
         for _ in 0..3 {
-            assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Open);
+            assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Pending);
         }
-        assert!(matches!(conclude(&mut verification.clone(), worse()), Conclusion::Fails { .. }), "it is worse still");
-        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { .. }));
+        assert!(matches!(conclude(&mut verification.clone(), worse()), Conclusion::Failed { .. }), "it is worse still");
+        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Confirmed { .. }));
         assert!(matches!(verification.phase, Phase::Resting { .. }));
     }
 
@@ -248,9 +248,18 @@ mod tests {
     fn good_finding_is_verified_a_second_time() {
         let mut verification = Verification { is_confirmed: false, ..confirmed() };
         verification.measure(NOW, None);
-        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { is_repeated: false, .. }));
-        assert!(matches!(conclude(&mut verification.clone(), worse()), Conclusion::Open), "one of two may be chance");
-        assert!(matches!(conclude(&mut verification, Finding::Better), Conclusion::Keeps { is_repeated: true, .. }));
+        assert!(matches!(
+            conclude(&mut verification, Finding::Better),
+            Conclusion::Confirmed { is_repeated: false, .. }
+        ));
+        assert!(
+            matches!(conclude(&mut verification.clone(), worse()), Conclusion::Pending),
+            "one of two may be chance"
+        );
+        assert!(matches!(
+            conclude(&mut verification, Finding::Better),
+            Conclusion::Confirmed { is_repeated: true, .. }
+        ));
         assert!(matches!(verification.phase, Phase::Resting { .. }));
     }
 
@@ -258,7 +267,7 @@ mod tests {
     fn pause_of_a_program_keeps_its_confirmed_proposal() {
         let mut verification = confirmed();
         verification.measure(NOW, None);
-        assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Open);
+        assert_eq!(conclude(&mut verification, Finding::Idle), Conclusion::Pending);
         assert!(matches!(verification.phase, Phase::Resting { .. }));
     }
 }

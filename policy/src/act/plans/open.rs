@@ -24,10 +24,10 @@ const EXPIRY_ITERATIONS_MIN: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CooldownKind {
     None,
-    /// Short, whatever the history.
-    Pause,
-    /// Twice as long each time.
-    Later,
+    /// [`Cooldown::start_short`](crate::act::cooldown::Cooldown::start_short).
+    Short,
+    /// [`Cooldown::start_for_retry`](crate::act::cooldown::Cooldown::start_for_retry).
+    Retry,
     /// After harm, or without a benefit.
     Failed,
 }
@@ -124,34 +124,34 @@ impl OpenPlan {
         }
         let planned = match &following.state {
             FollowingState::Planned(planned) if planned.version == self.version => planned,
-            FollowingState::Unavailable(reason) => return Err((Stage::Ended(reason.clone()), CooldownKind::Pause)),
+            FollowingState::Unavailable(reason) => return Err((Stage::Ended(reason.clone()), CooldownKind::Short)),
             _ => {
                 let why = "the program launches something else: the plan no longer applies";
-                return Err((Stage::Ended(why.to_owned()), CooldownKind::Pause));
+                return Err((Stage::Ended(why.to_owned()), CooldownKind::Short));
             }
         };
         let admitted = guard.check_moves(self.decision.policy, planned, target, limits);
         let Some(trial) = &mut self.trial else {
             let is_permitted = target.permits_acting().is_ok() && admitted.is_ok();
-            return if is_permitted { ended("it is permitted now: a trial begins") } else { Ok(Assessment::Open) };
+            return if is_permitted { ended("it is permitted now: a trial begins") } else { Ok(Assessment::Pending) };
         };
         if let Err(why) = target.permits_acting() {
             return Err((Stage::RolledBack(why), CooldownKind::None));
         }
         if let Err(why) = admitted {
-            return Err((Stage::RolledBack(why), CooldownKind::Later));
+            return Err((Stage::RolledBack(why), CooldownKind::Retry));
         }
         let moved = self.progress.advance(counts, following.iteration.map(|iteration| iteration.number));
         self.moved = self.moved.plus(moved);
         guard
             .charge_plan(moved.bytes(), target, limits)
-            .map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
+            .map_err(|why| (Stage::RolledBack(why), CooldownKind::Retry))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
-        let mut assessment = reading.map_or(Assessment::Open, |reading| trial.read(reading));
+        let mut assessment = reading.map_or(Assessment::Pending, |reading| trial.read(reading));
         let iterations_min = match assessment {
             Assessment::Confirmed => u64::MAX,
-            Assessment::Fails(_) => 0,
-            Assessment::Open | Assessment::Measured | Assessment::Unmeasurable => EXPIRY_ITERATIONS_MIN,
+            Assessment::Failed(_) => 0,
+            Assessment::Pending | Assessment::Measured | Assessment::Unmeasurable => EXPIRY_ITERATIONS_MIN,
         };
         if self.decision.stage == Stage::Trial && self.must_wait(planned, iterations_min) {
             // The measurements are those of launches that do not wait.
@@ -160,16 +160,16 @@ impl OpenPlan {
         let wants_plan = self.trial.as_ref().is_some_and(Trial::wants_plan);
         self.record_figures();
         match assessment {
-            Assessment::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
+            Assessment::Failed(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
             Assessment::Unmeasurable => {
                 let why = "the duration of iterations changes too much for blocks of them to be compared";
-                return Err((Stage::RolledBack(why.to_owned()), CooldownKind::Later));
+                return Err((Stage::RolledBack(why.to_owned()), CooldownKind::Retry));
             }
-            Assessment::Open | Assessment::Measured | Assessment::Confirmed => {}
+            Assessment::Pending | Assessment::Measured | Assessment::Confirmed => {}
         }
         if let Some(why) = following.report.ended.as_ref().filter(|_| wants_plan) {
             self.decision.last_error = Some(CallResult::Failed(why.clone()));
-            return Err((Stage::Ended(why.clone()), CooldownKind::Later));
+            return Err((Stage::Ended(why.clone()), CooldownKind::Retry));
         }
         Ok(assessment)
     }

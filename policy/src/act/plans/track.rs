@@ -207,7 +207,7 @@ impl PlanTrack {
         let decision = decision(new_id, policy, planned, target, stage.clone());
         let mut update = PlanUpdate { events: vec![Event::Created(decision.clone())], ..PlanUpdate::default() };
         if matches!(stage, Stage::Denied(_)) {
-            self.cooldown.begin(policy.name, target.scene.now, limits, []);
+            self.cooldown.start(policy.name, target.scene.now, limits, []);
             update.ended = Some(decision);
             return update;
         }
@@ -224,14 +224,14 @@ impl PlanTrack {
         match assessment {
             Assessment::Confirmed => {
                 set_stage(&mut open.decision, Stage::Confirmed, target.scene.snapshot.taken);
-                self.cooldown.forget(open.decision.policy);
+                self.cooldown.clear(open.decision.policy);
                 update.events.push(Event::Updated(open.decision.clone()));
             }
             // Few events for a confirmed plan, which may stay for days.
             Assessment::Measured if open.is_event_due() => {
                 update.events.push(Event::Updated(open.decision.clone()));
             }
-            Assessment::Measured | Assessment::Open | Assessment::Fails(_) | Assessment::Unmeasurable => {}
+            Assessment::Measured | Assessment::Pending | Assessment::Failed(_) | Assessment::Unmeasurable => {}
         }
         let wanted = open.publication();
         update.command = self.publish(wanted, target);
@@ -242,9 +242,9 @@ impl PlanTrack {
         let Some(policy) = policy else { return };
         match kind {
             CooldownKind::None => {}
-            CooldownKind::Pause => self.cooldown.pause(policy, now, limits),
-            CooldownKind::Later => self.cooldown.retry_later(policy, now, limits),
-            CooldownKind::Failed => self.cooldown.begin(policy, now, limits, []),
+            CooldownKind::Short => self.cooldown.start_short(policy, now, limits),
+            CooldownKind::Retry => self.cooldown.start_for_retry(policy, now, limits),
+            CooldownKind::Failed => self.cooldown.start(policy, now, limits, []),
         }
     }
 

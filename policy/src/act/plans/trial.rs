@@ -174,13 +174,13 @@ fn arm_of(block: usize) -> Arm {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Assessment {
     /// Block still in progress.
-    Open,
+    Pending,
     /// Block completed.
     Measured,
     /// Benefit proven.
     Confirmed,
     /// Harm, or no benefit, with the evidence.
-    Fails(String),
+    Failed(String),
     /// Iteration times vary too much to be measured.
     Unmeasurable,
 }
@@ -296,7 +296,7 @@ impl Trial {
             if counts && self.counted_from.is_none() {
                 self.counted_from = Some(reading);
             }
-            return self.exceeds(&reading).map_or(Assessment::Open, Assessment::Fails);
+            return self.exceeds(&reading).map_or(Assessment::Pending, Assessment::Failed);
         }
         // A late reading includes iterations of the next arm.
         let is_late = number.checked_sub(end).is_some_and(|beyond| beyond >= self.uncounted());
@@ -316,7 +316,7 @@ impl Trial {
         self.harmful_blocks = if harm.is_some() { self.harmful_blocks + 1 } else { 0 };
         let is_over = self.block <= ORDER.len() || self.harmful_blocks >= HARMFUL_BLOCKS_MAX;
         if let Some(why) = harm.filter(|_| is_over) {
-            return Assessment::Fails(why);
+            return Assessment::Failed(why);
         }
         if self.block == ORDER.len() { self.judge() } else { Assessment::Measured }
     }
@@ -356,7 +356,7 @@ impl Trial {
         self.begin_block(reading.iteration.number + 1, &reading);
         (self.last, self.iteration_start) = (Some(reading), Some(reading));
         self.repeats += 1;
-        if self.repeats > REPEATS_MAX { Assessment::Unmeasurable } else { Assessment::Open }
+        if self.repeats > REPEATS_MAX { Assessment::Unmeasurable } else { Assessment::Pending }
     }
 
     /// Adds a sample if the reading is the first in a new iteration.
@@ -436,7 +436,7 @@ impl Trial {
         self.p_value = Some(p);
         let saved = if without > 0.0 { 1.0 - with / without } else { 0.0 };
         if saved < saved_min || p >= LEVEL {
-            return Assessment::Fails(format!(
+            return Assessment::Failed(format!(
                 "iterations with the plan {verb} {}, and those without it {}: p = {p:.3}",
                 amount(with),
                 amount(without)
@@ -446,7 +446,7 @@ impl Trial {
             let is_slower = p_value(&self.with.values(duration_ns), &self.without.values(duration_ns)) < LEVEL;
             if is_slower && after > before * (1.0 + SLOWER_MAX) {
                 let [after, before] = [after, before].map(milliseconds);
-                return Assessment::Fails(format!(
+                return Assessment::Failed(format!(
                     "iterations with the plan took {after}, and those without it {before}"
                 ));
             }

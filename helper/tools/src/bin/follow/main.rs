@@ -36,7 +36,7 @@ use recorder::{Memories, Process};
 use serde_json::{Value, json};
 use sys::Roots;
 
-const BEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
 /// Suffix of a policy's name: launches wait until moves are handed over.
 const WAIT: &str = "+wait";
@@ -72,7 +72,7 @@ struct Session<'a> {
     options: &'a Options,
     link: Option<Link>,
     helper_plan: HelperPlan,
-    last_beat: Instant,
+    last_heartbeat: Instant,
     arms: Vec<Arm>,
     /// Index of the current arm.
     arm_index: usize,
@@ -87,7 +87,7 @@ impl Session<'_> {
     fn add(&mut self, calls: Vec<call_ring::call::Call>) -> anyhow::Result<()> {
         for call in calls {
             let mut has_drifted = false;
-            self.beat();
+            self.send_heartbeat();
             for Arm { policy, follower, planned_at } in &mut self.arms {
                 match follower.add(call.clone()) {
                     Some(Change::Planned) => {
@@ -134,10 +134,10 @@ impl Session<'_> {
     }
 
     /// Sends a heartbeat each second.
-    fn beat(&mut self) {
-        if self.last_beat.elapsed() >= BEAT {
-            self.helper_plan.beat();
-            self.last_beat = Instant::now();
+    fn send_heartbeat(&mut self) {
+        if self.last_heartbeat.elapsed() >= HEARTBEAT_INTERVAL {
+            self.helper_plan.send_heartbeat();
+            self.last_heartbeat = Instant::now();
         }
     }
 
@@ -309,7 +309,7 @@ fn main() -> anyhow::Result<ExitCode> {
         options: &options,
         link,
         helper_plan,
-        last_beat: Instant::now(),
+        last_heartbeat: Instant::now(),
         arms,
         arm_index: 0,
         phase: Phase::Watching,
@@ -320,7 +320,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let status = loop {
         // Exit status first: calls made before the exit are then available.
         let exited = child.try_wait()?;
-        session.beat();
+        session.send_heartbeat();
         session.add(process.poll()?)?;
         if let Some(status) = exited {
             break status;

@@ -66,7 +66,7 @@ impl Program {
     fn run(&mut self, bytes: impl Fn(bool, u64) -> u64, most: u64) -> Assessment {
         for _ in 0..most {
             match self.iterate(&bytes, ITERATION_NS) {
-                Assessment::Open | Assessment::Measured => {}
+                Assessment::Pending | Assessment::Measured => {}
                 end => return end,
             }
         }
@@ -95,7 +95,7 @@ fn trial_of(estimate_ns: u64, iteration_ns: u64, read_each: u64, bytes: impl Fn(
     for _ in 0..1_000_000 / read_each {
         (0..read_each).for_each(|_| program.advance(|is_with, _| bytes(is_with), iteration_ns));
         match program.read() {
-            Assessment::Open | Assessment::Measured => {}
+            Assessment::Pending | Assessment::Measured => {}
             end => return (end, program),
         }
     }
@@ -119,7 +119,7 @@ fn block_duration_is_independent_of_the_first_estimate() {
         assert!(blocks < 14.0, "the trial took the time of {blocks} blocks: {estimate_ns} {iteration_ns}");
         let (assessment, program) =
             trial_of(estimate_ns, iteration_ns, read_each, |is_with| if is_with { 150 * MIB } else { 84 * MIB });
-        assert!(matches!(assessment, Assessment::Fails(_)), "{estimate_ns} {iteration_ns}");
+        assert!(matches!(assessment, Assessment::Failed(_)), "{estimate_ns} {iteration_ns}");
         let blocks = program.at_ns as f64 / (BLOCK_NS as f64).max(4.0 * iteration_ns as f64);
         assert!(blocks < 8.0, "harm took the time of {blocks} blocks: {estimate_ns} {iteration_ns}");
     }
@@ -132,7 +132,7 @@ fn trial_with_unmeasurable_iterations_is_abandoned() {
         for (iterations, iteration_ns) in [(1, ITERATION_NS), (5_000, ITERATION_NS / 5_000)] {
             (0..iterations).for_each(|_| program.advance(|_, _| 84 * MIB, iteration_ns));
             match program.read() {
-                Assessment::Open | Assessment::Measured => {}
+                Assessment::Pending | Assessment::Measured => {}
                 end => return assert_eq!(end, Assessment::Unmeasurable),
             }
         }
@@ -147,7 +147,7 @@ fn confirmed_plan_is_not_rolled_back_for_one_bad_block() {
     for at in 0..40 {
         let is_bad = (8..12).contains(&at);
         let assessment = program.iterate(|_, _| if is_bad { 120 * MIB } else { 52 * MIB }, ITERATION_NS);
-        assert!(matches!(assessment, Assessment::Open | Assessment::Measured), "{assessment:?}");
+        assert!(matches!(assessment, Assessment::Pending | Assessment::Measured), "{assessment:?}");
     }
 }
 
@@ -156,10 +156,10 @@ fn confirmed_plan_stays_until_it_harms() {
     let mut program = Program::new(ITERATION_NS);
     program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40);
     for _ in 0..40 {
-        assert!(matches!(program.iterate(|_, _| 52 * MIB, ITERATION_NS), Assessment::Open | Assessment::Measured));
+        assert!(matches!(program.iterate(|_, _| 52 * MIB, ITERATION_NS), Assessment::Pending | Assessment::Measured));
         assert!(program.trial.wants_plan());
     }
-    let Assessment::Fails(why) = program.run(|_, _| 120 * MIB, 12) else { panic!("it harms") };
+    let Assessment::Failed(why) = program.run(|_, _| 120 * MIB, 12) else { panic!("it harms") };
     assert!(why.contains("120.0 MiB"), "{why}");
 }
 
@@ -167,7 +167,7 @@ fn confirmed_plan_stays_until_it_harms() {
 fn harmful_plan_is_detected_within_its_first_block() {
     let mut program = Program::new(ITERATION_NS);
     let end = program.run(|is_with, _| if is_with { 100 * MIB } else { 84 * MIB }, 40);
-    assert!(matches!(end, Assessment::Fails(_)));
+    assert!(matches!(end, Assessment::Failed(_)));
     assert!(program.followed.iter().filter(|is_with| **is_with).count() <= 4, "{:?}", program.followed);
 }
 
@@ -175,14 +175,14 @@ fn harmful_plan_is_detected_within_its_first_block() {
 fn plan_without_effect_is_not_confirmed() {
     let mut program = Program::new(ITERATION_NS);
     let noise = |_, iteration: u64| (84 + iteration * 7 % 5) * MIB;
-    let Assessment::Fails(why) = program.run(noise, 40) else { panic!("there is no difference") };
+    let Assessment::Failed(why) = program.run(noise, 40) else { panic!("there is no difference") };
     assert!(why.contains("p = "), "{why}");
 }
 
 #[test]
 fn benefit_below_three_percent_is_not_confirmed() {
     let mut program = Program::new(ITERATION_NS);
-    assert!(matches!(program.run(|is_with, _| if is_with { 980 } else { 1000 }, 40), Assessment::Fails(_)));
+    assert!(matches!(program.run(|is_with, _| if is_with { 980 } else { 1000 }, 40), Assessment::Failed(_)));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn plan_that_promises_fewer_faults_is_not_confirmed_by_fewer_bytes_or_too_small_
     for faults_with in [FAULTS_WITHOUT, FAULTS_WITHOUT * 92 / 100] {
         let mut program = Program::with_faults(faults_with);
         let end = program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40);
-        let Assessment::Fails(why) = end else { panic!("{end:?}") };
+        let Assessment::Failed(why) = end else { panic!("{end:?}") };
         assert!(why.contains("GPU faults: p = "), "{why}");
     }
     let mut program = Program::with_faults(FAULTS_WITHOUT * 85 / 100);
@@ -214,7 +214,7 @@ fn plan_that_promises_fewer_faults_is_not_confirmed_by_fewer_bytes_or_too_small_
 #[test]
 fn plan_that_has_fewer_faults_and_more_bytes_harms() {
     let mut program = Program::with_faults(0);
-    let Assessment::Fails(why) = program.run(|is_with, _| if is_with { 100 * MIB } else { 84 * MIB }, 40) else {
+    let Assessment::Failed(why) = program.run(|is_with, _| if is_with { 100 * MIB } else { 84 * MIB }, 40) else {
         panic!("it copies more")
     };
     assert!(why.contains("100.0 MiB"), "{why}");
@@ -228,17 +228,17 @@ fn confirmed_plan_with_more_faults_than_without_it_is_rolled_back() {
     // The number of faults without the plan is no harm yet.
     program.faults_with = FAULTS_WITHOUT;
     for _ in 0..40 {
-        assert!(matches!(program.iterate(|_, _| 84 * MIB, ITERATION_NS), Assessment::Open | Assessment::Measured));
+        assert!(matches!(program.iterate(|_, _| 84 * MIB, ITERATION_NS), Assessment::Pending | Assessment::Measured));
     }
     program.faults_with = FAULTS_WITHOUT * 2;
-    let Assessment::Fails(why) = program.run(|_, _| 84 * MIB, 16) else { panic!("it harms") };
+    let Assessment::Failed(why) = program.run(|_, _| 84 * MIB, 16) else { panic!("it harms") };
     assert!(why.contains("GPU faults each"), "{why}");
 }
 
 #[test]
 fn plan_on_trial_may_have_more_faults_until_it_is_judged() {
     let mut program = Program::with_faults(FAULTS_WITHOUT * 2);
-    let Assessment::Fails(why) = program.run(|_, _| 84 * MIB, 40) else { panic!("there is no benefit") };
+    let Assessment::Failed(why) = program.run(|_, _| 84 * MIB, 40) else { panic!("there is no benefit") };
     assert!(why.contains("p = "), "{why}");
 }
 
@@ -249,11 +249,11 @@ fn plan_with_longer_iterations_is_not_confirmed() {
         let is_with = program.is_followed;
         let bytes = |is_with, _| if is_with { 52 * MIB } else { 84 * MIB };
         match program.iterate(bytes, if is_with { ITERATION_NS * 2 } else { ITERATION_NS }) {
-            Assessment::Open | Assessment::Measured => {}
+            Assessment::Pending | Assessment::Measured => {}
             end => break end,
         }
     };
-    let Assessment::Fails(why) = end else { panic!("it takes twice as long") };
+    let Assessment::Failed(why) = end else { panic!("it takes twice as long") };
     assert!(why.contains("took"), "{why}");
 }
 
@@ -263,18 +263,18 @@ fn confirmed_plan_with_longer_iterations_is_rolled_back_if_launches_wait() {
     let mut program = Program::new(ITERATION_NS);
     assert_eq!(program.run(bytes, 40), Assessment::Confirmed);
     for _ in 0..40 {
-        assert!(matches!(program.iterate(bytes, ITERATION_NS * 2), Assessment::Open | Assessment::Measured));
+        assert!(matches!(program.iterate(bytes, ITERATION_NS * 2), Assessment::Pending | Assessment::Measured));
     }
     let mut program = Program::new(ITERATION_NS);
     program.trial = program.trial.with_waiting_launches();
     assert_eq!(program.run(bytes, 40), Assessment::Confirmed);
     let end = loop {
         match program.iterate(bytes, ITERATION_NS * 2) {
-            Assessment::Open | Assessment::Measured => {}
+            Assessment::Pending | Assessment::Measured => {}
             end => break end,
         }
     };
-    let Assessment::Fails(why) = end else { panic!("it takes twice as long") };
+    let Assessment::Failed(why) = end else { panic!("it takes twice as long") };
     assert!(why.contains("with the plan took"), "{why}");
 }
 
@@ -310,7 +310,7 @@ fn reset_counts_restart_the_block() {
         program.iterate(bytes, ITERATION_NS);
     }
     program.link_bytes = 0;
-    assert_eq!(program.iterate(bytes, ITERATION_NS), Assessment::Open);
+    assert_eq!(program.iterate(bytes, ITERATION_NS), Assessment::Pending);
     assert_eq!(program.run(bytes, 40), Assessment::Confirmed);
 }
 
@@ -333,7 +333,7 @@ proptest! {
                 let Benefit { figure: Figure { of, .. }, saved_min } = Benefit::of(promise);
                 prop_assert!(trial.with.mean(of).unwrap() <= trial.without.mean(of).unwrap() * (1.0 - saved_min));
             }
-            if matches!(assessment, Assessment::Fails(_)) {
+            if matches!(assessment, Assessment::Failed(_)) {
                 break;
             }
         }
