@@ -135,12 +135,12 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
                 });
             }
             // The response may have come just now.
-            let no_answer = match ring.response(ticket) {
+            let may_be_in_progress = match ring.response(ticket) {
                 Ok(Ok(response)) => return Ok(response),
-                Ok(Err(no_answer)) => Some(no_answer),
-                Err(_) => None,
+                Ok(Err(no_answer)) => no_answer == NoAnswer::Taken,
+                Err(error) => error.is_of_access(),
             };
-            if no_answer == Some(NoAnswer::Taken) {
+            if may_be_in_progress {
                 record_stuck(Some(ticket), budget);
             }
             Err(match error {
@@ -184,19 +184,23 @@ impl Calls for HelperCalls<'_, '_> {
 /// # Errors
 /// Result of the withdrawal, if a command is still in progress, or the process has exited.
 pub(crate) fn wait_until_idle(
-    ring: &Ring,
+    ring: &Result<Ring, RingError>,
     program: Program<'_>,
     budget: &mut TimeBudget<'_>,
 ) -> Result<u64, CallResult> {
     let (total, spent_before) = (budget.total(), budget.spent());
     let idle = lock_commands(program.process, budget).and_then(|_lock| {
-        let waited = || match stuck::revoke_pending(program.id, ring) {
-            Ok(CommandState::InProgress(stuck)) => Err(stuck.unwrap_or_default().waited),
-            Ok(CommandState::Idle { late_advice_calls }) => Ok(late_advice_calls),
-            // Nothing is known of the command while the ring is not accessible.
-            Err(error) if error.is_of_access() => Err(stuck::waited(program.id)),
-            // The helper of a process that overwrites its ring carries out no command.
-            Err(_) => Ok(0),
+        // Nothing is known of the command while the ring is not accessible.
+        let inaccessible = || Err(stuck::waited(program.id));
+        let waited = || {
+            let Ok(ring) = ring else { return inaccessible() };
+            match stuck::revoke_pending(program.id, ring) {
+                Ok(CommandState::InProgress(stuck)) => Err(stuck.unwrap_or_default().waited),
+                Ok(CommandState::Idle { late_advice_calls }) => Ok(late_advice_calls),
+                Err(error) if error.is_of_access() => inaccessible(),
+                // The helper of a process that overwrites its ring carries out no command.
+                Err(_) => Ok(0),
+            }
         };
         let at_most = match waited() {
             Ok(late_advice_calls) => return Ok(Some(late_advice_calls)),

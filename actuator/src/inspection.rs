@@ -39,8 +39,9 @@ pub(crate) struct Inspection {
     pub(crate) mapped: Vec<Range<u64>>,
     /// Access to that memory, if there is any.
     pub(crate) access: Option<Access>,
-    /// For withdrawals by ioctl: ring of a helper, whose command they must not overtake.
-    pub(crate) withdrawal_ring: Option<Ring>,
+    /// For withdrawals by ioctl: ring of a helper, whose command they must not overtake, or why it is not
+    /// accessible.
+    pub(crate) withdrawal_ring: Option<Result<Ring, RingError>>,
 }
 
 /// Access of an actuator to the memory of a process.
@@ -198,10 +199,14 @@ fn inspect(
         }
     };
     let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };
-    // If the ring cannot be opened, no command was submitted.
     let needs_ring = is_withdrawal && matches!(access, Some(Access::Spaces(_)));
-    let withdrawal_ring =
-        if needs_ring { ring_memory(roots, process, inspections)?.and_then(Ring::attach).ok() } else { None };
+    let withdrawal_ring = if needs_ring {
+        let ring = ring_memory(roots, process, inspections)?.and_then(Ring::attach);
+        // Without a ring, no command was submitted.
+        Some(ring).filter(|ring| ring.as_ref().err().is_none_or(RingError::is_of_access))
+    } else {
+        None
+    };
     Ok(Inspection { mapped, access, withdrawal_ring })
 }
 
@@ -339,7 +344,7 @@ mod tests {
         let maps = std::fs::read_to_string(format!("/proc/{other}/maps")).unwrap();
         let managed = "20000000000-20000200000 rw-s 20000000000 00:06 123 /dev/nvidia-uvm\n";
         let machine = Machine::new().with(&format!("proc/{pid}/maps"), maps + managed);
-        for name in ["stat", "map_files"] {
+        for name in ["stat", "status", "map_files"] {
             machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{other}/{name}"));
         }
         let helper = [ActuatorKind::Helper];
@@ -362,7 +367,7 @@ mod tests {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
         let managed = "20000000000-20000200000 rw-s 20000000000 00:06 123 /dev/nvidia-uvm\n";
         let machine = Machine::new().with(&format!("proc/{pid}/maps"), maps + managed);
-        for name in ["stat", "map_files", "task"] {
+        for name in ["stat", "status", "map_files", "task"] {
             machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{pid}/{name}"));
         }
         let (helper, mut threads) = ([ActuatorKind::Helper], 0);

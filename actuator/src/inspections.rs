@@ -221,7 +221,7 @@ mod tests {
         let program = Program::start(Behaviour::NeverStarts);
         let pid = program.process.pid();
         let machine = Machine::new().with(&format!("proc/{pid}/stat"), stat(pid, 1));
-        for name in ["maps", "map_files"] {
+        for name in ["maps", "status", "map_files"] {
             machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{pid}/{name}"));
         }
         let inspections = Inspections::default();

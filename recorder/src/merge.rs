@@ -92,7 +92,7 @@ impl Merge {
     }
 
     /// Reads a part of a poll, and returns the calls that are next in order. The next part
-    /// continues from there.
+    /// continues from there, also after an error.
     ///
     /// # Errors
     /// The error of `copy`.
@@ -154,7 +154,10 @@ impl Merge {
             if let Some(known) = self.positions.get_mut(number) {
                 *known = position;
             }
-            result?;
+            if let Err(error) = result {
+                self.poll = Some(poll);
+                return Err(error);
+            }
             poll.lane += 1;
         }
         let [first, second, overdue] = self.issued;
@@ -166,8 +169,8 @@ impl Merge {
         Ok(())
     }
 
-    /// Releases the calls that are next in order.
-    fn release(&mut self) -> Vec<Call> {
+    /// Releases the calls that are next in order, of those read.
+    pub fn release(&mut self) -> Vec<Call> {
         let mut calls = Vec::new();
         while let Some(entry) = self.waiting.first_entry() {
             let sequence = *entry.key();
@@ -299,6 +302,27 @@ mod tests {
         // The tails in the memory are still at the begin.
         assert_eq!(sequences(&merge.poll_part(&ring.memory(), ring.copy()).unwrap()), [0, 1, 2, 3]);
         assert_eq!((merge.consumed(&ring.memory()).len(), merge.losses()), (2, Losses::default()));
+    }
+
+    #[test]
+    fn polls_that_are_all_interrupted_reach_every_lane() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let (mut begun, mut released) = (0, 0);
+        for _ in 0..400 {
+            for lane in [0; 300].into_iter().chain([1, 2, 3]) {
+                ring.begin(lane).publish();
+                begun += 1;
+            }
+            let (mut copy, mut copies) = (ring.copy(), 0);
+            let fails_third = |offset, bytes: &mut [u8]| {
+                copies += 1;
+                if copies == 3 { Err(()) } else { copy(offset, bytes).map_err(|_| ()) }
+            };
+            released += merge.poll_part(&ring.memory(), fails_third).map_or(0, |calls| calls.len());
+            ring.consume(&mut merge);
+        }
+        released += ring.poll(&mut merge).len();
+        assert_eq!((released, merge.losses()), (begun, Losses::default()));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl ProcessError {
 /// Pause after an access that is pending.
 const PENDING_PAUSE: Duration = Duration::from_millis(5);
 /// Time after which a part of a poll ends.
-const PART_MAX: Duration = Duration::from_millis(50);
+const PART_MAX: Duration = Duration::from_millis(20);
 
 /// Forms of the memories. Only the header of the ring may be written, so that at most two of its pages are
 /// charged to uvmd.
@@ -154,15 +154,14 @@ impl Process {
         let begun = Instant::now();
         let words = ring.copy_words(HEADER_WORDS)?;
         let memory = Memory::open(&words)?;
+        let mut is_over = false;
         // The heads of lanes were read by a request before this one, so that all records before them are there.
         let calls = merge.poll_part(&memory, |offset, bytes| {
             // Each of many accesses could take nearly the time after which it is pending.
-            if begun.elapsed() >= PART_MAX {
-                Err(SharedMemoryError::Pending)
-            } else {
-                ring.read_at(offset as u64, bytes)
-            }
+            is_over = begun.elapsed() >= PART_MAX;
+            if is_over { Err(SharedMemoryError::Pending) } else { ring.read_at(offset as u64, bytes) }
         });
+        let calls = if is_over { Ok(merge.release()) } else { calls };
         // Also the records before an error are not read again.
         let operations = merge.consumed(&memory);
         if !operations.is_empty() {

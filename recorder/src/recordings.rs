@@ -34,6 +34,8 @@ use crate::{
 
 /// Time limit of a reading of all rings. The next reading continues with the rest.
 const READING_MAX: Duration = Duration::from_millis(50);
+/// Time from which on a part of a reading is slow: its accesses wait.
+const SLOW_PART: Duration = Duration::from_millis(10);
 /// Pause after which a ring that was not accessible is read again.
 const INACCESSIBLE_PAUSE: Duration = Duration::from_secs(1);
 /// Time without calls after which uvmd checks whether the process has executed another program.
@@ -104,6 +106,7 @@ struct PartResult {
     has_more: bool,
     /// Whether the reader time of the user is used up.
     is_throttled: bool,
+    took: Duration,
 }
 
 /// Rings of a user to read.
@@ -217,13 +220,23 @@ impl Recordings {
         self.start(slices);
         // Each user has at least one turn, however long the turns of others take.
         let mut first_turns = turns.len();
-        while let Some(Turn { uid, mut rings }) = turns.pop_front() {
-            if first_turns == 0 && self.clock.now().saturating_sub(begun) >= READING_MAX {
-                break;
-            }
+        // Turns of users whose accesses wait come last, and their waits take no time of others.
+        let (mut slow_turns, mut waited) = (VecDeque::new(), Duration::ZERO);
+        loop {
+            let elapsed = self.clock.now().saturating_sub(begun);
+            let next = match turns.pop_front() {
+                Some(_) if first_turns == 0 && elapsed.saturating_sub(waited) >= READING_MAX => None,
+                None if elapsed < READING_MAX => slow_turns.pop_front(),
+                next => next,
+            };
+            let Some(Turn { uid, mut rings }) = next else { break };
             first_turns = first_turns.saturating_sub(1);
             let Some((reader, reading)) = rings.pop_front() else { continue };
-            let PartResult { has_more, is_throttled } = self.read(uid, &reader, reading);
+            let PartResult { has_more, is_throttled, took } = self.read(uid, &reader, reading);
+            let is_slow = took >= SLOW_PART;
+            if is_slow {
+                waited = waited.saturating_add(took);
+            }
             if is_throttled {
                 continue;
             }
@@ -231,6 +244,7 @@ impl Recordings {
                 rings.push_back((reader, reading));
             }
             if !rings.is_empty() {
+                let turns = if is_slow { &mut slow_turns } else { &mut turns };
                 turns.push_back(Turn { uid, rings });
             }
         }
@@ -241,9 +255,10 @@ impl Recordings {
         let (now, begun) = (self.clock.now(), self.clock.thread_cpu_time());
         let has_more = reader.read(reading, now);
         let spent = self.clock.thread_cpu_time().saturating_sub(begun);
+        let took = self.clock.now().saturating_sub(now);
         let mut registry = lock(&self.registry);
         registry.charge(uid, spent, now);
-        PartResult { has_more, is_throttled: registry.budgets.is_throttled(uid) }
+        PartResult { has_more, is_throttled: registry.budgets.is_throttled(uid), took }
     }
 }
 

@@ -9,7 +9,8 @@
 //! The process can make accesses to the memory hang. They are therefore made by an [accessor](crate::accessor) of
 //! the process's user, which copies bytes and applies [operations](Operation). It has limits of time: a request
 //! may be [pending](SharedMemoryError::Pending), and a memory is refused for good after a
-//! [late](SharedMemoryError::Late) one.
+//! [late](SharedMemoryError::Late) one. The file has to belong to the process's user: otherwise, a user could pass
+//! memory to a process of another one, whose accessor it would make hang.
 //!
 //! The process can also punch holes in the memory. A write to a hole through a mapping allocates a page at
 //! the expense of the writing process, for as long as the process keeps the memory. Memory with holes is
@@ -59,8 +60,6 @@ use crate::{
 /// Time for which requests are repeated while they are pending: more than an accessor has for one.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PATIENT_PAUSE: Duration = Duration::from_millis(5);
-/// User of processes whose user is unknown: no user has this id.
-const UNKNOWN_USER: u32 = u32::MAX;
 /// Maximum of memory after the end: a huge page, as `shmem_enabled` can add.
 const BEYOND_END_MAX_BYTES: u64 = 2 << 20;
 /// Seals of such memory: its size is final, and no further memory after its end can be allocated.
@@ -78,6 +77,9 @@ pub enum SharedMemoryError {
     /// Another file was mapped in its place before it was opened.
     #[error("another file was mapped in place of its shared memory")]
     Replaced,
+    /// Another user made it: its hangs are not at the cost of the process's user.
+    #[error("its shared memory belongs to another user")]
+    OfAnotherUser,
     /// It has another size.
     #[error("its shared memory has {bytes} bytes instead of {expected}")]
     Size {
@@ -237,6 +239,9 @@ impl SharedMemory {
         }
         let memory = File::from(memory);
         let metadata = memory.metadata().map_err(SharedMemoryError::Open)?;
+        if metadata.uid() != uid {
+            return Err(SharedMemoryError::OfAnotherUser);
+        }
         let (bytes, expected) = (metadata.len(), form.bytes.get());
         if bytes != expected as u64 {
             return Err(SharedMemoryError::Size { bytes, expected });
@@ -298,8 +303,8 @@ pub struct Search<const N: usize> {
     /// Folder with a file for each mapping.
     folder: PathBuf,
     device: (u32, u32),
-    /// User of the process.
-    uid: u32,
+    /// User of the process, if it can be read.
+    uid: Option<u32>,
     memories: [(Form, Option<Range<u64>>); N],
 }
 
@@ -311,7 +316,7 @@ impl<const N: usize> Search<N> {
     pub fn begin(roots: &Roots, thread: u32, forms: [Form; N]) -> Result<Self, SharedMemoryError> {
         let folder = roots.proc.join(thread.to_string());
         let device = device().map_err(SharedMemoryError::Open)?;
-        let uid = processes::user(roots, thread).unwrap_or(UNKNOWN_USER);
+        let uid = processes::user(roots, thread);
         let maps = File::open(folder.join("maps")).map_err(SharedMemoryError::Mappings)?;
         let mappings = Mappings::new(maps, MAPS_MAX_BYTES);
         Ok(Self { mappings, folder: folder.join("map_files"), device, uid, memories: forms.map(|form| (form, None)) })
@@ -359,7 +364,7 @@ pub struct Place {
     mapping: PathBuf,
     form: Form,
     device: (u32, u32),
-    uid: u32,
+    uid: Option<u32>,
 }
 
 impl Place {
@@ -380,7 +385,8 @@ impl Place {
     /// # Errors
     /// If there is none, or it cannot be read, or could be removed later.
     pub fn open(&self) -> Result<SharedMemory, SharedMemoryError> {
-        SharedMemory::open(&self.mapping, &self.form, self.device, self.uid)
+        let no_user = || SharedMemoryError::Mappings(io::ErrorKind::NotFound.into());
+        SharedMemory::open(&self.mapping, &self.form, self.device, self.uid.ok_or_else(no_user)?)
     }
 }
 
@@ -501,6 +507,18 @@ mod tests {
             let opened = of_this_process(name);
             assert_eq!(matches!(opened, Err(SharedMemoryError::BeyondEnd)), is_refused, "{opened:?}");
         }
+    }
+
+    #[test]
+    fn memory_of_another_user_is_refused() {
+        if !is_permitted() {
+            return;
+        }
+        let memory = made(c"uvmd-test-another-user", 8192, SEALS);
+        assert!(of_this_process(c"uvmd-test-another-user").unwrap().is_some());
+        std::os::unix::fs::fchown(memory.memory.file(), Some(12345), None).unwrap();
+        let refused = of_this_process(c"uvmd-test-another-user").unwrap_err();
+        assert!(matches!(refused, SharedMemoryError::OfAnotherUser), "{refused}");
     }
 
     #[test]

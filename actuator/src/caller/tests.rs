@@ -187,7 +187,7 @@ fn machine_with(program: &Program, ranges: &[Range<u64>]) -> Machine {
         .with("proc/meminfo", "MemAvailable: 999999999 kB\n")
         .with(&format!("proc/{pid}/maps"), maps + &managed)
         .with(&format!("proc/{pid}/cgroup"), "0::/\n");
-    for name in ["stat", "fd", "map_files", "task"] {
+    for name in ["stat", "status", "fd", "map_files", "task"] {
         machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{pid}/{name}"));
     }
     machine

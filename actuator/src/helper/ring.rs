@@ -47,10 +47,17 @@ pub(crate) enum RingError {
 pub(crate) struct Ring(SharedMemory);
 
 impl RingError {
-    /// Whether the helper may carry out a command of this ring.
-    pub(super) fn is_of_access(&self) -> bool {
+    /// Whether the ring is only not accessible: its helper may carry out a command.
+    pub(crate) fn is_of_access(&self) -> bool {
         match self {
-            Self::Memory(error) => !matches!(**error, SharedMemoryError::Sparse),
+            Self::Memory(error) => matches!(
+                **error,
+                SharedMemoryError::Pending
+                    | SharedMemoryError::Late
+                    | SharedMemoryError::Hung
+                    | SharedMemoryError::NoAccessor(_)
+                    | SharedMemoryError::Access(_)
+            ),
             Self::Unconfirmed(_) => true,
             Self::Absent | Self::Invalid(_) | Self::Older | Self::NotPermitted(_) | Self::Ended => false,
         }

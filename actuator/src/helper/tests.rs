@@ -1,10 +1,13 @@
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
 use model::Interrupt;
-use sys::Roots;
+use sys::{Roots, shared_memory::SharedMemoryError};
 
 use super::{
     Program as Target,
@@ -99,9 +102,12 @@ fn call_with_cost(
 
 /// Wait of a withdrawal by ioctls for the helper.
 fn idle_within(program: &Program, limit: Duration) -> Result<u64, CallResult> {
+    wait_with(&Ring::attach(memory_of(&program.process)), program, limit)
+}
+
+fn wait_with(ring: &Result<Ring, RingError>, program: &Program, limit: Duration) -> Result<u64, CallResult> {
     let (roots, id, process) = (Roots::default(), program.id(), &program.process);
-    let ring = Ring::attach(memory_of(process)).unwrap();
-    wait_until_idle(&ring, Target { roots: &roots, id, process }, &mut TimeBudget::new(limit, &|| false))
+    wait_until_idle(ring, Target { roots: &roots, id, process }, &mut TimeBudget::new(limit, &|| false))
 }
 
 /// Submits a command as a former uvmd, and wakes the helper.
@@ -225,6 +231,18 @@ fn ioctls_of_a_withdrawal_follow_the_command_of_the_helper() {
     assert!(call(&program, ADVISE, &mut TimeBudget::new(LONG, &interrupt)).0.is_err());
     program.release();
     assert_eq!(idle_within(&program, LONG), Ok(ADVICE_CALLS));
+}
+
+#[test]
+fn ioctls_of_a_withdrawal_wait_once_for_a_ring_that_is_not_accessible() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start_acting(Behaviour::Sleeps);
+    let wait = |limit| wait_with(&Err(RingError::Memory(Arc::new(SharedMemoryError::Late))), &program, limit);
+    let short = Duration::from_millis(20);
+    assert_eq!(wait(short), Err(CallResult::Failed(BUSY.to_owned())), "the helper may carry out a command");
+    assert_eq!(wait(short), Ok(0));
 }
 
 #[test]

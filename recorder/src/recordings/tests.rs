@@ -169,6 +169,29 @@ impl Ring for IdleRing {
     }
 }
 
+/// Ring whose accesses wait, and of which there is always more.
+#[derive(Debug)]
+struct SlowRing(Arc<Work>);
+
+impl Ring for SlowRing {
+    fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
+        self.0.spend(INTERVAL);
+        Ok(Vec::new())
+    }
+
+    fn has_more(&self) -> bool {
+        true
+    }
+
+    fn drain_waiting(&mut self) -> Vec<Call> {
+        Vec::new()
+    }
+
+    fn losses(&self) -> Losses {
+        Losses::default()
+    }
+}
+
 /// Node with programs.
 struct Node {
     clock: Arc<Work>,
@@ -246,6 +269,20 @@ fn ring_without_an_accessor_is_read_again_a_second_later() {
         State::Inaccessible("too many accessors of shared memory hang, of its user or of all users".to_owned());
     states.dedup();
     assert_eq!(states, [reason, State::Recording]);
+}
+
+#[test]
+fn user_whose_accesses_wait_takes_no_turns_of_others() {
+    let mut node = Node::new(8, 64);
+    let slow = Box::new(SlowRing(Arc::clone(&node.clock)));
+    node.start_with(0, 1000, slow);
+    let honest: Vec<_> = (100..108).map(|pid| node.start(pid, 2000, Program::Calls(1000))).collect();
+    // Its programs use enough processors for the waits.
+    node.run(4 * SECOND, &[(0, 30.0)], |_| {});
+    assert_eq!(node.state(0), State::Recording);
+    for reads in honest {
+        assert!(longest(&reads) <= 3 * INTERVAL, "{:?} without a reading", longest(&reads));
+    }
 }
 
 #[test]

@@ -128,7 +128,13 @@ impl Spawner {
 
     fn ask(&mut self, order: Order, files: &[BorrowedFd<'_>]) -> Result<(Report, Vec<OwnedFd>), ActorError> {
         let socket = self.socket.as_ref().ok_or_else(|| ActorError::SpawnerGone(io::ErrorKind::NotConnected.into()))?;
-        let receive_report = send(socket.as_fd(), &order, files).and_then(|()| self.receive_report());
+        let receive_report = match send(socket.as_fd(), &order, files) {
+            // The same user has too many descriptors in flight elsewhere: nothing was sent.
+            Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
+                return Err(ActorError::NotStarted(error));
+            }
+            sent => sent.and_then(|()| self.receive_report()),
+        };
         receive_report.map_err(|error| {
             // A late report would be taken for that of another order.
             self.socket = None;

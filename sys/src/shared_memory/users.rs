@@ -159,6 +159,7 @@ struct Outstanding {
     is_pending: bool,
     /// Bytes that its reply has at most.
     body_bytes: usize,
+    is_removal: bool,
     subject: Subject,
 }
 
@@ -242,8 +243,9 @@ impl User {
         body: &mut [u8],
         waits: bool,
     ) -> Result<usize, SharedMemoryError> {
-        let mut state = self.state();
+        // A wait for another caller of the user counts, too.
         let begun = Instant::now();
+        let mut state = self.state();
         let result = self.request_uncharged(&mut state, memory, request, body, waits);
         // A wait in vain is at the user's cost, as processor time is, unless the accessor waits for a processor.
         match result {
@@ -347,10 +349,13 @@ impl State {
                 outstanding.subject.refusal.uncharged_ns.store(ns, Ordering::Relaxed);
             }
             outstanding.subject.refusal.is_refused.store(true, Ordering::Relaxed);
-            let mut all = all();
-            all.refused.push_back(outstanding.subject.identity);
-            if all.refused.len() > REFUSED_MAX {
-                all.refused.pop_front();
+            // A removed memory may be in use under another number.
+            if !outstanding.is_removal {
+                let mut all = all();
+                all.refused.push_back(outstanding.subject.identity);
+                if all.refused.len() > REFUSED_MAX {
+                    all.refused.pop_front();
+                }
             }
         }
         accessor.kill(uid);
@@ -400,6 +405,7 @@ impl State {
             ticks: 0,
             is_pending: false,
             body_bytes: if let Request::Read { bytes, .. } = request { *bytes } else { 0 },
+            is_removal: matches!(request, Request::Remove { .. }),
             subject: subject.clone(),
         });
         Ok(())
@@ -635,6 +641,7 @@ mod tests {
             ticks: 0,
             is_pending: false,
             body_bytes: 0,
+            is_removal: true,
             subject: Subject { id: 1, identity: (0, 0), refusal: Arc::default() },
         };
         send_request(channel.as_fd(), &Request::Remove { memory: 1 }, None).unwrap();
@@ -661,9 +668,9 @@ mod tests {
     }
 
     #[test]
-    fn late_removal_of_a_memory_costs_no_other_one() {
-        let [removed, other] =
-            [8, 9].map(|inode| Memory::new(u32::MAX - 2, File::open("/dev/null").unwrap(), 8, (7, inode)).unwrap());
+    fn late_removal_of_a_memory_costs_no_other_one_nor_its_other_users() {
+        let new = |inode| Memory::new(u32::MAX - 2, File::open("/dev/null").unwrap(), 8, (7, inode)).unwrap();
+        let [removed, other] = [8, 9].map(new);
         let user = Arc::clone(&other.user);
         let (state, other_end) = accessor();
         *user.state() = state;
@@ -681,7 +688,8 @@ mod tests {
         assert!(matches!(sent, Request::Remove { .. }));
         user.state().refuse(u32::MAX - 2);
         assert!(!other.subject.refusal.is_refused.load(Ordering::Relaxed));
-        assert!(!all().refused.contains(&(7, 9)) && all().refused.contains(&(7, 8)));
+        new(8);
+        new(9);
     }
 
     #[test]
