@@ -8,4 +8,5 @@ pub mod bench;
 pub mod driver;
 pub mod flood;
 pub mod image;
+mod private_file;
 pub mod uprobe;

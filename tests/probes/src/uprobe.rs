@@ -9,6 +9,8 @@ use std::{
 
 use aya::programs::ProgramFd;
 
+use crate::private_file;
+
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
@@ -37,8 +39,8 @@ struct Attributes {
 /// # Errors
 /// If the kernel lacks uprobes, or this process may not use them.
 pub fn attach(program: &ProgramFd, address: u64, at_return: bool) -> io::Result<OwnedFd> {
-    let (path, offset) = file_offset(address)?;
-    let path = CString::new(path)?;
+    assert!(private_file::is_copy(), "uprobes of this process would reach others");
+    let (path, offset) = (CString::new(private_file::EXECUTABLE)?, file_offset(address)?);
     let pmu = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
     let pmu: u32 = pmu.trim().parse().map_err(io::Error::other)?;
 
@@ -72,8 +74,8 @@ pub fn attach(program: &ProgramFd, address: u64, at_return: bool) -> io::Result<
     Ok(event)
 }
 
-/// File from which an address of this process is mapped, and the offset in it.
-fn file_offset(address: u64) -> io::Result<(String, u64)> {
+/// Offset of an address of this process in the executable.
+fn file_offset(address: u64) -> io::Result<u64> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let found = maps.lines().find_map(|line| {
         let mut fields = line.split_whitespace();
@@ -81,10 +83,9 @@ fn file_offset(address: u64) -> io::Result<(String, u64)> {
         let number = |text| u64::from_str_radix(text, 16).ok();
         let (begin, end) = (number(begin)?, number(end)?);
         let offset = number(fields.nth(1)?)?;
-        let path = fields.nth(2)?;
-        (begin..end).contains(&address).then(|| (path.to_owned(), address - begin + offset))
+        (begin..end).contains(&address).then(|| address - begin + offset)
     });
-    found.ok_or_else(|| io::Error::other("the function is in no mapped file"))
+    found.ok_or_else(|| io::Error::other("the function is not mapped"))
 }
 
 /// Calls a function in a child process. It must not need any lock of this process, and may call
