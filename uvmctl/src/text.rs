@@ -16,7 +16,7 @@ pub(crate) fn known_bytes(value: Option<u64>) -> String {
     known(value, bytes)
 }
 
-/// `0`, `6f0e1c2d`, or a dash: see [`GpuId::short`].
+/// `0`, `GPU-6f0e1c2d`, or a dash: see [`GpuId::short`].
 pub(crate) fn gpu(id: &GpuId) -> String {
     printable(&id.short()).into_owned()
 }

@@ -17,14 +17,13 @@ pub struct GpuId {
 }
 
 impl GpuId {
-    /// `0`, NVML's index; without NVML the first digits of the UUID, which nvidia-smi accepts as well; a dash without either.
+    /// `0`, NVML's index; without NVML `GPU-6f0e1c2d`, the begin of the UUID; a dash without either.
     #[must_use]
     pub fn short(&self) -> String {
-        const DIGITS: usize = 8;
-        let digits = |uuid: &str| uuid.trim_start_matches("GPU-").chars().take(DIGITS).collect::<String>();
-        match (self.gpu, self.uuid.as_deref()) {
+        const CHARACTERS: usize = "GPU-6f0e1c2d".len();
+        match (self.gpu, &self.uuid) {
             (Some(index), _) => index.to_string(),
-            (None, Some(uuid)) => digits(uuid),
+            (None, Some(uuid)) => uuid.chars().take(CHARACTERS).collect(),
             (None, None) => "-".to_owned(),
         }
     }
@@ -34,7 +33,7 @@ impl GpuId {
     pub fn label(&self) -> String {
         match (self.gpu, &self.uuid) {
             (Some(index), _) => format!("GPU{index}"),
-            (None, Some(_)) => format!("GPU-{}", self.short()),
+            (None, Some(_)) => self.short(),
             (None, None) => "GPU?".to_owned(),
         }
     }
@@ -97,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_are_named_by_index_or_by_digits_that_nvidia_smi_accepts() {
+    fn gpus_are_named_by_index_or_by_the_begin_of_their_uuid() {
         let named = |gpu, uuid: Option<&str>| {
             let id = GpuId { gpu, processor_id: None, uuid: uuid.map(str::to_owned) };
             (id.short(), id.label())
         };
         let uuid = Some("GPU-6f0e1c2d-aaaa");
         assert_eq!(named(Some(3), uuid), ("3".to_owned(), "GPU3".to_owned()));
-        assert_eq!(named(None, uuid), ("6f0e1c2d".to_owned(), "GPU-6f0e1c2d".to_owned()));
+        assert_eq!(named(None, uuid), ("GPU-6f0e1c2d".to_owned(), "GPU-6f0e1c2d".to_owned()));
         assert_eq!(named(None, None), ("-".to_owned(), "GPU?".to_owned()));
     }
 }
