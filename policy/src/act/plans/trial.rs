@@ -378,12 +378,13 @@ impl Trial {
         }
     }
 
-    /// Harm that is certain before the end of the block: it already has more bytes than a whole
-    /// block may have.
+    /// Harm that is certain before the end of the block: it already has more bytes than all of its
+    /// counted iterations may have.
     fn exceeds(&self, reading: &Reading) -> Option<String> {
         let is_judged = self.block < ORDER.len() && arm_of(self.block) == Arm::With;
         let from = self.counted_from.filter(|_| is_judged)?;
-        let counted = self.length.saturating_sub(self.uncounted()) as f64;
+        let end = self.begin?.saturating_add(self.length);
+        let counted = end.saturating_sub(from.iteration.number) as f64;
         let copied = reading.link_bytes.saturating_sub(from.link_bytes) as f64;
         self.excess(LINK_BYTES, copied / counted)
     }

@@ -287,6 +287,22 @@ fn blocks_of_short_iterations_last_long_enough_for_readings() {
 }
 
 #[test]
+fn stall_in_a_block_does_not_make_a_plan_that_saves_harmful() {
+    const MS: u64 = 1_000_000;
+    let mut program = Program::new(100 * MS);
+    for _ in 0..1000 {
+        let is_third = program.trial.begin.is_some_and(|begin| program.iteration == begin + 2);
+        let stalls = program.trial.block == 1 && is_third;
+        let bytes = |is_with, _| if is_with { 90 * MIB } else { 100 * MIB };
+        match program.iterate(bytes, if stalls { 2100 * MS } else { 100 * MS }) {
+            Assessment::Pending | Assessment::Measured => {}
+            end => return assert_eq!(end, Assessment::Confirmed),
+        }
+    }
+    panic!("no end: {:?}", program.trial);
+}
+
+#[test]
 fn block_read_too_late_is_repeated() {
     let mut program = Program::new(ITERATION_NS);
     let bytes = |is_with, _| if is_with { 52 * MIB } else { 84 * MIB };
@@ -315,6 +331,29 @@ fn reset_counts_restart_the_block() {
 }
 
 proptest! {
+    #[test]
+    fn plan_that_saves_in_each_iteration_is_never_harm(
+        // Iterations in which the program stalls, and for how long.
+        stalls in prop::collection::btree_map(7_u64..400, 0..8_000_000_000_u64, 0..5),
+        read_each in 1_u64..4,
+    ) {
+        let mut program = Program::new(100_000_000);
+        while program.iteration < 400 {
+            for _ in 0..read_each {
+                let stall_ns = stalls.get(&program.iteration).copied().unwrap_or_default();
+                program.advance(|is_with, _| if is_with { 98 * MIB } else { 100 * MIB }, 100_000_000 + stall_ns);
+            }
+            match program.read() {
+                Assessment::Pending | Assessment::Measured => {}
+                Assessment::Failed(why) => {
+                    prop_assert!(!why.starts_with("a block of iterations with the plan"), "{why}");
+                    break;
+                }
+                Assessment::Confirmed | Assessment::Unmeasurable => break,
+            }
+        }
+    }
+
     /// Any readings: no panic, bounded state, and confirmation only with the required benefit.
     #[test]
     fn any_readings_end_without_panic_and_confirm_only_benefits(
