@@ -7,7 +7,8 @@
 //! * [`ops`]: calls as a stream of operations, the input of planners
 //! * [`window`]: last calls of a process, within its quota
 //! * [`recordings`]: recordings of the processes of a node, within the quotas of their users, with
-//!   `slots`, `reader_time` and `calls`, for readers who follow them; [`recording`]: one of them; `view`: its form in the API
+//!   `slots`, `reader_time` and `calls`, for readers who follow them; [`recording`]: one of them;
+//!   `view`: its form in the API
 //! * [`searches`]: searches for rings in the memory maps of processes
 //!
 //! The program can write anything into the memory that is read. Each record is copied once and then

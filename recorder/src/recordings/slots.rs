@@ -148,20 +148,20 @@ mod tests {
 
     /// Recordings of few users: user, whether it has ended, and whether it is idle and past its
     /// minimum tenure.
-    fn any_places() -> impl Strategy<Value = Vec<(u32, bool, bool)>> {
+    fn any_slots() -> impl Strategy<Value = Vec<(u32, bool, bool)>> {
         prop::collection::vec((0..5_u32, any::<bool>(), any::<bool>()), 1..60)
     }
 
     proptest! {
         #[test]
-        fn no_user_exceeds_its_quota_or_evicts_one_with_fewer(slots in any_places()) {
+        fn no_user_exceeds_its_quota_or_evicts_one_with_fewer(slots in any_slots()) {
             let mut held: Vec<Slot> = Vec::new();
             for (pid, (uid, has_ended, is_old)) in (1..).zip(slots) {
                 let mut slots = Slots::new(QUOTAS, held.clone());
                 while !slots.has_room(uid) {
                     let Some(process) = slots.eviction_candidate(uid, NOW) else { break };
                     let evicted = *held.iter().find(|slot| slot.process == process).unwrap();
-                    prop_assert!(evicted.exit_number != 0 || evicted.admitted_at != NOW, "it runs, with calls, for a short time");
+                    prop_assert!(evicted.exit_number != 0 || evicted.admitted_at != NOW, "it is in use");
                     prop_assert!(evicted.uid == uid || slots.of_user(evicted.uid) > slots.of_user(uid));
                     slots.remove(process);
                     held.retain(|slot| slot.process != process);
