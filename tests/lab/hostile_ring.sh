@@ -92,7 +92,8 @@ before=$(ticks uvmd) begun=$(now)
 sleep 6
 usual=$(($(ticks uvmd) - before)) usual_of=$(($(now) - begun))
 
-# --- the attacks: above its usual processor time, uvmd takes at most a tenth of that of all attacks; for a single one, a tenth and the bursts of a user
+# --- the attacks: above its usual processor time, uvmd takes at most a tenth of that of all attacks, and the bursts of their user once; for a single one,
+# too, as bursts recover
 # Of SECURITY.md, in hundredths of a second: for new processes, mapped managed memory, searches, recorded calls, followers and planners.
 BURSTS=$((100 + 100 + 25 + 100 + 50 + 100))
 own_sum=0 taken_sum=0
@@ -123,7 +124,7 @@ attack() {
 }
 for kind in ${LAB_ATTACKS:-claims graphs maps iterations extents holes}; do attack "$kind"; done
 echo "all attacks: took $taken_sum hundredths of a second, uvmd $own_sum above its usual $usual in $usual_of"
-[ $((own_sum * 10)) -le "$taken_sum" ] || fail "uvmd took more than a tenth of what the attacks took"
+[ $((own_sum * 10)) -le $((taken_sum + BURSTS * 10)) ] || fail "uvmd took more than a tenth of what the attacks took, and the bursts of $BURSTS"
 
 # --- programs under filters of system calls end as without the helper
 # fork, vfork, clone, wait4 and gettid: it may start threads, and no processes.
