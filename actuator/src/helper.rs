@@ -231,15 +231,17 @@ pub(crate) fn wait_until_idle(
         Ok(None) => {
             record_stuck(budget);
             let pid = program.id.pid;
+            let why = ring.as_ref().map_or_else(RingError::to_string, |_| "it does not complete a command".to_owned());
             tracing::warn!(
-                "the helper of process {pid} does not complete a command: its advice is withdrawn by ioctl, and that command may give it again"
+                "helper of process {pid}: {why}: its advice is withdrawn by ioctl, and a command may give it again"
             );
             Ok(0)
         }
         Err(CommandError::Unknown(result)) => Err(result),
         Err(CommandError::Expired(_) | CommandError::Refused(_)) => {
             record_stuck(budget);
-            Err(CallResult::Failed(BUSY.to_owned()))
+            let why = ring.as_ref().map_or_else(RingError::to_string, |_| BUSY.to_owned());
+            Err(CallResult::Failed(why))
         }
     }
 }

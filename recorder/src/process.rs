@@ -47,7 +47,7 @@ impl ProcessError {
 
 /// Pause after an access that is pending.
 const PENDING_PAUSE: Duration = Duration::from_millis(5);
-/// Time after which a part of a poll ends.
+/// Time after which a part of a poll accesses no further memory.
 const PART_MAX: Duration = Duration::from_millis(20);
 
 /// Forms of the memories. Only the header of the ring may be written, so that at most two of its pages are
@@ -151,9 +151,10 @@ impl Process {
     /// If the process has overwritten the header or punched holes, or its memory is not accessible, at least now.
     pub fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
         let Self { memories: Memories { ring, .. }, merge } = self;
-        let begun = Instant::now();
         let words = ring.copy_words(HEADER_WORDS)?;
         let memory = Memory::open(&words)?;
+        // From here on, so that each part makes at least one access to a lane.
+        let begun = Instant::now();
         let mut is_over = false;
         // The heads of lanes were read by a request before this one, so that all records before them are there.
         let calls = merge.poll_part(&memory, |offset, bytes| {

@@ -16,8 +16,10 @@
 //! the expense of the writing process, for as long as the process keeps the memory. Memory with holes is
 //! therefore refused, and only its begin can be written.
 //!
-//! [`users`]: users and their accessors; [`hung`]: limits of accessors that do not exit
+//! [`users`]: users and their accessors; [`handle`]: one accessor, with its outstanding request; [`hung`]: limits of
+//! accessors that do not exit
 
+mod handle;
 mod hung;
 mod users;
 
@@ -383,7 +385,8 @@ impl Place {
     /// Opens the memory that is there now: of this form, but possibly not the memory that was found.
     ///
     /// # Errors
-    /// If there is none, or it cannot be read, or could be removed later.
+    /// If there is none, or it cannot be read, or could be removed later; or if it belongs to another user than the
+    /// process, or that one could not be read.
     pub fn open(&self) -> Result<SharedMemory, SharedMemoryError> {
         let no_user = || SharedMemoryError::Mappings(io::ErrorKind::NotFound.into());
         SharedMemory::open(&self.mapping, &self.form, self.device, self.uid.ok_or_else(no_user)?)

@@ -92,9 +92,9 @@ before=$(ticks uvmd) begun=$(now)
 sleep 6
 usual=$(($(ticks uvmd) - before)) usual_of=$(($(now) - begun))
 
-# --- the attacks: above its usual processor time, uvmd takes at most a tenth of that of all attacks, and the bursts of their user once; for a single one,
-# too, as bursts recover
-# Of SECURITY.md, in hundredths of a second: for new processes, mapped managed memory, searches, recorded calls, followers and planners.
+# --- the attacks: above its usual processor time, uvmd takes at most a tenth of that of an attack, and the bursts of its user; the same for all attacks
+# together, which are of one user
+# Bursts of SECURITY.md, in hundredths of a second: for new processes, mapped managed memory, searches, recorded calls, followers and planners.
 BURSTS=$((100 + 100 + 25 + 100 + 50 + 100))
 own_sum=0 taken_sum=0
 # attack KIND: for ten seconds

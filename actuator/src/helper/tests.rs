@@ -241,7 +241,8 @@ fn ioctls_of_a_withdrawal_wait_once_for_a_ring_that_is_not_accessible() {
     let program = Program::start_acting(Behaviour::Sleeps);
     let wait = |limit| wait_with(&Err(RingError::Memory(Arc::new(SharedMemoryError::Late))), &program, limit);
     let short = Duration::from_millis(20);
-    assert_eq!(wait(short), Err(CallResult::Failed(BUSY.to_owned())), "the helper may carry out a command");
+    let why = SharedMemoryError::Late.to_string();
+    assert_eq!(wait(short), Err(CallResult::Failed(why)), "the helper may carry out a command");
     assert_eq!(wait(short), Ok(0));
 }
 

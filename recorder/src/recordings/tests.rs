@@ -143,44 +143,27 @@ impl Ring for WrittenRing {
     }
 }
 
-/// Ring of a program without calls, which holds no memory. It has no accessor for the first readings.
+/// Ring of a program without calls, which holds no memory.
 #[derive(Debug, Default)]
 struct IdleRing {
+    /// First readings for which it has no accessor.
     inaccessible: usize,
+    /// Clock on which each reading takes an interval, if any. Then there is always more to read.
+    slow: Option<Arc<Work>>,
 }
 
 impl Ring for IdleRing {
     fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
+        if let Some(clock) = &self.slow {
+            clock.spend(INTERVAL);
+        }
         let left = self.inaccessible.checked_sub(1);
         self.inaccessible = left.unwrap_or(0);
         if left.is_some() { Err(SharedMemoryError::Hung.into()) } else { Ok(Vec::new()) }
     }
 
     fn has_more(&self) -> bool {
-        false
-    }
-
-    fn drain_waiting(&mut self) -> Vec<Call> {
-        Vec::new()
-    }
-
-    fn losses(&self) -> Losses {
-        Losses::default()
-    }
-}
-
-/// Ring whose accesses wait, and of which there is always more.
-#[derive(Debug)]
-struct SlowRing(Arc<Work>);
-
-impl Ring for SlowRing {
-    fn poll_part(&mut self) -> Result<Vec<Call>, ProcessError> {
-        self.0.spend(INTERVAL);
-        Ok(Vec::new())
-    }
-
-    fn has_more(&self) -> bool {
-        true
+        self.slow.is_some()
     }
 
     fn drain_waiting(&mut self) -> Vec<Call> {
@@ -262,7 +245,7 @@ fn longest(reads: &Mutex<Vec<Duration>>) -> Duration {
 #[test]
 fn ring_without_an_accessor_is_read_again_a_second_later() {
     let mut node = Node::new(8, 64);
-    node.start_with(1, 1000, Box::new(IdleRing { inaccessible: 1 }));
+    node.start_with(1, 1000, Box::new(IdleRing { inaccessible: 1, ..IdleRing::default() }));
     let mut states = Vec::new();
     node.run(SECOND * 2, &[], |recordings| states.push(recordings.state_of(process(1)).unwrap()));
     let reason =
@@ -274,7 +257,7 @@ fn ring_without_an_accessor_is_read_again_a_second_later() {
 #[test]
 fn user_whose_accesses_wait_takes_no_turns_of_others() {
     let mut node = Node::new(8, 64);
-    let slow = Box::new(SlowRing(Arc::clone(&node.clock)));
+    let slow = Box::new(IdleRing { slow: Some(Arc::clone(&node.clock)), ..IdleRing::default() });
     node.start_with(0, 1000, slow);
     let honest: Vec<_> = (100..108).map(|pid| node.start(pid, 2000, Program::Calls(1000))).collect();
     // Its programs use enough processors for the waits.

@@ -2,29 +2,30 @@
 //!
 //! A user has one accessor, with one request at a time. A caller waits [`REPLY_WAIT`] for the reply. After that
 //! the request stays outstanding, and further ones fail at once until its reply has come, which is dropped. An
-//! accessor that takes longer than [`REPLY_TICKS`] for one is killed, and the memory of that request is refused from
+//! accessor that is late with one is killed, and the memory of that request is refused from
 //! then on. A thread, the manager, starts and ends accessors. It counts its own ticks, so that an accessor which was
 //! as long without a processor as the manager, as in a frozen cgroup, is not late.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     fs::File,
     io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use super::{SharedMemoryError, hung::Hung};
+use super::{
+    SharedMemoryError,
+    handle::{Accessor, Subject},
+    hung::Hung,
+};
 use crate::{
-    accessor::wire::{Outcome, Reply, Request, receive_reply, send_request},
+    accessor::wire::{Outcome, Request},
     actor::{ActorError, Spawner},
     clock, cpu_time,
     executable::Program,
@@ -33,16 +34,8 @@ use crate::{
 
 /// Longest wait of a caller for a reply.
 const REPLY_WAIT: Duration = Duration::from_millis(20);
-/// Ticks after which an accessor is killed, once it was seen to have taken a request: 200 to 300 ms.
-const REPLY_TICKS: u32 = 3;
-/// The same while it has not taken the request: no program can delay that, but a busy node can.
-const TAKE_TICKS: u32 = 20;
-/// Longest time that a reply is charged with.
-const SPENT_MAX: Duration = Duration::from_secs(1);
 /// Longest wait of a caller for the start of an accessor, which no program can delay.
 const START_WAIT: Duration = Duration::from_millis(200);
-/// Longest time of an accessor's confinement.
-const CONFINEMENT_MAX: Duration = Duration::from_secs(1);
 /// Time in which an accessor without memories exits.
 const EXIT_MAX: Duration = Duration::from_secs(1);
 /// Interval of checks for late replies and exited accessors.
@@ -104,23 +97,6 @@ pub(super) struct Memory {
     writable_bytes: usize,
 }
 
-/// Memory that a request is about.
-#[derive(Clone, Debug)]
-struct Subject {
-    id: u64,
-    /// Device and inode.
-    identity: (u64, u64),
-    refusal: Arc<Refusal>,
-}
-
-/// Refusal of a memory whose request was late.
-#[derive(Debug, Default)]
-struct Refusal {
-    is_refused: AtomicBool,
-    /// Time of the late request that no caller was charged with, unless the accessor has not taken it.
-    uncharged_ns: AtomicU64,
-}
-
 /// User with shared memories.
 #[derive(Debug)]
 pub(super) struct User {
@@ -134,33 +110,6 @@ struct State {
     starting: Option<Receiver<Started>>,
     /// Memories that the accessor has and that are dropped here.
     removed: Vec<Subject>,
-}
-
-/// Handle of an accessor.
-#[derive(Debug)]
-struct Accessor {
-    channel: OwnedFd,
-    /// Process; `None` for a thread of a test.
-    process: Option<PidFd>,
-    /// Memories that it has.
-    memories: BTreeSet<u64>,
-    outstanding: Option<Outstanding>,
-}
-
-/// Request without a reply.
-#[derive(Debug)]
-struct Outstanding {
-    begun: Instant,
-    /// Whether the accessor was seen to have taken it.
-    is_taken: bool,
-    /// Ticks since then, or since it was sent.
-    ticks: u32,
-    /// Whether a caller has waited for it in vain.
-    is_pending: bool,
-    /// Bytes that its reply has at most.
-    body_bytes: usize,
-    is_removal: bool,
-    subject: Subject,
 }
 
 impl Memory {
@@ -223,7 +172,7 @@ impl Drop for Memory {
             state.starting = None;
             drop(state);
             if let Some(accessor) = ended {
-                accessor.end(user.uid, EXIT_MAX);
+                end(accessor, user.uid, EXIT_MAX);
             }
         } else if state.accessor.as_mut().is_some_and(|accessor| accessor.memories.remove(&self.subject.id)) {
             state.removed.push(self.subject.clone());
@@ -249,7 +198,9 @@ impl User {
         let result = self.request_uncharged(&mut state, memory, request, body, waits);
         // A wait in vain is at the user's cost, as processor time is, unless the accessor waits for a processor.
         match result {
-            Err(SharedMemoryError::Pending) if state.is_taken() => cpu_time::add_to_this_thread(begun.elapsed()),
+            Err(SharedMemoryError::Pending) if state.accessor.as_mut().is_some_and(Accessor::is_taken) => {
+                cpu_time::add_to_this_thread(begun.elapsed());
+            }
             Err(SharedMemoryError::Late) => {
                 let late_ns = memory.subject.refusal.uncharged_ns.swap(0, Ordering::Relaxed);
                 cpu_time::add_to_this_thread(Duration::from_nanos(late_ns));
@@ -302,7 +253,7 @@ impl State {
         // The reply that came in time counts, however late this thread looks.
         match accessor.receive(at_most, &mut vec![0; body_bytes]) {
             Ok(Some(_)) => Ok(()),
-            Ok(None) if self.is_late() => {
+            Ok(None) if accessor.is_late() => {
                 self.refuse(uid);
                 Ok(())
             }
@@ -313,30 +264,6 @@ impl State {
                 Ok(())
             }
         }
-    }
-
-    /// Whether the accessor has taken the outstanding request.
-    fn is_taken(&mut self) -> bool {
-        let Some(Accessor { channel, outstanding: Some(outstanding), .. }) = &mut self.accessor else { return false };
-        if !outstanding.is_taken && has_taken(channel) {
-            (outstanding.is_taken, outstanding.ticks) = (true, 0);
-        }
-        outstanding.is_taken
-    }
-
-    /// Counts a tick for the outstanding request.
-    fn tick(&mut self) {
-        self.is_taken();
-        if let Some(outstanding) = self.accessor.as_mut().and_then(|accessor| accessor.outstanding.as_mut()) {
-            outstanding.ticks += 1;
-        }
-    }
-
-    /// Whether the reply to the outstanding request should have come.
-    fn is_late(&self) -> bool {
-        let outstanding = self.accessor.as_ref().and_then(|accessor| accessor.outstanding.as_ref());
-        outstanding
-            .is_some_and(|outstanding| outstanding.ticks > if outstanding.is_taken { REPLY_TICKS } else { TAKE_TICKS })
     }
 
     /// Kills the accessor, and refuses the memory of its outstanding request from now on.
@@ -358,7 +285,7 @@ impl State {
                 }
             }
         }
-        accessor.kill(uid);
+        kill(accessor, uid);
     }
 
     /// Starts an accessor, unless there is one.
@@ -392,22 +319,13 @@ impl State {
         file: Option<&File>,
     ) -> Result<(), SharedMemoryError> {
         let Some(accessor) = &mut self.accessor else { return Err(SharedMemoryError::Pending) };
-        if send_request(accessor.channel.as_fd(), request, file.map(AsFd::as_fd)).is_err() {
+        if accessor.send(subject, request, file).is_err() {
             // It has exited without a request: the next one has another.
             if let Some(accessor) = self.accessor.take() {
-                accessor.kill(uid);
+                kill(accessor, uid);
             }
             return Err(SharedMemoryError::Pending);
         }
-        accessor.outstanding = Some(Outstanding {
-            begun: Instant::now(),
-            is_taken: false,
-            ticks: 0,
-            is_pending: false,
-            body_bytes: if let Request::Read { bytes, .. } = request { *bytes } else { 0 },
-            is_removal: matches!(request, Request::Remove { .. }),
-            subject: subject.clone(),
-        });
         Ok(())
     }
 
@@ -441,61 +359,25 @@ impl State {
     }
 }
 
-impl Accessor {
-    /// Receives the reply to the outstanding request within a time, and charges this thread for the accessor's
-    /// time.
-    fn receive(&mut self, at_most: Duration, body: &mut [u8]) -> io::Result<Option<(Outcome, usize)>> {
-        let end = Instant::now() + at_most;
-        loop {
-            if let Some((Reply { outcome, spent }, bytes)) = receive_reply(&self.channel, body)? {
-                self.outstanding = None;
-                // A claim: no request is outstanding for longer.
-                cpu_time::add_to_this_thread(spent.min(SPENT_MAX));
-                return Ok(Some((outcome, bytes)));
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                if let Some(outstanding) = self.outstanding.as_mut().filter(|_| !at_most.is_zero()) {
-                    outstanding.is_pending = true;
-                }
-                return Ok(None);
-            }
-            let left = Timespec::try_from(left).map_err(io::Error::other)?;
-            match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&left)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+/// Kills an accessor of a user.
+fn kill(accessor: Accessor, uid: u32) {
+    if let Some(process) = &accessor.process {
+        process.kill();
     }
-
-    fn kill(self, uid: u32) {
-        if let Some(process) = &self.process {
-            process.kill();
-        }
-        self.end(uid, Duration::ZERO);
-    }
-
-    /// Lets it exit by itself, for which it has this time.
-    fn end(self, uid: u32, at_most: Duration) {
-        let Self { channel, process, .. } = self;
-        drop(channel);
-        if let Some(process) = process {
-            let mut all = all();
-            all.hung.add(uid, clock::monotonic() + at_most, process);
-            if let Some(manager) = &all.manager {
-                let _ = manager.send(Order::Wake);
-            }
-        }
-    }
+    end(accessor, uid, Duration::ZERO);
 }
 
-/// Whether the other end has received all that was sent to it.
-#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
-fn has_taken(channel: &OwnedFd) -> bool {
-    let mut unread_bytes: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one integer to the given address.
-    let result = unsafe { libc::ioctl(channel.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread_bytes) };
-    result != 0 || unread_bytes == 0
+/// Lets an accessor exit by itself, for which it has this time.
+fn end(accessor: Accessor, uid: u32, at_most: Duration) {
+    let Accessor { channel, process, .. } = accessor;
+    drop(channel);
+    if let Some(process) = process {
+        let mut all = all();
+        all.hung.add(uid, clock::monotonic() + at_most, process);
+        if let Some(manager) = &all.manager {
+            let _ = manager.send(Order::Wake);
+        }
+    }
 }
 
 /// Orders an accessor for a user.
@@ -563,7 +445,7 @@ impl Manager {
             self.spawner = None;
         }
         let started = started?;
-        confined(started.channel, Some(started.process))
+        Accessor::confined(started.channel, Some(started.process))
     }
 
     fn reap(&mut self) {
@@ -588,28 +470,13 @@ fn tick() {
     let users: Vec<Arc<User>> = all().users.values().map(|(user, _)| Arc::clone(user)).collect();
     for user in users {
         // A user with a request in progress is looked at by its caller.
-        if let Ok(mut state) = user.state.try_lock() {
-            state.tick();
-            if state.is_late() {
+        if let Ok(mut state) = user.state.try_lock()
+            && let Some(accessor) = &mut state.accessor
+        {
+            accessor.tick();
+            if accessor.is_late() {
                 let _ = state.settle(user.uid, Duration::ZERO);
             }
-        }
-    }
-}
-
-/// Accessor once it is confined.
-fn confined(channel: OwnedFd, process: Option<PidFd>) -> Result<Accessor, ActorError> {
-    let mut accessor = Accessor { channel, process, memories: BTreeSet::new(), outstanding: None };
-    match accessor.receive(CONFINEMENT_MAX, &mut []).map_err(ActorError::NotStarted)? {
-        Some((Outcome::Confined, _)) => Ok(accessor),
-        Some((Outcome::NotConfined { step, errno }, _)) => {
-            Err(ActorError::NotConfined { step, source: io::Error::from_raw_os_error(errno) })
-        }
-        _ => {
-            if let Some(process) = &accessor.process {
-                process.kill();
-            }
-            Err(ActorError::NotStarted(io::ErrorKind::TimedOut.into()))
         }
     }
 }
@@ -623,48 +490,21 @@ fn start_without_program() -> Result<Accessor, ActorError> {
 #[cfg(any(test, feature = "fake"))]
 fn start_without_program() -> Result<Accessor, ActorError> {
     let (channel, other_end) = crate::actor::pair().map_err(ActorError::NotStarted)?;
-    thread::spawn(move || crate::accessor::server::serve(other_end.as_fd()));
-    confined(channel, None)
+    thread::spawn(move || crate::accessor::server::serve(std::os::fd::AsFd::as_fd(&other_end)));
+    Accessor::confined(channel, None)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
     use crate::accessor::wire::receive_request;
 
-    /// Accessor of which the test is the other end.
-    fn accessor() -> (State, OwnedFd) {
-        let (channel, other_end) = crate::actor::pair().unwrap();
-        let outstanding = Outstanding {
-            begun: Instant::now(),
-            is_taken: false,
-            ticks: 0,
-            is_pending: false,
-            body_bytes: 0,
-            is_removal: true,
-            subject: Subject { id: 1, identity: (0, 0), refusal: Arc::default() },
-        };
-        send_request(channel.as_fd(), &Request::Remove { memory: 1 }, None).unwrap();
-        let accessor = Accessor { channel, process: None, memories: BTreeSet::new(), outstanding: Some(outstanding) };
+    /// State with an accessor of which the test is the other end.
+    fn with_accessor() -> (State, OwnedFd) {
+        let (accessor, other_end) = Accessor::of_test();
         (State { accessor: Some(accessor), ..State::default() }, other_end)
-    }
-
-    #[test]
-    fn request_that_is_not_taken_has_more_time_than_one_that_is() {
-        let (mut state, other_end) = accessor();
-        let ticks_until_late = |state: &mut State| {
-            let ticks = (0..100).take_while(|_| {
-                state.tick();
-                !state.is_late()
-            });
-            u32::try_from(ticks.count()).unwrap()
-        };
-        (0..TAKE_TICKS / 2).for_each(|_| state.tick());
-        assert!(!state.is_late());
-        receive_request(&other_end, &mut Vec::new()).unwrap().unwrap();
-        assert_eq!(ticks_until_late(&mut state), REPLY_TICKS, "counted from here on");
-        let (mut state, _other_end) = accessor();
-        assert_eq!(ticks_until_late(&mut state), TAKE_TICKS);
     }
 
     #[test]
@@ -672,7 +512,7 @@ mod tests {
         let new = |inode| Memory::new(u32::MAX - 2, File::open("/dev/null").unwrap(), 8, (7, inode)).unwrap();
         let [removed, other] = [8, 9].map(new);
         let user = Arc::clone(&other.user);
-        let (state, other_end) = accessor();
+        let (state, other_end) = with_accessor();
         *user.state() = state;
         {
             let mut state = user.state();
@@ -696,9 +536,9 @@ mod tests {
     fn late_request_is_charged_to_the_next_caller() {
         const LATE: Duration = Duration::from_millis(300);
         let memory = Memory::new(u32::MAX - 1, File::open("/dev/null").unwrap(), 8, (7, 7)).unwrap();
-        let (mut state, other_end) = accessor();
+        let (mut state, other_end) = with_accessor();
         receive_request(&other_end, &mut Vec::new()).unwrap().unwrap();
-        state.tick();
+        state.accessor.as_mut().unwrap().tick();
         let outstanding = state.accessor.as_mut().and_then(|accessor| accessor.outstanding.as_mut()).unwrap();
         (outstanding.begun, outstanding.subject) = (Instant::now().checked_sub(LATE).unwrap(), memory.subject.clone());
         state.refuse(u32::MAX - 1);

@@ -21,7 +21,7 @@ const IS_COPY: &str = "UVMD_PROBES_TEST_IS_COPY";
 
 /// Runs before `main`, as the C library runs the functions of this section.
 #[used]
-// SAFETY: the section holds pointers to functions that take nothing that this one does not ignore.
+// SAFETY: the C library calls the functions of this section with arguments that this one does not read.
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
 
