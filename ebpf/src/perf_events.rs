@@ -210,7 +210,6 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Dropped> {
     let is_copy = !matches!(kind, Kind::GpuFault | Kind::GpuFaultDuplicate | Kind::CpuFault);
     let is_of_tool = is_copy && detail >= CAUSE_API && !is_own(&space);
     let detail = if is_of_tool { detail | u32::from(REQUESTED_BY_TOOL) } else { detail };
-    let result = space.add(gpu, kind, detail, Tally { events: 1, amount });
     match kind {
         Kind::CopyHtod => _ = observe(&space.account(), gpu, Kind::HtodMigrationBytes as u32, amount),
         Kind::CopyDtoh => {
@@ -232,7 +231,8 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Dropped> {
             }
         }
     }
-    result
+    // Last: the verifier would follow all of the above once per result.
+    space.add(gpu, kind, detail, Tally { events: 1, amount })
 }
 
 #[inline(always)]

@@ -76,36 +76,38 @@ struct Piece {
     left_gpus: u64,
 }
 
-/// Maximum of GPUs reported per word of a processor mask: more than a process can use.
+/// Maximum of GPUs reported for a block: more than a node has whose processes use managed memory.
 const GPUS_MAX: u32 = 16;
 
-/// Reports the resident pages of a block at each GPU of `PROCESSORS`; 0 on success.
+/// Reports the resident pages of a block at each GPU of `PROCESSORS`; 0 on success. One loop over
+/// the GPUs of all words: the verifier follows each turn.
 #[inline(never)]
 fn report_each(space: &Known, piece: &Piece) -> u32 {
-    for at in 0..PROCESSOR_WORDS {
-        if at >= memory::processor_words() {
-            break;
-        }
-        let Some(processors) = PROCESSORS.get_ptr(0) else { return 1 };
-        // SAFETY: a value of the map, this CPU's own.
-        let Some(word) = (unsafe { (*processors).get(at as usize) }) else { return 1 };
-        // Bit 0 of the first word is the CPU.
-        let mut left = if at == 0 { *word & !1 } else { *word };
-        for _ in 0..GPUS_MAX {
-            if left == 0 {
-                break;
-            }
-            let gpu = at * 64 + left.trailing_zeros();
-            left &= left - 1;
-            if u64::from(gpu) != piece.except {
-                report_at(space, piece, gpu);
-            }
-        }
-        if left != 0 {
-            return 1;
+    let Some(processors) = PROCESSORS.get_ptr_mut(0) else { return 1 };
+    // SAFETY: a value of the map, this CPU's own.
+    let processors = unsafe { &mut *processors };
+    // Bit 0 of the first word is the CPU.
+    processors[0] &= !1;
+    for _ in 0..GPUS_MAX {
+        let Some(gpu) = take_first(processors) else { return 0 };
+        if u64::from(gpu) != piece.except {
+            report_at(space, piece, gpu);
         }
     }
-    0
+    u32::from(take_first(processors).is_some())
+}
+
+/// Removes the first processor from a mask.
+#[inline(always)]
+fn take_first(processors: &mut Processors) -> Option<u32> {
+    for (at, word) in (0..memory::processor_words()).zip(processors) {
+        if *word != 0 {
+            let bit = word.trailing_zeros();
+            *word &= *word - 1;
+            return Some(at * 64 + bit);
+        }
+    }
+    None
 }
 
 #[inline(never)]
