@@ -29,6 +29,8 @@ UVMD_LAB_ACTING='--set policy.host_reserve=64MiB --set policy.interval=20ms'
 # Where scripts/setup puts a kernel and a driver's source: links to folders that are named by package and checksum.
 lab_kernel_dir() { echo "$UVMD_CACHE/kernel-$1"; }
 lab_driver_dir() { echo "$UVMD_CACHE/driver-$1"; }
+# lab_initrd KIND: where lab/vm/build-initrd puts the guest's root: `lab`, or `scenarios` for one without CUDA.
+lab_initrd() { echo "$UVMD_ROOT/target/lab/initrd-$1-$UVMD_LAB_DRIVER-$UVMD_LAB_KERNEL-$UVMD_LAB_BUILD"; }
 
 # Where scripts/setup puts prometheus and promtool.
 UVMD_PROMETHEUS=$UVMD_CACHE/prometheus
