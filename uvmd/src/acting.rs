@@ -32,7 +32,7 @@ use actuator::{Journal, headroom};
 use anyhow::{Context, anyhow};
 pub(crate) use board::{Board, BoardReader};
 use collector::Snapshots;
-use executables::Executables;
+pub(crate) use executables::Executables;
 use followers::Followers;
 use headrooms::Headrooms;
 use memories::{Memories, Wanted};
@@ -73,6 +73,8 @@ pub(crate) struct Parts {
     pub(crate) audit: Audit,
     /// Followers of programs, for plans.
     pub(crate) followers: Followers,
+    /// Programs of processes, shared with the API.
+    pub(crate) executables: Executables,
 }
 
 /// Limits of bytes migrated per second.
@@ -158,6 +160,11 @@ fn omission(process: ProcessId) -> Restriction {
     everything(process, format!("it is only observed: {limits}"))
 }
 
+/// Restriction of a process of which it is unknown which overrides select it.
+fn unselectable(process: ProcessId, unknown: &str) -> Restriction {
+    everything(process, format!("its {unknown} could not be read: an override for it could keep uvmd from acting"))
+}
+
 /// Restriction of a process whose blocks are unknown.
 fn unread_memory(process: ProcessId) -> Restriction {
     everything(
@@ -176,11 +183,12 @@ struct Loop {
     actuation: Actuation,
     meter: Box<dyn LinkMeter>,
     roots: Roots,
-    executables: Executables,
     headrooms: Headrooms,
     memories: Memories,
     /// Processes beyond the limits of [`PROCESSES_MAX`].
     omitted: Vec<ProcessId>,
+    /// Processes without a known cgroup or program, and which of them is unknown.
+    unselectable: Vec<(ProcessId, &'static str)>,
     board: Board,
     was_on: bool,
     /// Begin of the interval, by the calendar and by the monotonic clock.
@@ -198,10 +206,10 @@ impl Loop {
             actuation,
             meter,
             roots,
-            executables: Executables::default(),
             headrooms: Headrooms::default(),
             memories: Memories::new(),
             omitted: Vec::new(),
+            unselectable: Vec::new(),
             board,
             was_on,
             began: (SystemTime::now(), Instant::now()),
@@ -295,6 +303,7 @@ impl Loop {
         let limited = self.omitted.iter().map(|process| omission(*process));
         let refused = self.memories.refused().iter().filter(|process| directives.contains_key(process));
         let limited = limited.chain(refused.map(|process| unread_memory(*process)));
+        let limited = limited.chain(self.unselectable.iter().map(|(process, unknown)| unselectable(*process, unknown)));
         let restrictions = || self.actuation.acting.restrictions(&scene).into_iter().chain(limited).collect();
         self.board.publish_restrictions(Instant::now(), restrictions);
         self.publish_events();
@@ -333,18 +342,23 @@ impl Loop {
         let living: Vec<&Process> = snapshot.processes.iter().filter(|process| process.exited_at.is_none()).collect();
         let mut ids: Vec<ProcessId> = living.iter().map(|process| process.id).collect();
         ids.sort_unstable();
-        self.executables.retain(&ids);
+        self.parts.executables.retain(&ids);
         let mut directives = BTreeMap::new();
         let mut quota = ProcessQuota::default();
         self.omitted.clear();
+        self.unselectable.clear();
         for process in living {
             let read = || processes::executable(&self.roots, process.id.pid);
             // An override for its cgroup, pod or job, or for its program, could keep uvmd from acting on it.
             if process.cgroup.is_none() {
+                self.unselectable.push((process.id, "cgroup"));
                 continue;
             }
-            let Ok(executable) = self.executables.get(process.id, clock::monotonic(), read) else { continue };
-            let directive = self.parts.rules.directive(process, executable);
+            let Ok(executable) = self.parts.executables.get(process.id, clock::monotonic(), read) else {
+                self.unselectable.push((process.id, "program"));
+                continue;
+            };
+            let directive = self.parts.rules.directive(process, executable.as_deref());
             if directive.mode == Mode::Observe {
                 continue;
             }

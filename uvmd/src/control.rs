@@ -12,7 +12,7 @@ use sys::{Roots, processes};
 use web::{AdviceJournal, ChangeError, Precondition, PutOutcome, Requester};
 
 use crate::{
-    acting::BoardReader,
+    acting::{BoardReader, Executables},
     audit::{Audit, Change, Outcome},
     rules::{Announce, Rules},
     switch::Switch,
@@ -27,6 +27,8 @@ pub(crate) struct Control {
     pub(crate) enabled: bool,
     /// Decisions and restrictions of the loop that acts.
     pub(crate) reader: BoardReader,
+    /// Programs as that loop knows them.
+    pub(crate) executables: Executables,
     /// Audit log of the changes.
     pub(crate) audit: Audit,
 }
@@ -64,7 +66,11 @@ impl web::Control for Control {
     }
 
     fn wanted(&self, process: &Process) -> EffectivePolicy {
-        let executable = processes::executable(&Roots::default(), process.id.pid).ok();
+        // Read here only while the loop that acts reads none.
+        let executable = match self.executables.known(process.id) {
+            Some(known) => known.ok().flatten(),
+            None => processes::executable(&Roots::default(), process.id.pid).ok().map(Into::into),
+        };
         let Explained { directive, why, candidates } = self.rules.explain(process, executable.as_deref());
         EffectivePolicy {
             pid: process.id.pid,

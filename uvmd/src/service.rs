@@ -26,7 +26,7 @@ use web::{
 
 use crate::{
     VERSION,
-    acting::{self, ActingHandle, Actuation, Rates},
+    acting::{self, ActingHandle, Actuation, Executables, Rates},
     audit::{Audit, Denials},
     control::Control,
     listeners::Listeners,
@@ -99,10 +99,17 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let followers = Followers::new(recorder.recordings(), planners, following(policy));
     let parts =
         parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, followers), audit.clone());
+    let executables = parts.executables.clone();
     let acting_handle = ActingHandle::start(parts, actuation)?;
     let reader = acting_handle.reader();
-    let control =
-        Control { rules: rules.clone(), switch, enabled: policy.enabled, reader: reader.clone(), audit: audit.clone() };
+    let control = Control {
+        rules: rules.clone(),
+        switch,
+        enabled: policy.enabled,
+        reader: reader.clone(),
+        executables,
+        audit: audit.clone(),
+    };
     let sources = Sources {
         decisions: DecisionSource::new(move || reader.decisions()),
         events: events.clone(),
@@ -313,6 +320,7 @@ fn parts(
         interval: policy.interval.0,
         audit,
         followers,
+        executables: Executables::default(),
     }
 }
 

@@ -1,13 +1,13 @@
 use std::{fs, path::Path, sync::atomic::Ordering};
 
 use config::{Policy, value::AbsolutePath};
-use model::{GpuUuid, ProcessId, RestrictionScope};
+use model::{GpuUuid, ProcessId, RestrictionScope, Selector};
 use serde_json::{Value, json};
 use web::{Control as _, Credential, Peer};
 
 use super::*;
 use crate::{
-    acting::Board,
+    acting::{Board, Executables},
     audit::testing::{audit, flush, lines},
     rules::Clock,
 };
@@ -26,6 +26,7 @@ fn control(folder: &Path) -> (Control, Board) {
         switch: Switch::open(&folder.join("off"), &folder.join("state")),
         enabled: true,
         reader,
+        executables: Executables::default(),
         audit,
     };
     (control, board)
@@ -159,4 +160,24 @@ fn restrictions_are_those_of_the_requested_process() {
     assert_eq!(reader(7), [expected]);
     assert_eq!(reader(8)[0].scope, "cycle");
     assert_eq!(reader(9), []);
+}
+
+#[test]
+fn explanation_is_of_the_program_that_the_loop_has_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (control, _board) = control(folder.path());
+    let selector = Selector { executable: Some("/usr/bin/train".to_owned()), ..Selector::default() };
+    control.put(Override { selector, ..rule(Mode::Act) }, &by(), &whatever()).unwrap();
+    // A living process, whose own program is another.
+    let id = ProcessId { pid: std::process::id(), start_ticks: 1 };
+    let explained = || control.wanted(&Process::new(id, "x"));
+    assert_eq!(explained().override_id, None, "the loop has read nothing: it is read now");
+    let loop_reads = |second, program: &str| {
+        let read = || Ok(program.into());
+        control.executables.get(id, std::time::Duration::from_secs(second), read).unwrap();
+    };
+    loop_reads(0, "/usr/bin/train");
+    assert_eq!(explained().override_id.as_deref(), Some("mine"));
+    loop_reads(30, "/usr/bin/other");
+    assert_eq!(explained().override_id, None);
 }
