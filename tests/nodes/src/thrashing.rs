@@ -148,7 +148,8 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
         ..Verdict::default()
     };
     let (ranges, gpus) = (ranges_of(process.pid), gpus().gpus);
-    let case = Case { kind: KIND, verdict: &verdict, process, ranges: Some(&ranges), gpu: gpus.first() };
+    let case =
+        Case { kind: KIND, verdict: &verdict, process, ranges: Some(&ranges), gpu: gpus.first(), in_mode_act: false };
     Verdict {
         summary: explain::summary(KIND, &verdict, "user alice", "GPU0 (NVIDIA H200)"),
         reason: explain::reason(KIND, &verdict),

@@ -1,6 +1,6 @@
 //! Fetches the evidence about one process.
 
-use model::api::{GpuDetail, Gpus, Ops, Process, ProcessDetail, Ranges, Verdict, Verdicts};
+use model::api::{GpuDetail, Gpus, Ops, Process, ProcessDetail, Ranges, Verdict, Verdicts, rule::EffectivePolicy};
 
 use crate::client::{Client, Error, Response};
 
@@ -15,6 +15,8 @@ pub(crate) struct Evidence {
     pub(crate) gpus: Gpus,
     /// Recording of its calls; `None` without one, or without read permission.
     pub(crate) recording: Option<Ops>,
+    /// Policy in effect; `None` of a process that has exited.
+    pub(crate) effective: Option<EffectivePolicy>,
 }
 
 /// Path of a process; without `start_ticks`, of the running process with this pid, else the last
@@ -39,16 +41,22 @@ pub(crate) fn fetch(client: &Client, pid: u32, start_ticks: Option<u64>) -> Resu
         Err(error) => return Err(error),
     };
     let verdicts = verdicts(client, pid, start_ticks)?.body;
-    let recording = match client.get(&format!("{}&last=1", path(pid, start_ticks, "/ops"))) {
-        Ok(answer) => Some(answer.body),
-        Err(Error::Denied { .. } | Error::Failed { .. }) => None,
-        Err(error) => return Err(error),
-    };
-    Ok(Evidence { recording, ..Evidence::new(process, &verdicts, ranges, client.get("/api/v1/gpus")?.body) })
+    let recording = optional(client.get(&format!("{}&last=1", path(pid, start_ticks, "/ops"))))?;
+    let effective = optional(client.get(&path(pid, start_ticks, "/override")))?;
+    Ok(Evidence { recording, effective, ..Evidence::new(process, &verdicts, ranges, client.get("/api/v1/gpus")?.body) })
+}
+
+/// `None` where the API refuses it, or has none of this process.
+fn optional<T>(answer: Result<Response<T>, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer.body)),
+        Err(Error::Denied { .. } | Error::Failed { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Evidence {
-    /// Selects the verdicts on the process, without its recording.
+    /// Selects the verdicts on the process, without its recording and its policy.
     pub(crate) fn new(process: Process, verdicts: &Verdicts, ranges: Option<Ranges>, gpus: Gpus) -> Self {
         let is_of_process =
             |verdict: &Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
@@ -62,7 +70,7 @@ impl Evidence {
             unavailable: unavailable.clone(),
             ..Verdicts::default()
         };
-        Self { process, verdicts, ranges, gpus, recording: None }
+        Self { process, verdicts, ranges, gpus, recording: None, effective: None }
     }
 
     /// GPU of a verdict.

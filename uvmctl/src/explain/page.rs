@@ -3,7 +3,7 @@
 use model::api::{Remedies, Remedy, Verdict};
 
 use super::{Evidence, finding, healthy};
-use crate::{ops, terminal::Style, text};
+use crate::{ops, policy::show, terminal::Style, text};
 
 /// Text to be wrapped, with its style and indents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +56,43 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
             page.push(item("-", Style::Warning, format!("The ranges of its memory require read permission: {remedy}")));
         }
     }
-    if let Some(obstacle) = evidence.recording.as_ref().and_then(ops::obstacle) {
-        page.push(Paragraph::new(Style::Warning, (0, 2), format!("Its calls are {obstacle}.")));
+    let actions = actions(evidence);
+    if !actions.is_empty() {
+        page.push(Paragraph::title("Actions of uvmd"));
+        page.extend(actions);
     }
     page.push(Paragraph::title(&format!("Evidence: uvmctl explain {} -o json", evidence.process.pid)));
     page
+}
+
+/// What uvmd does about the process already, and why it does not do more. Nothing for a process that no
+/// override concerns.
+fn actions(Evidence { process, effective, recording, .. }: &Evidence) -> Vec<Paragraph> {
+    let mut lines: Vec<_> = process
+        .decisions
+        .iter()
+        .map(|decision| {
+            let label = text::printable(&decision.label);
+            item("-", Style::Good, format!("{label} (uvmctl decisions {})", decision.id))
+        })
+        .collect();
+    let concerned =
+        effective.as_ref().filter(|effective| effective.override_id.is_some() || effective.mode != "observe");
+    lines.extend(
+        concerned.iter().flat_map(|effective| show::action(effective)).map(|(style, line)| item("-", style, line)),
+    );
+    lines.extend(recording.as_ref().and_then(|ops| match ops::obstacle(ops) {
+        Some(obstacle) => Some(item("-", Style::Warning, format!("Its calls are {obstacle}."))),
+        None if ops.state == "recording" => {
+            Some(item("-", Style::Plain, format!("Its calls are recorded: uvmctl ops {}.", process.pid)))
+        }
+        None => None,
+    }));
+    if concerned.is_some() {
+        let command = format!("Overrides and reasons: uvmctl policy explain {}.", process.pid);
+        lines.push(item("-", Style::Faded, command));
+    }
+    lines
 }
 
 fn item(mark: &str, style: Style, text: impl Into<String>) -> Paragraph {

@@ -116,11 +116,11 @@ fn selector_text(selector: &Selector) -> String {
     if phrases.is_empty() { "all processes".to_owned() } else { text::printable(&phrases.join(", ")).into_owned() }
 }
 
-/// `  No advice at GPU-9a31…: the application advises the driver itself.`
+/// `No advice at GPU-9a31…: the application advises the driver itself.`
 fn restriction(Restriction { gpu_uuid, scope, label, reason }: &Restriction) -> String {
     let what = if label.is_empty() { scope } else { label };
     let at = gpu_uuid.as_ref().map(|gpu| format!(" at {gpu}")).unwrap_or_default();
-    text::printable(&format!("  {what}{at}: {reason}.")).into_owned()
+    text::printable(&format!("{what}{at}: {reason}.")).into_owned()
 }
 
 /// What probes of its launches have found, if there are any.
@@ -128,7 +128,7 @@ fn probes(plan: &PlanState) -> Option<String> {
     let ProbeFigures { launches, probed, named_bytes, touched_bytes, .. } = plan.probes?;
     let [named, touched] = [named_bytes, touched_bytes].map(text::bytes);
     Some(format!(
-        "  Probes: {} of {} launches, which access at most {touched} of the {named} that they name.",
+        "Probes: {} of {} launches, which access at most {touched} of the {named} that they name.",
         text::count(probed),
         text::count(launches)
     ))
@@ -136,27 +136,34 @@ fn probes(plan: &PlanState) -> Option<String> {
 
 /// Plan of its iterations, or the state on the way to one, whose reason is a restriction.
 fn planned(PlanState { state, description, .. }: &PlanState) -> String {
-    format!("  Plan: {}.", text::printable(if description.is_empty() { state } else { description }))
+    format!("Plan: {}.", text::printable(if description.is_empty() { state } else { description }))
+}
+
+/// What uvmd does about a process, and what prevents it from more, one line each.
+pub(crate) fn action(effective: &EffectivePolicy) -> Vec<(Style, String)> {
+    let EffectivePolicy { mode, active, restrictions, plan, .. } = effective;
+    let no_action = match mode.as_str() {
+        "observe" => Some("No action: the process is only observed."),
+        "shadow" => Some("No action: decisions are reported alone (uvmctl decisions)."),
+        _ if !active => Some("No action: acting is switched off (uvmctl policy show)."),
+        _ => None,
+    };
+    let mut lines: Vec<_> = no_action.map(|text| (Style::Warning, text.to_owned())).into_iter().collect();
+    lines.extend(
+        plan.iter().flat_map(|plan| [Some(planned(plan)), probes(plan)]).flatten().map(|line| (Style::Plain, line)),
+    );
+    lines.extend(restrictions.iter().map(|each| (Style::Warning, restriction(each))));
+    lines
 }
 
 /// Policy in effect for a process, and its reasons.
 pub(crate) fn effective(effective: &EffectivePolicy, colour: Colour) -> String {
-    let EffectivePolicy { pid, name, mode, policy, reason, active, candidates, budget, restrictions, plan, .. } =
-        effective;
+    let EffectivePolicy { pid, name, mode, policy, reason, candidates, budget, .. } = effective;
     let printed = |text: &str| text::printable(text).into_owned();
     let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));
     let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Reason: {}.", printed(reason))];
     lines.extend(limits(budget).map(|limits| format!("  At most {limits}.")));
-    let no_action = match mode.as_str() {
-        "observe" => Some("  No action: the process is only observed."),
-        "shadow" => Some("  No action: decisions are reported alone (uvmctl decisions)."),
-        _ if !active => Some("  No action: acting is switched off (uvmctl policy show)."),
-        _ => None,
-    };
-    lines.extend(no_action.map(|text| colour.paint(Style::Warning, text)));
-    lines.extend(plan.iter().map(planned));
-    lines.extend(plan.iter().filter_map(probes));
-    lines.extend(restrictions.iter().map(|each| colour.paint(Style::Warning, &restriction(each))));
+    lines.extend(action(effective).into_iter().map(|(style, line)| colour.paint(style, &format!("  {line}"))));
     let mark = |selected: bool, matches: bool| {
         if selected {
             "*"

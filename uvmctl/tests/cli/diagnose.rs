@@ -1,7 +1,10 @@
 //! Output of `ps`, `explain`, `evictions`, `heatmap`, `gpus` and `show` for a node with a thrashing
 //! process and its victim.
 
-use model::api::{Ops, QuotaHolder, UnavailableKind, Verdicts};
+use model::api::{
+    DecisionSummary, Ops, QuotaHolder, UnavailableKind, Verdicts,
+    rule::{EffectivePolicy, PlanState, Restriction},
+};
 
 use nodes::thrashing::{NOW, detail_of, evictions, gpus, heat, processes, ranges_of, status, verdicts};
 
@@ -23,7 +26,11 @@ fn two_tenants() -> Canned {
         daemon = daemon
             .with(&format!("{path}/verdict"), &verdicts_of(pid))
             .with(&format!("{path}/ranges"), &ranges_of(pid))
-            .with(&format!("{path}/ops"), &Ops { state: "recording".to_owned(), ..Ops::default() })
+            .with(&format!("{path}/ops"), &Ops::default())
+            .with(
+                &format!("{path}/override"),
+                &EffectivePolicy { mode: "observe".to_owned(), ..EffectivePolicy::default() },
+            )
             .with(&path, &detail_of(pid));
     }
     daemon
@@ -121,6 +128,55 @@ fn explain_reports_why_calls_are_not_recorded() {
             assert!(text.ends_with(&format!("{line}Evidence: uvmctl explain {pid} -o json\n")), "{text}");
         }
     }
+}
+
+#[test]
+fn explain_has_what_uvmd_does_and_why_it_does_not_do_more() {
+    let mut detail = detail_of(512);
+    detail.process.decisions = vec![DecisionSummary {
+        id: 7,
+        stage: "confirmed".to_owned(),
+        label: "acting: tenants, link -95 %".to_owned(),
+        ..DecisionSummary::default()
+    }];
+    let plan = PlanState {
+        state: "learning".to_owned(),
+        description: "learning its iterations".to_owned(),
+        ..PlanState::default()
+    };
+    let restriction = Restriction {
+        scope: "cycle".to_owned(),
+        label: "No cycle".to_owned(),
+        reason: "it was denied: there is too little host memory; cool-down: 20 s".to_owned(),
+        ..Restriction::default()
+    };
+    let effective = EffectivePolicy {
+        override_id: Some("demo".to_owned()),
+        mode: "act".to_owned(),
+        active: true,
+        plan: Some(plan),
+        restrictions: vec![restriction],
+        ..EffectivePolicy::default()
+    };
+    let path = "/api/v1/processes/512";
+    let daemon = Canned::default()
+        .with(&format!("{path}/verdict"), &verdicts_of(512))
+        .with(&format!("{path}/ranges"), &ranges_of(512))
+        .with(&format!("{path}/ops"), &Ops { state: "recording".to_owned(), ..Ops::default() })
+        .with(&format!("{path}/override"), &effective)
+        .with(path, &detail)
+        .with("/api/v1/gpus", &gpus());
+    let text = stdout(&run(&daemon.serve(), &["explain", "512"]));
+    let expected = "\
+Actions of uvmd
+  - acting: tenants, link -95 % (uvmctl decisions 7)
+  - Plan: learning its iterations.
+  - No cycle: it was denied: there is too little host memory; cool-down: 20 s.
+  - Its calls are recorded: uvmctl ops 512.
+  - Overrides and reasons: uvmctl policy explain 512.
+Evidence: uvmctl explain 512 -o json
+";
+    assert!(text.ends_with(expected), "{text}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use model::{Verdict, api::Verdicts, text::time};
+use model::{Mode, Process, Verdict, api::Verdicts, text::time};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     auth::ReadPermission,
+    control::Controls,
     convert,
     paging::{Cursors, Order},
     problem::Problem,
@@ -97,12 +98,14 @@ pub(crate) async fn process_verdicts(
     ReadPermission(ranges): ReadPermission,
     pid: Pid,
     Parameters(InstanceSelector { start_ticks }): Parameters<InstanceSelector>,
+    State(controls): State<Controls>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
     let cache_key = format!("verdict {pid:?} {start_ticks:?} ranges={ranges}");
     let make = move |known: &Observation| {
         let id = choose(&known.snapshot, pid, start_ticks)?.id;
-        Ok(Text::json(&convert::verdicts_of(&known.view(), ranges, id)))
+        let in_mode_act = |process: &Process| controls.now().wanted(process).mode == Mode::Act.name();
+        Ok(Text::json(&convert::verdicts_of(&known.view(), ranges, id, in_mode_act)))
     };
     responses.of_observation(cache_key, make).await
 }

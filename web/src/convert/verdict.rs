@@ -37,7 +37,13 @@ pub(crate) fn verdicts(
 }
 
 /// Verdicts on one process, active ones with remedies; those that depend on ranges only `with_ranges`.
-pub(crate) fn verdicts_of(view: &View<'_>, with_ranges: bool, id: ProcessId) -> api::Verdicts {
+/// `in_mode_act`: whether the policy in effect for a process has the mode act.
+pub(crate) fn verdicts_of(
+    view: &View<'_>,
+    with_ranges: bool,
+    id: ProcessId,
+    in_mode_act: impl Fn(&model::Process) -> bool,
+) -> api::Verdicts {
     let ended = view.verdicts.ended.iter().filter(|verdict| verdict.process == id);
     let show = |each: &Verdict| verdict(view, each, with_ranges);
     // All verdicts of the process share them.
@@ -48,9 +54,12 @@ pub(crate) fn verdicts_of(view: &View<'_>, with_ranges: bool, id: ProcessId) -> 
     });
     let with_remedies = |each: &Verdict| {
         let (verdict, gpu) = (show(each), gpu_of(view.snapshot, each.gpu));
+        let evictor = verdict.evictor.as_ref();
+        let concerned = evictor.map_or(id, |evictor| ProcessId { pid: evictor.pid, start_ticks: evictor.start_ticks });
+        let in_mode_act = view.process(concerned).is_some_and(&in_mode_act);
         let remedies = evidence.as_ref().map(|(process, ranges)| {
             let (ranges, gpu) = (ranges.as_ref(), gpu.as_ref());
-            explain::remedies(&Case { kind: each.kind, verdict: &verdict, process, ranges, gpu })
+            explain::remedies(&Case { kind: each.kind, verdict: &verdict, process, ranges, gpu, in_mode_act })
         });
         api::Verdict { remedies, ..verdict }
     };

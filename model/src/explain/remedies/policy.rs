@@ -33,6 +33,16 @@ pub(super) fn remedy(case: &Case<'_>) -> Option<Remedy> {
         }
         (VerdictKind::FirstTouchStorm, _) => return None,
     };
+    // An override that acts already would be replaced by one that does not.
+    let decisions = &case.process.decisions;
+    if case.in_mode_act || decisions.iter().any(|decision| decision.stage != "shadow") {
+        return None;
+    }
+    if let Some(decision) = decisions.first() {
+        let action = format!("uvmctl policy set {selector} --policy {} --mode act", decision.policy);
+        let evidence = format!("uvmd {} in mode shadow, see uvmctl decisions {}", decision.label, decision.id);
+        return Some(Remedy::new(action, evidence));
+    }
     let action = format!("uvmctl policy set {selector} --policy {policy} --mode shadow");
     let evidence = format!(
         "uvmd could {effect}, without a change of the program; in mode shadow it only reports its decisions, in uvmctl decisions"
@@ -53,7 +63,7 @@ fn selector(process: &Process) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::api::Evictor;
+    use crate::api::{DecisionSummary, Evictor};
 
     use super::*;
     use crate::explain::remedies::testing::{Fixture, GIB};
@@ -87,6 +97,29 @@ mod tests {
         let mut known = Fixture::new("capacity_thrash");
         known.verdict.evictor = Some(Evictor { pid: 40_981, bytes_per_second: 1 << 30, ..Evictor::default() });
         assert!(action(&known).unwrap().contains("set --pid 40981 --policy tenants"));
+    }
+
+    #[test]
+    fn a_process_that_uvmd_acts_on_needs_no_override_and_one_in_shadow_is_to_be_acted_on() {
+        let mut known = Fixture::new("streaming");
+        let decision = DecisionSummary {
+            id: 7,
+            policy: "stream".to_owned(),
+            stage: "shadow".to_owned(),
+            label: "would act: stream, link -50 % expected".to_owned(),
+            ..DecisionSummary::default()
+        };
+        known.process.decisions = vec![decision];
+        let shown = remedy(&known.case()).unwrap();
+        assert_eq!(shown.action, "uvmctl policy set --pid 41207 --policy stream --mode act");
+        assert!(shown.evidence.contains("would act: stream, link -50 % expected in mode shadow"), "{}", shown.evidence);
+        for stage in ["trial", "confirmed"] {
+            known.process.decisions[0].stage = stage.to_owned();
+            assert_eq!(action(&known), None);
+        }
+        known.process.decisions.clear();
+        known.in_mode_act = true;
+        assert_eq!(action(&known), None, "what it would be replaced by does not act");
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(crate) struct Fixture {
     pub(crate) process: Process,
     pub(crate) ranges: Option<Ranges>,
     pub(crate) gpu: Option<GpuDetail>,
+    pub(crate) in_mode_act: bool,
 }
 
 impl Fixture {
@@ -25,12 +26,12 @@ impl Fixture {
         let verdict = Verdict { pid: 41_207, kind: kind.to_owned(), window_seconds: 5.0, ..Verdict::default() };
         let process = Process { pid: 41_207, name: "python train.py".to_owned(), ..Process::default() };
         let kind = VerdictKind::named(kind).unwrap();
-        Self { kind, verdict, process, ranges: None, gpu: None }
+        Self { kind, verdict, process, ranges: None, gpu: None, in_mode_act: false }
     }
 
     pub(crate) fn case(&self) -> Case<'_> {
-        let Self { kind, verdict, process, ranges, gpu } = self;
-        Case { kind: *kind, verdict, process, ranges: ranges.as_ref(), gpu: gpu.as_ref() }
+        let Self { kind, verdict, process, ranges, gpu, in_mode_act } = self;
+        Case { kind: *kind, verdict, process, ranges: ranges.as_ref(), gpu: gpu.as_ref(), in_mode_act: *in_mode_act }
     }
 
     /// Adds a range to the verdict.
