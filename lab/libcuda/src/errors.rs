@@ -1,6 +1,9 @@
 //! Codes of failures: their names, and what they are for.
 
-use std::ffi::CStr;
+use std::{
+    ffi::CStr,
+    io::{self, Write as _},
+};
 
 use ptx::KernelError;
 
@@ -122,8 +125,8 @@ pub(crate) fn of_backend(error: BackendError) -> Error {
     }
 }
 
-/// Tells on standard error what the program cannot be told by a code.
-#[expect(clippy::print_stderr, reason = "there is no other way to the program's user")]
+/// Tells on standard error what the program cannot be told by a code. In one piece: an exec may end the
+/// thread at any time.
 pub(crate) fn complain(message: &str) {
-    eprintln!("libcuda of the lab: {message}");
+    let _ = io::stderr().write_all(format!("libcuda of the lab: {message}\n").as_bytes());
 }
