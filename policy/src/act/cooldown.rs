@@ -2,12 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use model::{ProcessId, VerdictKind};
+use model::{ProcessId, Stage, VerdictKind};
 
 use super::{
     limits::{Limits, SHORT_COOLDOWN_WINDOWS},
@@ -58,6 +57,8 @@ struct Entry {
     times: u32,
     /// Circumstances of its failures, in which the policy is not retried.
     failed_in: Vec<Circumstances>,
+    /// How its last proposal ended, such as `it was denied: …`.
+    end: Option<String>,
 }
 
 /// Remaining cool-down.
@@ -69,19 +70,6 @@ pub(crate) enum Remaining {
     UntilChanged,
 }
 
-impl fmt::Display for Remaining {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::For(left) => {
-                write!(f, "it was denied, rolled back or ended recently; cool-down: {} s", left.as_secs().max(1))
-            }
-            Self::UntilChanged => f.write_str(
-                "it was rolled back, and verdicts, ranges, parameters and other processes have not changed since",
-            ),
-        }
-    }
-}
-
 /// Maximum number of circumstances stored per policy; the oldest are dropped.
 const FAILED_MAX: usize = 16;
 
@@ -91,6 +79,30 @@ impl Cooldown {
         let entry = self.0.get(policy)?;
         let left = entry.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
         left.map(Remaining::For).or_else(|| entry.failed_in.contains(circumstances).then_some(Remaining::UntilChanged))
+    }
+
+    /// Why a policy may not be tried: how its last proposal ended, and the remaining cool-down.
+    pub(crate) fn restriction(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<String> {
+        let remaining = self.remaining(policy, now, circumstances)?;
+        let end = self.0.get(policy).and_then(|entry| entry.end.as_deref());
+        let end = end.unwrap_or("it was denied, rolled back or ended recently");
+        Some(match remaining {
+            Remaining::For(left) => format!("{end}; cool-down: {} s", left.as_secs().max(1)),
+            Remaining::UntilChanged => {
+                format!("{end}; tried again once verdicts, ranges, parameters or other processes have changed")
+            }
+        })
+    }
+
+    /// Records how a proposal of a policy ended, if that has a cool-down.
+    pub(crate) fn record_end(&mut self, policy: &str, stage: &Stage) {
+        let Some(entry) = self.0.get_mut(policy) else { return };
+        entry.end = match stage {
+            Stage::Denied(why) => Some(format!("it was denied: {why}")),
+            Stage::RolledBack(why) => Some(format!("it was rolled back: {why}")),
+            Stage::Ended(why) => Some(format!("it ended: {why}")),
+            Stage::Shadow(_) | Stage::Trial | Stage::Confirmed => None,
+        };
     }
 
     /// Whether the policy was rolled back, and not confirmed since.
@@ -145,19 +157,39 @@ impl Cooldown {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_a_policy_rolled_back_and_not_confirmed_since_has_failed() {
-        let circumstances = Circumstances {
+    fn nothing() -> Circumstances {
+        Circumstances {
             verdicts: BTreeSet::new(),
             ranges: BTreeSet::new(),
             processes: Arc::default(),
             acted_on: BTreeSet::new(),
             parameters: BTreeMap::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn restriction_has_the_reason_of_the_end() {
+        let (mut cooldown, now, limits) = (Cooldown::default(), SystemTime::UNIX_EPOCH, Limits::default());
+        cooldown.record_end("other", &Stage::Ended("its phase is over".to_owned()));
+        assert_eq!(cooldown.restriction("other", now, &nothing()), None, "it has no cool-down");
+        cooldown.start("cycle", now, &limits, []);
+        cooldown.record_end("cycle", &Stage::Denied("there is too little host memory".to_owned()));
+        let restriction = |cooldown: &Cooldown| cooldown.restriction("cycle", now, &nothing()).unwrap();
+        assert_eq!(restriction(&cooldown), "it was denied: there is too little host memory; cool-down: 30 s");
+        cooldown.start("cycle", now - limits.window * 60, &limits, [nothing()]);
+        cooldown.record_end("cycle", &Stage::RolledBack("more bytes".to_owned()));
+        assert_eq!(
+            restriction(&cooldown),
+            "it was rolled back: more bytes; tried again once verdicts, ranges, parameters or other processes have changed"
+        );
+    }
+
+    #[test]
+    fn only_a_policy_rolled_back_and_not_confirmed_since_has_failed() {
         let (mut cooldown, now, limits) = (Cooldown::default(), SystemTime::UNIX_EPOCH, Limits::default());
         cooldown.start("denied", now, &limits, []);
         cooldown.start_short("short", now, &limits);
-        cooldown.start("rolled-back", now, &limits, [circumstances]);
+        cooldown.start("rolled-back", now, &limits, [nothing()]);
         let failed = |cooldown: &Cooldown| ["denied", "short", "rolled-back"].map(|policy| cooldown.has_failed(policy));
         assert_eq!(failed(&cooldown), [false, false, true]);
         cooldown.clear("rolled-back");

@@ -35,6 +35,8 @@ pub(crate) struct Card {
     pub(crate) fetch_takes: Duration,
     /// Delay of the execution of an interval's orders, while programs continue.
     pub(crate) orders_late: Duration,
+    /// Switch of acting.
+    pub(crate) acting_enabled: bool,
     /// Processor time of each interval, measured on this machine.
     pub(crate) interval_times: Vec<Duration>,
     /// Number of ordered steps.
@@ -56,6 +58,7 @@ impl Card {
             frames: Frames::new(frames),
             fetch_takes: FETCH,
             orders_late: Duration::ZERO,
+            acting_enabled: true,
             interval_times: Vec::new(),
             steps: 0,
             programs: Vec::new(),
@@ -192,7 +195,7 @@ impl Card {
             following: &BTreeMap::new(),
             deferred: &BTreeSet::new(),
             directives: &self.directives,
-            acting_enabled: true,
+            acting_enabled: self.acting_enabled,
         };
         call(&mut self.acting, &scene)
     }

@@ -119,6 +119,31 @@ fn fitting_tenant_is_retained_and_the_other_evicts_its_own_memory() {
 }
 
 #[test]
+fn tenant_is_retained_again_soon_after_acting_was_switched_off_and_on() {
+    for (off_intervals, slow_ms) in [(1, 0), (1, 50), (5, 10), (20, 20), (100, 0), (300, 50)] {
+        let mut card = Card::new(FRAMES);
+        for (blocks, computes_ms) in [(20, 2), (18, 3)] {
+            let round = walk(0..blocks, false).repeat(20);
+            let victim = card.add(round, PatternKind::Unknown, Some(directive(Mode::Act, "tenants")));
+            card.program_mut(victim).computes = Duration::from_millis(computes_ms);
+        }
+        let other = card.add(walk(0..128, false), PatternKind::Cyclic, None);
+        card.program_mut(other).computes = Duration::from_millis(slow_ms);
+        let are_confirmed =
+            |card: &Card| card.decisions().filter(|decision| decision.stage == Stage::Confirmed).count() == 2;
+        let intervals_until_confirmed =
+            |card: &mut Card| (0..600).find(|_| (card.interval(), are_confirmed(card)).1).expect("both are confirmed");
+        intervals_until_confirmed(&mut card);
+        (0..200).for_each(|_| card.interval());
+        card.acting_enabled = false;
+        (0..off_intervals).for_each(|_| card.interval());
+        card.acting_enabled = true;
+        let intervals = intervals_until_confirmed(&mut card);
+        assert!(intervals < 100, "off for {off_intervals} intervals: {intervals}");
+    }
+}
+
+#[test]
 fn part_of_a_program_that_exceeds_the_gpu_is_not_prefetched_at_the_expense_of_others() {
     let mut card = Card::new(FRAMES);
     let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, None);

@@ -316,11 +316,26 @@ fn launches_wait_for_moves_if_too_many_expire() {
 }
 
 #[test]
-fn launches_wait_if_expired_moves_would_fail_the_trial() {
+fn harm_ends_the_plan_also_while_moves_expire_and_the_next_trial_has_waiting_launches() {
     let mut training = expiring(13, 160 * MIB, 52 * MIB);
+    training.run_until("rolled_back");
+    assert!(training.iteration <= 1 + 4 + 4, "in the first block with it: {}", training.iteration);
+    assert_eq!((training.waits(), training.published), (vec![false], None));
+    training.commands.clear();
     training.run_until("confirmed");
-    assert!(training.reports_waiting_launches());
-    assert_eq!(training.world.acting.decisions().count(), 1, "there is no rollback before");
+    assert!(training.reports_waiting_launches() && !training.waits().contains(&false));
+    assert_eq!(training.world.acting.decisions().count(), 2, "each trial has its own evidence");
+}
+
+#[test]
+fn launches_do_not_wait_after_both_trials_have_failed() {
+    let mut training = expiring(13, 160 * MIB, 160 * MIB);
+    for waiting in [false, true, false] {
+        training.run_until("rolled_back");
+        assert_eq!(training.waits(), [waiting]);
+        training.commands.clear();
+        training.run_until("trial");
+    }
 }
 
 #[test]

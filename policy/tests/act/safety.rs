@@ -40,6 +40,29 @@ fn only_rollbacks_are_ordered_while_acting_is_off() {
 }
 
 #[test]
+fn failure_of_the_first_trial_after_a_switch_costs_two_windows() {
+    let (mut world, id) = confirmed();
+    world.run(20.0);
+    world.acting_enabled = false;
+    world.run(5.0);
+    let accessed_bytes = std::mem::replace(&mut world.process(id).accessed_bytes, 16 << 20);
+    world.acting_enabled = true;
+    let is_rolled_back =
+        |world: &World| matches!(&world.decision().stage, Stage::RolledBack(why) if !why.contains("off"));
+    world.run_until("a rolled-back decision", is_rolled_back);
+    world.process(id).accessed_bytes = accessed_bytes;
+    world.run(15.0);
+    let restrictions = world.restrictions();
+    assert_eq!(world.decision().stage, Stage::Confirmed, "{restrictions:#?}");
+    // The next failure is one of the policy.
+    world.process(id).accessed_bytes = 16 << 20;
+    world.run_until("a rolled-back decision", is_rolled_back);
+    world.process(id).accessed_bytes = accessed_bytes;
+    world.run(15.0);
+    assert!(is_rolled_back(&world));
+}
+
+#[test]
 fn deferred_process_is_evaluated_only_to_end_what_is_not_permitted() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::act::{
     intervals::Intervals,
-    limits::{ACTIVE_MIN, IDLE_BELOW, PROMISE_MET_MIN, TOUCHED_BYTES_PER_REMOTE_BYTE},
+    limits::{ACTIVE_MIN, IDLE_BELOW, PROMISE_MET_MIN, RETURNED_MIN, TOUCHED_BYTES_PER_REMOTE_BYTE},
 };
 
 /// Result of a comparison.
@@ -34,6 +34,14 @@ pub(crate) enum Finding {
 /// for a comparison.
 pub(crate) fn is_active(window: &Span, recent: &Span) -> bool {
     Rates::of(window).activity() >= Rates::of(recent).activity() * ACTIVE_MIN
+}
+
+/// Whether the program's cost, or that of others, is again near what it was in a window without a
+/// proposal. Until then, its state is that of the proposal that was in force, and no basis for a
+/// comparison.
+pub(crate) fn has_returned(window: &Span, without: &Span) -> bool {
+    let (is, was) = (Rates::of(window), Rates::of(without));
+    is.cost >= was.cost * RETURNED_MIN && is.others_evicted >= was.others_evicted * RETURNED_MIN
 }
 
 /// Compares the costs of the same work. `noise`: relative spread of the cost before the proposal;

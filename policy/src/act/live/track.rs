@@ -11,7 +11,7 @@ use super::{
     auto_live::MeasuredCosts,
     candidate::Candidate,
     catalogue,
-    comparison::is_active,
+    comparison::{has_returned, is_active},
     cost::RelativeCost,
     ledger::Ledger,
     live_policy::View,
@@ -24,7 +24,7 @@ use crate::act::{
     guard::{Admission, Guard},
     intervals::Intervals,
     life_cycle::{new_decision, set_stage},
-    limits::Limits,
+    limits::{Limits, RETURN_WINDOWS_MAX},
     scene::Target,
 };
 
@@ -36,6 +36,27 @@ pub(crate) struct Track {
     costs: MeasuredCosts,
     /// Policy to try next, the cost under its predecessor, and the end of the predecessor.
     successor: Option<(&'static str, RelativeCost, SystemTime)>,
+    /// Confirmed proposal that was rolled back because acting was switched off.
+    interrupted: Option<Interrupted>,
+}
+
+/// Confirmed proposal that was rolled back without a fault of its own.
+#[derive(Debug)]
+struct Interrupted {
+    policy: &'static str,
+    /// Counts in a window without it.
+    without: Span,
+    /// End of the proposal.
+    at: SystemTime,
+}
+
+impl Interrupted {
+    /// Whether the program may still be in the state of the proposal, which is no baseline for the
+    /// next one.
+    fn lingers(&self, window: &Span, now: SystemTime, limits: &Limits) -> bool {
+        let waited = now.duration_since(self.at).unwrap_or_default();
+        waited < limits.window.saturating_mul(RETURN_WINDOWS_MAX) && !has_returned(window, &self.without)
+    }
 }
 
 /// Ended decision, and its advice to be withdrawn.
@@ -93,6 +114,7 @@ impl Track {
     /// Ends the open decision. `taken`: calendar time of the snapshot.
     pub(crate) fn close(&mut self, stage: Stage, taken: SystemTime) -> Option<(ClosedDecision, Event)> {
         let mut open = self.open.take()?;
+        self.cooldown.record_end(open.decision.policy, &stage);
         set_stage(&mut open.decision, stage, taken);
         let OpenDecision { decision, ledger, is_pending, .. } = open;
         let event = Event::Updated(decision.clone());
@@ -149,6 +171,12 @@ impl Track {
             return may.then(|| Stage::Ended("it is permitted now: a trial begins".to_owned()));
         }
         if let Err(why) = target.permits_acting() {
+            let confirmed = open.verification.as_ref().filter(|verification| verification.is_confirmed());
+            self.interrupted = confirmed.map(|verification| Interrupted {
+                policy: open.decision.policy,
+                without: verification.window_before().clone(),
+                at: now,
+            });
             return Some(Stage::RolledBack(why));
         }
         if !open.ledger.is_empty()
@@ -186,11 +214,18 @@ impl Track {
                     return None;
                 }
                 // After a second window: the first may be chance.
+                self.interrupted = None;
                 self.cooldown.clear(name);
                 self.superseded(target, guard, limits)
             }
             Conclusion::Failed { why, after, unless_changed } => {
                 open.set_measured(after);
+                if self.interrupted.take().is_some_and(|interrupted| interrupted.policy == name) {
+                    // It was confirmed when acting was switched off: one failure soon afterwards is no
+                    // evidence against it.
+                    self.cooldown.start_short(name, now, limits);
+                    return Some(Stage::RolledBack(why));
+                }
                 let failed_in = [open.circumstances.clone(), Circumstances::of(target)];
                 self.cooldown.start(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
                 Some(Stage::RolledBack(why))
@@ -243,6 +278,15 @@ impl Track {
         }
     }
 
+    /// Whether the program may still be in the state of a proposal that was rolled back when acting
+    /// was switched off.
+    fn lingers(&self, window: &Span, target: &Target<'_>, limits: &Limits) -> bool {
+        let is_permitted = target.permits_acting().is_ok();
+        self.interrupted
+            .as_ref()
+            .is_some_and(|interrupted| is_permitted && interrupted.lingers(window, target.scene.now, limits))
+    }
+
     fn propose(
         &mut self,
         target: &Target<'_>,
@@ -254,7 +298,7 @@ impl Track {
         let now = target.scene.now;
         let window = window(target, limits);
         let (Some(before), Some(recent)) = (self.meter.last(window), self.meter.all()) else { return };
-        if !is_active(&before, &recent) {
+        if !is_active(&before, &recent) || self.lingers(&before, target, limits) {
             return;
         }
         let circumstances = Circumstances::of(target);
@@ -296,6 +340,7 @@ impl Track {
         update.events.extend(open.take_withheld().map(Event::Withheld));
         if matches!(open.decision.stage, Stage::Denied(_)) {
             self.cooldown.start(open.decision.policy, now, limits, []);
+            self.cooldown.record_end(open.decision.policy, &open.decision.stage);
             let OpenDecision { decision, ledger, is_pending, .. } = open;
             update.closed.push(ClosedDecision { decision, ledger, is_pending });
         } else {
@@ -328,4 +373,37 @@ fn decision(id: DecisionId, proposal: &Proposal, target: &Target<'_>, stage: Sta
     let decision =
         new_decision(id, proposal.policy, proposal.reason.clone(), &ranges, proposal.expected, stage, target);
     Decision { before: before.measured, ..decision }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::{decision::Measured, verdict::Inputs};
+
+    use super::*;
+
+    #[test]
+    fn no_baseline_is_taken_before_the_cost_without_the_proposal_is_back() {
+        const MIB: u64 = 1 << 20;
+        let window = |own_mib: u64, others_mib: u64| {
+            Span::counted(Measured {
+                window: Duration::from_secs(1),
+                inputs: Inputs::default(),
+                own_link_bytes: own_mib * MIB,
+                others_evicted_bytes: others_mib * MIB,
+                ..Measured::default()
+            })
+        };
+        let at = SystemTime::UNIX_EPOCH;
+        let interrupted = Interrupted { policy: "tenants", without: window(10, 4), at };
+        let limits = Limits { window: Duration::from_secs(2), ..Limits::default() };
+        let lingers = |own_mib, others_mib, seconds| {
+            interrupted.lingers(&window(own_mib, others_mib), at + Duration::from_secs(seconds), &limits)
+        };
+        assert!(lingers(10, 0, 5), "it evicts nothing of others yet");
+        assert!(lingers(2, 4, 5), "its own memory is still there");
+        assert!(!lingers(5, 2, 5), "half of both is back");
+        assert!(!lingers(0, 0, 30), "the program may do something else by now");
+    }
 }

@@ -88,6 +88,11 @@ impl Verification {
         (self.before.measured, self.cost_before)
     }
 
+    /// Counts in the window before the proposal.
+    pub(crate) const fn window_before(&self) -> &Span {
+        &self.before
+    }
+
     pub(crate) const fn is_confirmed(&self) -> bool {
         self.is_confirmed
     }

@@ -17,7 +17,7 @@ const CONFIRMED_BLOCKS_PER_EVENT: u64 = 64;
 
 /// Maximum share of expired moves before launches have to wait: 1 / this.
 const EXPIRED_PART_MAX: u64 = 16;
-/// Minimum iterations for that share, unless the trial fails before.
+/// Minimum iterations for that share, unless the trial has failed.
 const EXPIRY_ITERATIONS_MIN: u64 = 4;
 
 /// Cool-down of a policy after the end of its plan.
@@ -28,8 +28,22 @@ pub(super) enum CooldownKind {
     Short,
     /// [`Cooldown::start_for_retry`](crate::act::cooldown::Cooldown::start_for_retry).
     Retry,
+    /// Likewise; the next trial is one of launches that wait, as too many moves expired.
+    RetryWaiting,
     /// After harm, or without a benefit.
     Failed,
+}
+
+/// Whether launches wait until moves are handed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// Once too many moves have expired.
+    #[default]
+    IfExpired,
+    /// From the start.
+    Always,
+    /// Never, as a trial with waiting launches has failed.
+    Never,
 }
 
 /// Plan with its decision.
@@ -60,15 +74,17 @@ impl OpenPlan {
         version: u64,
         trial: Option<Trial>,
         counts: Counts,
-        may_wait: bool,
+        waiting: Waiting,
     ) -> Self {
+        let launches_wait = waiting == Waiting::Always;
+        let trial = trial.map(|trial| if launches_wait { trial.with_waiting_launches() } else { trial });
         Self {
             decision,
             directive,
             version,
             trial,
-            launches_wait: false,
-            may_wait,
+            launches_wait,
+            may_wait: waiting == Waiting::IfExpired,
             progress: Progress::new(counts),
             moved: PlanCounters::default(),
             has_changed: false,
@@ -148,19 +164,21 @@ impl OpenPlan {
             .map_err(|why| (Stage::RolledBack(why), CooldownKind::Retry))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
         let mut assessment = reading.map_or(Assessment::Pending, |reading| trial.read(reading));
-        let iterations_min = match assessment {
-            Assessment::Confirmed => u64::MAX,
-            Assessment::Failed(_) => 0,
-            Assessment::Pending | Assessment::Measured | Assessment::Unmeasurable => EXPIRY_ITERATIONS_MIN,
-        };
-        if self.decision.stage == Stage::Trial && self.must_wait(planned, iterations_min) {
+        let is_trial = self.decision.stage == Stage::Trial;
+        let is_undecided = !matches!(assessment, Assessment::Confirmed | Assessment::Failed(_));
+        if is_trial && is_undecided && self.must_wait(planned, EXPIRY_ITERATIONS_MIN) {
             // The measurements are those of launches that do not wait.
             assessment = self.restart_waiting(planned);
         }
         let wants_plan = self.trial.as_ref().is_some_and(Trial::wants_plan);
         self.record_figures();
         match assessment {
-            Assessment::Failed(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
+            // Harm ends the plan whatever its cause. The trial with waiting launches is another one.
+            Assessment::Failed(why) => {
+                let is_by_expiry = is_trial && self.must_wait(planned, 0);
+                let cooldown = if is_by_expiry { CooldownKind::RetryWaiting } else { CooldownKind::Failed };
+                return Err((Stage::RolledBack(why), cooldown));
+            }
             Assessment::Unmeasurable => {
                 let why = "the duration of iterations changes too much for blocks of them to be compared";
                 return Err((Stage::RolledBack(why.to_owned()), CooldownKind::Retry));

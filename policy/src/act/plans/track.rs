@@ -12,7 +12,7 @@ use model::{
 use super::{
     counts::Counts,
     evidence::decision,
-    open::{CooldownKind, OpenPlan},
+    open::{CooldownKind, OpenPlan, Waiting},
     trial::{Assessment, Trial},
 };
 use crate::act::{
@@ -30,8 +30,8 @@ pub(crate) struct PlanTrack {
     cooldown: Cooldown,
     /// Table published by the last command.
     published: Option<Publication>,
-    /// Whether a trial has failed in which launches waited until moves were handed over.
-    has_waiting_failed: bool,
+    /// Whether launches wait in the next trial.
+    waiting: Waiting,
     /// Probes in progress.
     probes: Option<Probes>,
 }
@@ -78,6 +78,7 @@ impl PlanTrack {
     pub(crate) fn close(&mut self, process: model::ProcessId, stage: Stage, taken: SystemTime) -> PlanUpdate {
         let mut update = PlanUpdate::default();
         if let Some(mut open) = self.open.take() {
+            self.cooldown.record_end(open.decision.policy, &stage);
             set_stage(&mut open.decision, stage, taken);
             update.events.push(Event::Updated(open.decision.clone()));
             update.ended = Some(open.decision);
@@ -104,7 +105,11 @@ impl PlanTrack {
                 Ok(assessment) => self.advance(&assessment, target),
                 Err((stage, kind)) => {
                     let is_failed_trial = kind == CooldownKind::Failed && open.decision.stage == Stage::Trial;
-                    self.has_waiting_failed |= open.launches_wait && is_failed_trial;
+                    if kind == CooldownKind::RetryWaiting {
+                        self.waiting = Waiting::Always;
+                    } else if is_failed_trial && open.launches_wait {
+                        self.waiting = Waiting::Never;
+                    }
                     let policy = self.open.as_ref().map(|open| open.decision.policy);
                     self.cool_down(policy, kind, target.scene.now, limits);
                     self.close(target.process.id, stage, target.scene.snapshot.taken)
@@ -172,8 +177,8 @@ impl PlanTrack {
         limits: &Limits,
     ) -> Result<(), String> {
         target.permits_acting()?;
-        if let Some(remaining) = self.cooldown.remaining(policy, target.scene.now, &Circumstances::of(target)) {
-            return Err(remaining.to_string());
+        if let Some(why) = self.cooldown.restriction(policy, target.scene.now, &Circumstances::of(target)) {
+            return Err(why);
         }
         guard.check_moves(policy, probed, target, limits)
     }
@@ -208,12 +213,13 @@ impl PlanTrack {
         let mut update = PlanUpdate { events: vec![Event::Created(decision.clone())], ..PlanUpdate::default() };
         if matches!(stage, Stage::Denied(_)) {
             self.cooldown.start(policy.name, target.scene.now, limits, []);
+            self.cooldown.record_end(policy.name, &decision.stage);
             update.ended = Some(decision);
             return update;
         }
         let trial = (stage == Stage::Trial).then(|| Trial::new(policy.promise, planned.duration_ns));
-        let (directive, may_wait) = (target.directive.clone(), !self.has_waiting_failed);
-        self.open = Some(OpenPlan::new(decision, directive, planned.version, trial, counts, may_wait));
+        let directive = target.directive.clone();
+        self.open = Some(OpenPlan::new(decision, directive, planned.version, trial, counts, self.waiting));
         update
     }
 
@@ -243,7 +249,7 @@ impl PlanTrack {
         match kind {
             CooldownKind::None => {}
             CooldownKind::Short => self.cooldown.start_short(policy, now, limits),
-            CooldownKind::Retry => self.cooldown.start_for_retry(policy, now, limits),
+            CooldownKind::Retry | CooldownKind::RetryWaiting => self.cooldown.start_for_retry(policy, now, limits),
             CooldownKind::Failed => self.cooldown.start(policy, now, limits, []),
         }
     }
@@ -261,9 +267,8 @@ impl PlanTrack {
         let why = match &following.state {
             _ if self.open.is_some() => None,
             FollowingState::Planned(planned) => {
-                let remaining = self.cooldown.remaining(policy.name, target.scene.now, &Circumstances::of(target));
-                let denied = || guard.check_moves(policy.name, planned, target, limits).err();
-                remaining.map(|remaining| remaining.to_string()).or_else(denied)
+                let cooling = self.cooldown.restriction(policy.name, target.scene.now, &Circumstances::of(target));
+                cooling.or_else(|| guard.check_moves(policy.name, planned, target, limits).err())
             }
             FollowingState::Probing(probed) => {
                 let denied = self.may_probe(policy.name, probed, target, guard, limits).err();

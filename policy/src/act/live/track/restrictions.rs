@@ -53,18 +53,22 @@ impl Track {
         if !is_active(&before, &recent) {
             return everything("the program is paused: there is no work to compare".to_owned());
         }
+        if self.lingers(&before, target, limits) {
+            let why = "its memory is still placed as before acting was switched off: there is no state of its own to compare with";
+            return everything(why.to_owned());
+        }
         let (now, circumstances) = (target.scene.now, Circumstances::of(target));
-        let remaining = |policy: &str| self.cooldown.remaining(policy, now, &circumstances);
-        let is_cooling_down = |policy: &str| remaining(policy).is_some();
+        let is_cooling_down = |policy: &str| self.cooldown.remaining(policy, now, &circumstances).is_some();
         let names = || catalogue::selected(&target.directive.policy).map(Named::name);
-        let rest = |name| Some((RestrictionScope::Policy(name), remaining(name)?.to_string()));
-        let mut all: Vec<_> = names().filter_map(rest).collect();
+        let cooling =
+            |name| Some((RestrictionScope::Policy(name), self.cooldown.restriction(name, now, &circumstances)?));
+        let mut all: Vec<_> = names().filter_map(cooling).collect();
         let view = View::of(target, self.meter.accessed(window), limits);
         let admission = |proposal: &Proposal| guard.admission(proposal.policy, &proposal.steps, target);
         let candidates: Vec<_> =
             catalogue::candidates(&target.directive.policy, &view, is_cooling_down, admission).collect();
         if candidates.is_empty() && !names().all(is_cooling_down) {
-            all.push((RestrictionScope::Everything, no_proposal(target)));
+            all.push((RestrictionScope::Everything, no_proposal(target, !all.is_empty())));
         }
         all.extend(candidates.into_iter().filter_map(|Candidate { proposal, admission, .. }| match admission {
             Admission::Act => None,
@@ -74,9 +78,13 @@ impl Track {
     }
 }
 
-fn no_proposal(target: &Target<'_>) -> String {
-    let policies =
-        if target.directive.policy == model::policy::CHOOSER { "any policy" } else { &target.directive.policy };
+/// `others`: whether policies with a case are in their cool-downs, with reasons of their own.
+fn no_proposal(target: &Target<'_>, others: bool) -> String {
+    let policies = match (&*target.directive.policy, others) {
+        (model::policy::CHOOSER, false) => "any policy",
+        (model::policy::CHOOSER, true) => "any other policy",
+        (policy, _) => policy,
+    };
     let kinds: Vec<_> = target.verdicts.iter().map(|verdict| verdict.kind.name()).collect();
     let verdicts = if kinds.is_empty() { "no verdict is active".to_owned() } else { kinds.join(", ") };
     format!("no case for {policies}: {verdicts}")
