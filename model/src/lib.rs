@@ -1,6 +1,7 @@
 //! Data of managed memory: identifiers, counters, snapshots, and their JSON form. No I/O.
 //!
 //! * [`counters`]: counters by process and GPU
+//! * [`capabilities`]: quantities that the running driver lets uvmd count
 //! * [`terms`]: dimensions of the counters
 //! * [`distribution`]: distributions of quantities
 //! * [`block`], [`range`], [`memory`], [`heat`]: the parts of a process's memory
@@ -22,6 +23,7 @@
 
 pub mod api;
 pub mod block;
+pub mod capabilities;
 pub mod counters;
 pub mod decision;
 pub mod degraded;
@@ -49,6 +51,7 @@ pub mod text;
 pub mod verdict;
 
 pub use block::{Block, Blocks, CopiedBytes};
+pub use capabilities::{Capabilities, Quantity};
 pub use counters::{Batches, Counters};
 pub use decision::{Decision, Mode, Stage};
 pub use degraded::{Degradation, DegradedReason, QuotaRefusals};

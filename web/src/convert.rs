@@ -1,6 +1,6 @@
 //! Conversion of the collector's data to the API's types.
 
-mod counts;
+mod busyness;
 mod diagnosis;
 mod eviction;
 mod gpu;
@@ -20,7 +20,7 @@ use model::{
     verdict::Victim,
 };
 
-pub(crate) use counts::busyness;
+pub(crate) use busyness::busyness;
 pub(crate) use eviction::evictions;
 pub(crate) use gpu::gpus;
 pub(crate) use history::history;

@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
-use model::{Counters, Gpu, GpuKey, Residency, Reuse, Snapshot, api::GpuId};
-
-use crate::capabilities::{Capabilities, Quantity};
+use model::{Capabilities, Counters, Gpu, GpuKey, Quantity, Residency, Reuse, Snapshot, api::GpuId};
 
 /// One GPU of a snapshot.
 pub(crate) struct GpuTotal<'a> {

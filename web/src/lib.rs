@@ -48,7 +48,6 @@
 mod api;
 mod auth;
 mod body;
-mod capabilities;
 mod closed;
 mod connection;
 mod connection_table;

@@ -1,14 +1,18 @@
 //! Counts, and distributions of counted quantities.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Index};
 
 use serde::{Deserialize, Serialize};
 
-/// Defines [`CountsSummary`] of the first fields, and [`Counts`] of all.
+use crate::{Access, ApiCall, Capabilities, Cause, Counters, Direction, Quantity, RemoteCause, counters::PerVariant};
+
+/// Defines [`CountsSummary`] of the first rows and [`Counts`] of all. A row is a field, its type and its value. A count that some drivers lack
+/// is an `Option`, and `if` names its [`Quantity`].
 macro_rules! counts {
     (
-        $($(#[$sum_doc:meta])* $sum:ident: $sum_type:ty,)*;
-        $($(#[$doc:meta])* $field:ident: $type:ty,)*
+        |$counters:ident|
+        CountsSummary { $($(#[$sum_doc:meta])* $sum:ident: $sum_type:ty = $sum_value:expr $(, if $sum_quantity:ident)?;)* }
+        Counts { ..CountsSummary, $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr $(, if $quantity:ident)?;)* }
     ) => {
         /// Counts, as sums and by kind. A count is null where the driver has no function to count
         /// it by; `probes` and `reasons` of the status name that.
@@ -32,81 +36,141 @@ macro_rules! counts {
                 Self { $($sum,)* ..Self::default() }
             }
         }
+
+        impl CountsSummary {
+            /// Counts of these counters.
+            #[must_use]
+            pub fn new($counters: &Counters, capabilities: Capabilities) -> Self {
+                Self { $($sum: value!(capabilities, $sum_value $(, $sum_quantity)?),)* }
+            }
+        }
+
+        impl Counts {
+            /// Counts of these counters.
+            #[must_use]
+            pub fn new($counters: &Counters, capabilities: Capabilities) -> Self {
+                Self {
+                    $($field: value!(capabilities, $value $(, $quantity)?),)*
+                    ..CountsSummary::new($counters, capabilities).into()
+                }
+            }
+        }
+    };
+}
+
+/// Value of a row of [`counts!`].
+macro_rules! value {
+    ($capabilities:ident, $value:expr) => {
+        $value
+    };
+    ($capabilities:ident, $value:expr, $quantity:ident) => {
+        $capabilities.counted(Quantity::$quantity, $value)
     };
 }
 
 counts! {
-    /// GPU fault entries, after the driver merged equal faults of a batch.
-    fault_entries: u64,
-    /// GPU faults before merging.
-    fault_instances: u64,
-    /// CPU faults on managed memory. 0 in a GPU's own counts: they belong to no GPU.
-    cpu_faults: u64,
-    /// Bytes copied from host to GPU.
-    bytes_htod: u64,
-    /// Bytes copied from GPU to host.
-    bytes_dtoh: u64,
-    /// Bytes received from another GPU.
-    bytes_dtod: u64,
-    /// Bytes evicted from GPU memory.
-    evicted_bytes: u64,
-    /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
-    populated_bytes: Option<u64>,
-    /// Chunks of at most 2 MiB evicted from GPU memory.
-    evictions: Option<u64>,
-    /// Evictions that needed memory for this process, of any process's chunks, its own included.
-    induced_evictions: Option<u64>,
-    /// Bytes evicted in `induced_evictions`.
-    induced_eviction_bytes: Option<u64>,
-    /// Fault batches that held faults of it.
-    batches: u64,
-    /// Nanoseconds of each of those batches, from its first fault entry to its replay.
-    batch_duration_ns: Distribution,
-    /// Replays after such batches.
-    replays: Option<u64>,
-    /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
-    thrashing_pages: Option<u64>,
-    /// Times that the driver throttled a processor's access to a thrashing page.
-    throttles: Option<u64>,
-    /// Sum of the time throttled, in nanoseconds.
-    throttled_ns: Option<u64>,
-    /// Mappings to memory that stays on another processor.
-    remote_mappings: Option<u64>,
-    /// Bytes so mapped; memory that is mapped again counts again.
-    remote_mapped_bytes: Option<u64>,
-    /// Calls of the application about its memory: prefetches and advice.
-    api_calls: u64,
-    /// Events dropped that belong here.
-    dropped_events: u64,
-    ;
-    /// Bytes of each copy from host to GPU; one is within a block of 2 MiB.
-    migration_size_htod_bytes: Distribution,
-    /// Bytes of each copy from GPU to host.
-    migration_size_dtoh_bytes: Distribution,
-    /// Its fault entries in each of `batches`.
-    batch_entries: Distribution,
-    /// Nanoseconds of each run of the driver's fault handler, which services several batches. Only in a GPU's totals.
-    fault_handler_duration_ns: Option<Distribution>,
-    /// `fault_entries` by access type.
-    fault_entries_by_access: BTreeMap<String, u64>,
-    /// `fault_instances` by access type.
-    fault_instances_by_access: BTreeMap<String, u64>,
-    /// `cpu_faults` by access type.
-    cpu_faults_by_access: BTreeMap<String, u64>,
-    /// Bytes by direction (`htod`, `dtoh`, `dtod`), then by cause.
-    bytes_by_cause: BTreeMap<String, BTreeMap<String, u64>>,
-    /// `remote_mappings` by cause.
-    remote_mappings_by_cause: Option<BTreeMap<String, u64>>,
-    /// `remote_mapped_bytes` by cause.
-    remote_mapped_bytes_by_cause: Option<BTreeMap<String, u64>>,
-    /// `api_calls` by kind.
-    api_calls_by_kind: BTreeMap<String, u64>,
-    /// Bytes in the ranges that those calls named, by kind.
-    api_bytes_by_kind: BTreeMap<String, u64>,
-    /// Calls of other processes, such as uvmd itself, about the process's memory, by kind.
-    tool_calls_by_kind: BTreeMap<String, u64>,
-    /// Bytes in the ranges that those calls named, by kind.
-    tool_bytes_by_kind: BTreeMap<String, u64>,
+    |counters|
+    CountsSummary {
+        /// GPU fault entries, after the driver merged equal faults of a batch.
+        fault_entries: u64 = counters.fault_entries.total();
+        /// GPU faults before merging.
+        fault_instances: u64 = counters.fault_instances.total();
+        /// CPU faults on managed memory. 0 in a GPU's own counts: they belong to no GPU.
+        cpu_faults: u64 = counters.cpu_faults();
+        /// Bytes copied from host to GPU.
+        bytes_htod: u64 = counters.bytes_htod.total();
+        /// Bytes copied from GPU to host.
+        bytes_dtoh: u64 = counters.bytes_dtoh.total();
+        /// Bytes received from another GPU.
+        bytes_dtod: u64 = counters.bytes_dtod.total();
+        /// Bytes evicted from GPU memory.
+        evicted_bytes: u64 = counters.evicted_bytes();
+        /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
+        populated_bytes: Option<u64> = counters.populated_bytes, if Populated;
+        /// Chunks of at most 2 MiB evicted from GPU memory.
+        evictions: Option<u64> = counters.evictions, if Evictions;
+        /// Evictions that needed memory for this process, of any process's chunks, its own included.
+        induced_evictions: Option<u64> = counters.induced_evictions, if Evictions;
+        /// Bytes evicted in `induced_evictions`.
+        induced_eviction_bytes: Option<u64> = counters.induced_eviction_bytes, if Evictions;
+        /// Fault batches that held faults of it.
+        batches: u64 = counters.batches.entries.count();
+        /// Nanoseconds of each of those batches, from its first fault entry to its replay.
+        batch_duration_ns: Distribution = (&counters.batches.service_ns).into();
+        /// Replays after such batches.
+        replays: Option<u64> = counters.replays, if Replays;
+        /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
+        thrashing_pages: Option<u64> = counters.thrashing_pages, if ThrashingPages;
+        /// Times that the driver throttled a processor's access to a thrashing page.
+        throttles: Option<u64> = counters.throttles, if Throttles;
+        /// Sum of the time throttled, in nanoseconds.
+        throttled_ns: Option<u64> = counters.throttled_ns, if ThrottledTime;
+        /// Mappings to memory that stays on another processor.
+        remote_mappings: Option<u64> = counters.remote_mappings.total(), if RemoteMappings;
+        /// Bytes so mapped; memory that is mapped again counts again.
+        remote_mapped_bytes: Option<u64> = counters.remote_mapped_bytes.total(), if RemoteMappings;
+        /// Calls of the application about its memory: prefetches and advice.
+        api_calls: u64 = counters.api_calls.total();
+        /// Events dropped that belong here.
+        dropped_events: u64 = counters.dropped_events;
+    }
+    Counts {
+        ..CountsSummary,
+        /// Bytes of each copy from host to GPU; one is within a block of 2 MiB.
+        migration_size_htod_bytes: Distribution = (&counters.migration_size_htod_bytes).into();
+        /// Bytes of each copy from GPU to host.
+        migration_size_dtoh_bytes: Distribution = (&counters.migration_size_dtoh_bytes).into();
+        /// Its fault entries in each of `batches`.
+        batch_entries: Distribution = (&counters.batches.entries).into();
+        /// Nanoseconds of each run of the driver's fault handler, which services several batches. Only in a GPU's totals.
+        fault_handler_duration_ns: Option<Distribution> = (&counters.fault_handler_duration_ns).into(), if HandlerRuns;
+        /// `fault_entries` by access type.
+        fault_entries_by_access: BTreeMap<String, u64> = by(Access::ALL, Access::name, &counters.fault_entries);
+        /// `fault_instances` by access type.
+        fault_instances_by_access: BTreeMap<String, u64> = by(Access::ALL, Access::name, &counters.fault_instances);
+        /// `cpu_faults` by access type.
+        cpu_faults_by_access: BTreeMap<String, u64> = cpu_faults_by_access(counters);
+        /// Bytes by direction (`htod`, `dtoh`, `dtod`), then by cause.
+        bytes_by_cause: BTreeMap<String, BTreeMap<String, u64>> = bytes_by_cause(counters);
+        /// `remote_mappings` by cause.
+        remote_mappings_by_cause: Option<BTreeMap<String, u64>> =
+            by(RemoteCause::ALL, RemoteCause::name, &counters.remote_mappings), if RemoteMappings;
+        /// `remote_mapped_bytes` by cause.
+        remote_mapped_bytes_by_cause: Option<BTreeMap<String, u64>> =
+            by(RemoteCause::ALL, RemoteCause::name, &counters.remote_mapped_bytes), if RemoteMappings;
+        /// `api_calls` by kind.
+        api_calls_by_kind: BTreeMap<String, u64> = by(ApiCall::ALL, ApiCall::name, &counters.api_calls);
+        /// Bytes in the ranges that those calls named, by kind.
+        api_bytes_by_kind: BTreeMap<String, u64> = by(ApiCall::ALL, ApiCall::name, &counters.api_bytes);
+        /// Calls of other processes, such as uvmd itself, about the process's memory, by kind.
+        tool_calls_by_kind: BTreeMap<String, u64> = by(ApiCall::ALL, ApiCall::name, &counters.tool_calls);
+        /// Bytes in the ranges that those calls named, by kind.
+        tool_bytes_by_kind: BTreeMap<String, u64> = by(ApiCall::ALL, ApiCall::name, &counters.tool_bytes);
+    }
+}
+
+/// Counts by the names of their variants.
+fn by<T: Copy, const N: usize>(
+    variants: [T; N],
+    name: impl Fn(T) -> &'static str,
+    counts: &PerVariant<N>,
+) -> BTreeMap<String, u64>
+where
+    PerVariant<N>: Index<T, Output = u64>,
+{
+    variants.map(|variant| (name(variant).to_owned(), counts[variant])).into()
+}
+
+fn cpu_faults_by_access(counters: &Counters) -> BTreeMap<String, u64> {
+    [(Access::Read, counters.cpu_read_faults), (Access::Write, counters.cpu_write_faults)]
+        .map(|(access, faults)| (access.name().to_owned(), faults))
+        .into()
+}
+
+fn bytes_by_cause(counters: &Counters) -> BTreeMap<String, BTreeMap<String, u64>> {
+    Direction::ALL
+        .map(|direction| (direction.name().to_owned(), by(Cause::ALL, Cause::name, counters.bytes(direction))))
+        .into()
 }
 
 /// Distribution of a quantity: quantiles to one significant digit, count and sum exact.
@@ -125,4 +189,17 @@ pub struct Distribution {
     pub p99: u64,
     /// Maximum.
     pub max: u64,
+}
+
+impl From<&crate::Distribution> for Distribution {
+    fn from(of: &crate::Distribution) -> Self {
+        Self {
+            count: of.count(),
+            sum: of.sum(),
+            p50: of.quantile(0.5),
+            p90: of.quantile(0.9),
+            p99: of.quantile(0.99),
+            max: of.quantile(1.0),
+        }
+    }
 }

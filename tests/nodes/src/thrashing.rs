@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use model::{
-    VerdictKind,
+    Capabilities, Counters, VerdictKind,
     api::{
-        Check, Counts, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus, HeatCell, HeatMap,
-        HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts,
-        Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts,
+        Check, Counts, CountsSummary, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus,
+        HeatCell, HeatMap, HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes,
+        Range, RangeCounts, Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim,
+        Verdicts,
     },
     explain::{self, Case},
 };
@@ -30,19 +31,7 @@ fn exactly(bytes: u64) -> Residency {
 
 /// Counts of a driver that has every function, at 0.
 fn nothing() -> Counts {
-    Counts {
-        populated_bytes: Some(0),
-        evictions: Some(0),
-        induced_evictions: Some(0),
-        induced_eviction_bytes: Some(0),
-        replays: Some(0),
-        thrashing_pages: Some(0),
-        throttles: Some(0),
-        throttled_ns: Some(0),
-        remote_mappings: Some(0),
-        remote_mapped_bytes: Some(0),
-        ..Counts::default()
-    }
+    CountsSummary::new(&Counters::ZERO, Capabilities::ALL).into()
 }
 
 fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Process {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::extract::{Path, State};
-use model::{GpuKey, HistoryOf, HistoryRequest, Snapshot, api::History};
+use model::{Capabilities, GpuKey, HistoryOf, HistoryRequest, Snapshot, api::History};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -13,7 +13,6 @@ use super::{
 };
 use crate::parameters::UpTo;
 use crate::{
-    capabilities::Capabilities,
     convert,
     problem::{Kind, Problem},
     query::Parameters,

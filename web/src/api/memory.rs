@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use model::{
-    HeatRequest,
+    Capabilities, HeatRequest,
     api::{HeatMap, Ranges},
 };
 use serde::Deserialize;
@@ -14,7 +14,6 @@ use super::{Pid, choose};
 use crate::parameters::{Address, UpTo};
 use crate::{
     auth::Reader,
-    capabilities::Capabilities,
     convert,
     problem::Problem,
     query::Parameters,

@@ -1,12 +1,9 @@
 //! GPUs, with their memory.
 
-use model::{GpuKey, GpuSource, Snapshot, api};
+use model::{Capabilities, GpuKey, GpuSource, Snapshot, api};
 
 use super::{status::gpu, time};
-use crate::{
-    capabilities::Capabilities,
-    gpus::{self, GpuTotal},
-};
+use crate::gpus::{self, GpuTotal};
 
 /// GPUs by index, then UUID.
 pub(crate) fn gpus(snapshot: &Snapshot) -> api::Gpus {

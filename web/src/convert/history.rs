@@ -1,9 +1,8 @@
 //! Recent counts.
 
-use model::{History, Sample, api};
+use model::{Capabilities, History, Quantity, Sample, api};
 
 use super::time;
-use crate::capabilities::{Capabilities, Quantity};
 
 pub(crate) fn history(history: &History, capabilities: Capabilities) -> api::History {
     api::History {

@@ -2,10 +2,9 @@
 
 use std::time::SystemTime;
 
-use model::{PatternKind, Process, Snapshot, api};
+use model::{Capabilities, PatternKind, Process, Quantity, Snapshot, api};
 
 use super::{address, time};
-use crate::capabilities::{Capabilities, Quantity};
 
 /// Limits of figures from faults.
 const CAVEATS: [&str; 3] = [

@@ -2,14 +2,10 @@
 
 use std::cmp::Reverse;
 
-use model::{Counters, OwnerKey, OwnerTotals, Snapshot, api};
+use model::{Capabilities, Counters, OwnerKey, OwnerTotals, Snapshot, api};
 
-use super::{
-    counts::{busyness, counts},
-    sum, time,
-};
+use super::{busyness::busyness, sum, time};
 use crate::{
-    capabilities::Capabilities,
     gpus,
     paging::{Cursors, Order, Page, PageRequest},
     problem::Problem,
@@ -68,13 +64,13 @@ pub(super) fn owner_totals(
         processes: totals.processes,
         last_active_at: time(totals.last_active_at),
         reuse: sum(totals.reuse.values()),
-        counts: counts(total, capabilities),
+        counts: api::Counts::new(total, capabilities),
         gpus: gpus::by_gpu(&totals.gpus)
             .iter()
             .map(|(key, counters)| api::OwnerGpu {
                 uuid: gpus::uuid(*key),
                 reuse: reuses.get(key).copied().unwrap_or_default(),
-                counts: counts(counters, capabilities),
+                counts: api::Counts::new(counters, capabilities),
             })
             .collect(),
     }

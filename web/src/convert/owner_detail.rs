@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use model::{OwnerEvictions, OwnerKey, Process, api};
+use model::{Capabilities, OwnerEvictions, OwnerKey, Process, api};
 
-use super::{INFERRED, View, counts::busyness, owner::owner_totals, time};
-use crate::{capabilities::Capabilities, gpus};
+use super::{INFERRED, View, busyness::busyness, owner::owner_totals, time};
+use crate::gpus;
 
 /// Maximum length of each list.
 const ITEMS_MAX: usize = 100;

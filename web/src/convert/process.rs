@@ -2,17 +2,10 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Counters, GpuKey, ProcessId, api};
+use model::{Capabilities, Counters, GpuKey, ProcessId, Quantity, api};
 
-use super::{
-    View, address,
-    counts::{busyness, counts, summary},
-    diagnosis, of,
-    owner::owner,
-    sum, time,
-};
+use super::{View, address, busyness::busyness, diagnosis, of, owner::owner, sum, time};
 use crate::{
-    capabilities::{Capabilities, Quantity},
     gpus,
     paging::{Cursors, Order, Page, PageRequest},
     problem::Problem,
@@ -82,7 +75,7 @@ pub(crate) fn redacted(detail: api::ProcessDetail) -> api::ProcessDetail {
 pub(super) fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::Process {
     let summary = process_summary(view, process, total);
     api::Process {
-        counts: counts(total, Capabilities::of(view.snapshot)),
+        counts: api::Counts::new(total, Capabilities::of(view.snapshot)),
         gpus: by_gpu(view, process),
         ..summary.into()
     }
@@ -110,7 +103,7 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
         verdicts: of(&view.active, process.id).map(diagnosis::verdict).collect(),
         victim_of: diagnosis::victim_of(view, process.id),
         decisions: of(&view.decisions, process.id).map(diagnosis::decision).collect(),
-        counts: summary(total, capabilities),
+        counts: api::CountsSummary::new(total, capabilities),
         gpus: gpus.into_iter().map(|key| gpus::id(view.snapshot, key)).collect(),
     }
 }
@@ -129,7 +122,7 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
             id: gpus::id(view.snapshot, *key),
             resident: capabilities.counted(Quantity::Resident, residencies.get(key).copied().unwrap_or_default()),
             reuse: reuses.get(key).copied().unwrap_or_default(),
-            counts: counts(counters, capabilities),
+            counts: api::Counts::new(counters, capabilities),
         })
         .collect()
 }

@@ -2,12 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use model::{Snapshot, SourceState, api};
+use model::{Capabilities, Snapshot, SourceState, api};
 
-use super::{counts::counts, time};
+use super::time;
 use crate::{
     Node,
-    capabilities::Capabilities,
     gpus::{self, GpuTotal},
 };
 
@@ -57,13 +56,13 @@ pub(crate) fn status(
         audit_lines_dropped: node.audit_lines_dropped.load(Ordering::Relaxed),
         warnings: node.warnings.list(),
         configuration: node.reloads.configuration(),
-        total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum(), capabilities),
+        total: api::Counts::new(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum(), capabilities),
     }
 }
 
 pub(super) fn gpu(snapshot: &Snapshot, each: &GpuTotal<'_>, capabilities: Capabilities) -> api::Gpu {
     let name = each.name.map(str::to_owned);
-    api::Gpu { id: gpus::id(snapshot, each.key), name, counts: counts(&each.total, capabilities) }
+    api::Gpu { id: gpus::id(snapshot, each.key), name, counts: api::Counts::new(&each.total, capabilities) }
 }
 
 fn degradation(each: &model::Degradation) -> api::Degradation {

@@ -10,11 +10,13 @@ use std::{
 };
 
 pub(super) use memory::MemoryRow;
-use model::{Counters, Decision, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdicts, api::rule::PolicyState};
+use model::{
+    Capabilities, Counters, Decision, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdicts, api::rule::PolicyState,
+};
 pub(super) use owners::{OwnerRows, listed, names};
 
 use super::{http::Http, listed::Listing, own::Own};
-use crate::{AdviceJournal, Node, Sources, capabilities::Capabilities, events::Tally, gpus};
+use crate::{AdviceJournal, Node, Sources, events::Tally, gpus};
 
 /// `UUID` of GPUs whose UUID is unknown.
 const UNKNOWN_UUID: &str = "unknown";

@@ -1,14 +1,11 @@
 //! Counts of each GPU.
 
-use model::{Access, Cause, Counters, Direction, RemoteCause};
+use model::{Access, Cause, Counters, Direction, Quantity, RemoteCause};
 
-use crate::{
-    capabilities::Quantity,
-    metrics::{
-        definition::{Buckets, Definition, Sample, Samples},
-        figures::{Figures, Row},
-        labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
-    },
+use crate::metrics::{
+    definition::{Buckets, Definition, Sample, Samples},
+    figures::{Figures, Row},
+    labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
 };
 
 /// Bounds of 10 µs to 10 s: a batch that only maps memory takes tens of microseconds, one that

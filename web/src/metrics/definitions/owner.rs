@@ -5,15 +5,12 @@ use std::{
     time::Duration,
 };
 
-use model::{Direction, VerdictKind, VerdictTimeKey};
+use model::{Direction, Quantity, VerdictKind, VerdictTimeKey};
 
-use crate::{
-    capabilities::Quantity,
-    metrics::{
-        definition::{Definition, Sample, Samples},
-        figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
-        labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, OWNER_KIND, POD_UID, UNIT, UUID, VERDICT},
-    },
+use crate::metrics::{
+    definition::{Definition, Sample, Samples},
+    figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
+    labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, OWNER_KIND, POD_UID, UNIT, UUID, VERDICT},
 };
 
 const OWNER: &[&Label] = &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
