@@ -90,15 +90,17 @@ fn family(definition: &Definition, figures: &Figures<'_>) -> MetricFamily {
     let mut family = MetricFamily::default();
     family.set_name(definition.name.to_owned());
     family.set_help(definition.help.to_owned());
-    let (kind, metrics) = match definition.samples {
-        Samples::Counter(samples) => (
-            MetricType::COUNTER,
-            metrics(definition, &figures.node.hostname, samples(figures), |metric, value| {
-                let mut counter = Counter::default();
-                counter.set_value(value);
-                metric.set_counter(counter);
-            }),
-        ),
+    let counter = |samples| {
+        let set = |metric: &mut Metric, value| {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        };
+        (MetricType::COUNTER, metrics(definition, &figures.node.hostname, samples, set))
+    };
+    let (kind, metrics) = match &definition.samples {
+        Samples::Counter(samples) => counter(samples(figures)),
+        Samples::Count(count) => counter(count.samples(figures)),
         Samples::Gauge(samples) => (
             MetricType::GAUGE,
             metrics(definition, &figures.node.hostname, samples(figures), |metric, value| {

@@ -1,7 +1,7 @@
 //! Definition of a metric: name, type, labels, help, and source of its samples. The exposition and
 //! docs/metrics.md are generated from the definitions.
 
-use model::Distribution;
+use model::{Distribution, Quantity};
 
 use super::{
     figures::{Figures, Row},
@@ -20,6 +20,8 @@ pub(super) struct Definition {
 pub(super) enum Samples {
     /// Monotonic until uvmd restarts.
     Counter(Of<f64>),
+    /// The same, of one count: a sample for each row.
+    Count(Count),
     /// A value that rises and falls.
     Gauge(Of<f64>),
     /// Distribution of values, with monotonic counts.
@@ -28,6 +30,24 @@ pub(super) enum Samples {
 
 /// Source of samples of one kind.
 type Of<T> = fn(&Figures<'_>) -> Vec<Sample<T>>;
+
+/// Count of each row of a kind.
+pub(super) struct Count {
+    of: RowsOf,
+    /// Quantity without which there are no samples: the count is absent, not 0.
+    quantity: Option<Quantity>,
+    value: fn(&Row<'_>) -> u64,
+}
+
+/// Rows of one kind. [`Self::count`] defines a metric of them.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    /// Labels that the rows have values of.
+    pub(super) labels: &'static [&'static Label],
+    pub(super) of: RowsOf,
+}
+
+type RowsOf = for<'f> fn(&'f Figures<'_>) -> Vec<&'f Row<'f>>;
 
 /// Upper bounds of a histogram's buckets. They must not change, as queries over time add up buckets
 /// with the same bounds.
@@ -43,6 +63,40 @@ pub(super) struct Buckets {
 pub(super) struct Sample<T = f64> {
     pub(super) labels: Vec<String>,
     pub(super) value: T,
+}
+
+// === impl Count ===
+
+impl Count {
+    pub(super) fn samples(&self, figures: &Figures<'_>) -> Vec<Sample> {
+        let Self { of, quantity, value } = self;
+        if quantity.is_some_and(|quantity| figures.capabilities.counted(quantity, ()).is_none()) {
+            return Vec::new();
+        }
+        of(figures).into_iter().map(|row| row.sample([], value(row))).collect()
+    }
+}
+
+// === impl Rows ===
+
+impl Rows {
+    /// Counter of each row.
+    pub(super) const fn count(self, name: &'static str, value: fn(&Row<'_>) -> u64, help: &'static str) -> Definition {
+        let Self { labels, of } = self;
+        Definition { name, labels, help, samples: Samples::Count(Count { of, quantity: None, value }) }
+    }
+
+    /// Counter of each row, which is absent where the quantity is not counted.
+    pub(super) const fn count_if(
+        self,
+        quantity: Quantity,
+        name: &'static str,
+        value: fn(&Row<'_>) -> u64,
+        help: &'static str,
+    ) -> Definition {
+        let Self { labels, of } = self;
+        Definition { name, labels, help, samples: Samples::Count(Count { of, quantity: Some(quantity), value }) }
+    }
 }
 
 // === impl Buckets ===

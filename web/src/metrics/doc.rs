@@ -187,7 +187,7 @@ fn is_common(label: &Label) -> bool {
 
 fn section(text: &mut String, definition: &Definition) {
     let kind = match definition.samples {
-        Samples::Counter(_) => "Counter",
+        Samples::Counter(_) | Samples::Count(_) => "Counter",
         Samples::Gauge(_) => "Gauge",
         Samples::Histogram(..) => "Histogram",
     };

@@ -3,9 +3,9 @@
 use model::{Access, Cause, Counters, Direction, Quantity, RemoteCause};
 
 use crate::metrics::{
-    definition::{Buckets, Definition, Sample, Samples},
+    definition::{Buckets, Definition, Rows, Sample, Samples},
     figures::{Figures, Row},
-    labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
+    labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
 };
 
 /// Bounds of 10 µs to 10 s: a batch that only maps memory takes tens of microseconds, one that
@@ -43,8 +43,9 @@ const SIZES: Buckets = Buckets {
     units_per_one: 1,
 };
 
-const ONE_GPU: &[&Label] = &[&GPU, &UUID];
-const ONE_PROCESSOR: &[&Label] = &[&GPU, &PROCESSOR_UUID];
+const GPUS: Rows = Rows { labels: &[&GPU, &UUID], of: |figures| figures.gpus.iter().collect() };
+/// GPUs, and the CPUs.
+const PROCESSORS: Rows = Rows { labels: &[&GPU, &PROCESSOR_UUID], of: |figures| figures.processors().collect() };
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
@@ -70,7 +71,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_fault_batch_duration_seconds",
-        labels: ONE_GPU,
+        labels: GPUS.labels,
         help: "Time from the first fault of a batch to its replay. The driver handles GPU faults in batches. Sum and count are exact, \
                a bucket's bound is right to an eighth.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
@@ -79,7 +80,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_fault_batch_entries",
-        labels: ONE_GPU,
+        labels: GPUS.labels,
         help: "GPU page faults in a batch, after merging. Sum and count are exact, a bucket's bound above 16 is right to an eighth.",
         samples: Samples::Histogram(&ENTRIES, |figures| {
             each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.batches.entries)])
@@ -87,7 +88,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_fault_handler_duration_seconds",
-        labels: ONE_GPU,
+        labels: GPUS.labels,
         help: "Time of each run of the driver's GPU fault handler, which handles several batches, and whatever else it does in between.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
             counted(figures, Quantity::HandlerRuns, || {
@@ -95,16 +96,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             })
         }),
     },
-    Definition {
-        name: "uvm_replays_total",
-        labels: ONE_GPU,
-        help: "Replays after fault batches, by which the driver makes the GPU retry faulted accesses. Batches at which a process leaves the GPU have none.",
-        samples: Samples::Counter(|figures| {
-            counted(figures, Quantity::Replays, || {
-                each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)])
-            })
-        }),
-    },
+    GPUS.count_if(
+        Quantity::Replays,
+        "uvm_replays_total",
+        |row| row.counters.replays,
+        "Replays after fault batches, by which the driver makes the GPU retry faulted accesses. Batches at which a process leaves the GPU have none.",
+    ),
     Definition {
         name: "uvm_migrated_bytes_total",
         labels: &[&GPU, &UUID, &DIRECTION, &CAUSE],
@@ -131,74 +128,51 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             })
         }),
     },
-    Definition {
-        name: "uvm_populated_bytes_total",
-        labels: ONE_GPU,
-        help: "Bytes that became resident at the GPU without a copy, as on the first touch of new memory. Absent where the driver cannot count them: see /api/v1/status.",
-        samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| {
-                figures
-                    .capabilities
-                    .counted(Quantity::Populated, gpu.sample([], counters.populated_bytes))
-                    .into_iter()
-                    .collect()
-            })
-        }),
-    },
-    Definition {
-        name: "uvm_evictions_total",
-        labels: ONE_GPU,
-        help: "Chunks of at most 2 MiB that the driver evicted from the GPU, also where nothing had to be copied. The \
+    GPUS.count_if(
+        Quantity::Populated,
+        "uvm_populated_bytes_total",
+        |row| row.counters.populated_bytes,
+        "Bytes that became resident at the GPU without a copy, as on the first touch of new memory. Absent where the driver cannot count them: see /api/v1/status.",
+    ),
+    GPUS.count_if(
+        Quantity::Evictions,
+        "uvm_evictions_total",
+        |row| row.counters.evictions,
+        "Chunks of at most 2 MiB that the driver evicted from the GPU, also where nothing had to be copied. The \
                bytes copied are in uvm_migrated_bytes_total, with cause=\"eviction\".",
-        samples: Samples::Counter(|figures| {
-            counted(figures, Quantity::Evictions, || {
-                each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)])
-            })
-        }),
-    },
-    Definition {
-        name: "uvm_fetched_bytes_total",
-        labels: ONE_GPU,
-        help: "Bytes copied to the GPU, by block records: the denominator of the next two metrics. While \
+    ),
+    GPUS.count(
+        "uvm_fetched_bytes_total",
+        |row| row.reuse.fetched_bytes,
+        "Bytes copied to the GPU, by block records: the denominator of the next two metrics. While \
                uvmd_block_records_dropped_total grows, it is below uvm_migrated_bytes_total.",
-        samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.fetched_bytes)),
-    },
-    Definition {
-        name: "uvm_refetched_bytes_total",
-        labels: ONE_GPU,
-        help: "Fetched bytes that had been evicted before, by VA block of 2 MiB: the cost of thrashing.",
-        samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.refetched_bytes)),
-    },
-    Definition {
-        name: "uvm_cpu_reclaimed_bytes_total",
-        labels: ONE_GPU,
-        help: "Fetched bytes that a CPU fault had migrated to the host before, by VA block of 2 MiB: the cost of sharing with the CPU.",
-        samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.cpu_reclaimed_bytes)),
-    },
-    Definition {
-        name: "uvm_thrashing_pages_total",
-        labels: ONE_PROCESSOR,
-        help: "Pages that the driver found to be thrashing between processors, once an episode, at the first GPU involved. It does \
+    ),
+    GPUS.count(
+        "uvm_refetched_bytes_total",
+        |row| row.reuse.refetched_bytes,
+        "Fetched bytes that had been evicted before, by VA block of 2 MiB: the cost of thrashing.",
+    ),
+    GPUS.count(
+        "uvm_cpu_reclaimed_bytes_total",
+        |row| row.reuse.cpu_reclaimed_bytes,
+        "Fetched bytes that a CPU fault had migrated to the host before, by VA block of 2 MiB: the cost of sharing with the CPU.",
+    ),
+    PROCESSORS.count_if(
+        Quantity::ThrashingPages,
+        "uvm_thrashing_pages_total",
+        |row| row.counters.thrashing_pages,
+        "Pages that the driver found to be thrashing between processors, once an episode, at the first GPU involved. It does \
                not see thrashing by evictions.",
-        samples: Samples::Counter(|figures| {
-            counted(figures, Quantity::ThrashingPages, || {
-                each_processor(figures, |row, counters| vec![row.sample([], counters.thrashing_pages)])
-            })
-        }),
-    },
-    Definition {
-        name: "uvm_throttles_total",
-        labels: ONE_PROCESSOR,
-        help: "Times that the driver throttled a processor at a thrashing page.",
-        samples: Samples::Counter(|figures| {
-            counted(figures, Quantity::Throttles, || {
-                each_processor(figures, |row, counters| vec![row.sample([], counters.throttles)])
-            })
-        }),
-    },
+    ),
+    PROCESSORS.count_if(
+        Quantity::Throttles,
+        "uvm_throttles_total",
+        |row| row.counters.throttles,
+        "Times that the driver throttled a processor at a thrashing page.",
+    ),
     Definition {
         name: "uvm_throttled_seconds_total",
-        labels: ONE_PROCESSOR,
+        labels: PROCESSORS.labels,
         help: "Time for which the driver throttled processors.",
         samples: Samples::Counter(|figures| {
             counted(figures, Quantity::ThrottledTime, || {
@@ -242,10 +216,6 @@ fn counted<T>(figures: &Figures<'_>, quantity: Quantity, samples: impl FnOnce() 
 
 fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {
     figures.gpus.iter().flat_map(|row| samples(row, &row.counters)).collect()
-}
-
-fn each_row(figures: &Figures<'_>, value: impl Fn(&Row<'_>) -> u64) -> Vec<Sample> {
-    figures.gpus.iter().map(|row| row.sample([], value(row))).collect()
 }
 
 fn each_processor(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample>) -> Vec<Sample> {

@@ -8,13 +8,17 @@ use std::{
 use model::{Direction, Quantity, VerdictKind, VerdictTimeKey};
 
 use crate::metrics::{
-    definition::{Definition, Sample, Samples},
+    definition::{Definition, Rows, Sample, Samples},
     figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
     labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, OWNER_KIND, POD_UID, UNIT, UUID, VERDICT},
 };
 
 const OWNER: &[&Label] = &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
-const OWNER_ON_GPU: &[&Label] = &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
+/// Owners on each GPU.
+const ON_GPUS: Rows = Rows {
+    labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT],
+    of: |figures| figures.owners.iter().flat_map(|owner| &owner.gpus).collect(),
+};
 
 /// Kinds of verdict that are thrashing. The others are not faults, and only the API exposes them.
 const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::PingPong, VerdictKind::DriverThrottling];
@@ -33,12 +37,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                A series exists from the first verdict of that kind on.",
         samples: Samples::Counter(verdict_seconds),
     },
-    Definition {
-        name: "uvm_owner_gpu_faults_total",
-        labels: OWNER_ON_GPU,
-        help: "GPU page faults of an owner's processes, as in uvm_gpu_faults_total.",
-        samples: Samples::Counter(|figures| each(figures, |row| row.counters.fault_entries.total())),
-    },
+    ON_GPUS.count(
+        "uvm_owner_gpu_faults_total",
+        |row| row.counters.fault_entries.total(),
+        "GPU page faults of an owner's processes, as in uvm_gpu_faults_total.",
+    ),
     Definition {
         name: "uvm_owner_cpu_faults_total",
         labels: &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &CPU_ACCESS],
@@ -63,42 +66,37 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             let by_direction = |row: &Row<'_>| {
                 row.each(Direction::ALL, Direction::name, |direction| row.counters.bytes(direction).total())
             };
-            on_gpus(figures).flat_map(by_direction).collect()
+            (ON_GPUS.of)(figures).into_iter().flat_map(by_direction).collect()
         }),
     },
-    Definition {
-        name: "uvm_owner_evicted_bytes_total",
-        labels: OWNER_ON_GPU,
-        help: "Bytes of an owner's memory evicted from the GPU, for itself or for another owner.",
-        samples: Samples::Counter(|figures| each(figures, |row| row.counters.evicted_bytes())),
-    },
-    Definition {
-        name: "uvm_owner_induced_eviction_bytes_total",
-        labels: OWNER_ON_GPU,
-        help: "Bytes evicted from the GPU because an owner's process needed memory, its own included.",
-        samples: Samples::Counter(|figures| each(figures, |row| row.counters.induced_eviction_bytes)),
-    },
-    Definition {
-        name: "uvm_owner_fetched_bytes_total",
-        labels: OWNER_ON_GPU,
-        help: "As uvm_fetched_bytes_total, of an owner's processes.",
-        samples: Samples::Counter(|figures| each(figures, |row| row.reuse.fetched_bytes)),
-    },
-    Definition {
-        name: "uvm_owner_refetched_bytes_total",
-        labels: OWNER_ON_GPU,
-        help: "As uvm_refetched_bytes_total, of an owner's processes.",
-        samples: Samples::Counter(|figures| each(figures, |row| row.reuse.refetched_bytes)),
-    },
-    Definition {
-        name: "uvm_owner_cpu_reclaimed_bytes_total",
-        labels: OWNER_ON_GPU,
-        help: "As uvm_cpu_reclaimed_bytes_total, of an owner's processes.",
-        samples: Samples::Counter(|figures| each(figures, |row| row.reuse.cpu_reclaimed_bytes)),
-    },
+    ON_GPUS.count(
+        "uvm_owner_evicted_bytes_total",
+        |row| row.counters.evicted_bytes(),
+        "Bytes of an owner's memory evicted from the GPU, for itself or for another owner.",
+    ),
+    ON_GPUS.count(
+        "uvm_owner_induced_eviction_bytes_total",
+        |row| row.counters.induced_eviction_bytes,
+        "Bytes evicted from the GPU because an owner's process needed memory, its own included.",
+    ),
+    ON_GPUS.count(
+        "uvm_owner_fetched_bytes_total",
+        |row| row.reuse.fetched_bytes,
+        "As uvm_fetched_bytes_total, of an owner's processes.",
+    ),
+    ON_GPUS.count(
+        "uvm_owner_refetched_bytes_total",
+        |row| row.reuse.refetched_bytes,
+        "As uvm_refetched_bytes_total, of an owner's processes.",
+    ),
+    ON_GPUS.count(
+        "uvm_owner_cpu_reclaimed_bytes_total",
+        |row| row.reuse.cpu_reclaimed_bytes,
+        "As uvm_cpu_reclaimed_bytes_total, of an owner's processes.",
+    ),
     Definition {
         name: "uvm_owner_resident_bytes",
-        labels: OWNER_ON_GPU,
+        labels: ON_GPUS.labels,
         help: "Managed memory of an owner's running processes that is in the GPU's memory: an estimate, as uvm_resident_bytes is, and absent where that is.",
         samples: Samples::Gauge(|figures| {
             let all = figures.owners.iter().flat_map(|owner| &owner.resident);
@@ -119,14 +117,6 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Gauge(|figures| each_owner(figures, |owner| owner.processes)),
     },
 ];
-
-fn on_gpus<'f>(figures: &'f Figures<'_>) -> impl Iterator<Item = &'f Row<'f>> {
-    figures.owners.iter().flat_map(|owner| &owner.gpus)
-}
-
-fn each(figures: &Figures<'_>, value: impl Fn(&Row<'_>) -> u64) -> Vec<Sample> {
-    on_gpus(figures).map(|row| row.sample([], value(row))).collect()
-}
 
 fn each_owner(figures: &Figures<'_>, value: impl Fn(&OwnerRows<'_>) -> u64) -> Vec<Sample> {
     let sample = |owner: &OwnerRows<'_>| Sample { labels: owner.labels.clone(), value: value(owner) as f64 };

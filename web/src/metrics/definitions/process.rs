@@ -1,60 +1,52 @@
 //! Metrics of each process with series. Such series are few, and have separate names, so that sums
 //! over the others stay right.
 
-use model::{Counters, Direction};
+use model::Direction;
 
 use crate::metrics::{
-    definition::{Definition, Sample, Samples},
-    figures::{Figures, Row},
-    labels::{CGROUP, DIRECTION, GPU, Label, PID, PROCESS, UUID},
+    definition::{Definition, Rows, Sample, Samples},
+    figures::Row,
+    labels::{CGROUP, DIRECTION, GPU, PID, PROCESS, UUID},
 };
 
-const PROCESS_ON_GPU: &[&Label] = &[&GPU, &UUID, &PID, &PROCESS, &CGROUP];
+/// Processes on each GPU.
+const ON_GPUS: Rows = Rows {
+    labels: &[&GPU, &UUID, &PID, &PROCESS, &CGROUP],
+    of: |figures| figures.processes.iter().flat_map(|process| &process.gpus).collect(),
+};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
-    Definition {
-        name: "uvm_process_gpu_faults_total",
-        labels: PROCESS_ON_GPU,
-        help: "GPU page faults of a process, as in uvm_gpu_faults_total. Requires `metrics.per_process`.",
-        samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.fault_entries.total())])
-        }),
-    },
+    ON_GPUS.count(
+        "uvm_process_gpu_faults_total",
+        |row| row.counters.fault_entries.total(),
+        "GPU page faults of a process, as in uvm_gpu_faults_total. Requires `metrics.per_process`.",
+    ),
     Definition {
         name: "uvm_process_migrated_bytes_total",
         labels: &[&GPU, &UUID, &PID, &PROCESS, &CGROUP, &DIRECTION],
         help: "Bytes copied to migrate memory of a process, for whatever cause. Requires `metrics.per_process`.",
         samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| {
-                gpu.each(Direction::ALL, Direction::name, |direction| counters.bytes(direction).total())
-            })
+            let by_direction = |row: &Row<'_>| {
+                row.each(Direction::ALL, Direction::name, |direction| row.counters.bytes(direction).total())
+            };
+            (ON_GPUS.of)(figures).into_iter().flat_map(by_direction).collect()
         }),
     },
-    Definition {
-        name: "uvm_process_evicted_bytes_total",
-        labels: PROCESS_ON_GPU,
-        help: "Bytes of a process's memory evicted from the GPU, for itself or for another process. Requires `metrics.per_process`.",
-        samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evicted_bytes())])
-        }),
-    },
-    Definition {
-        name: "uvm_process_induced_eviction_bytes_total",
-        labels: PROCESS_ON_GPU,
-        help: "Bytes evicted from the GPU because a process needed memory, its own included. Requires `metrics.per_process`.",
-        samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.induced_eviction_bytes)])
-        }),
-    },
-    Definition {
-        name: "uvm_process_refetched_bytes_total",
-        labels: PROCESS_ON_GPU,
-        help: "As uvm_refetched_bytes_total, of a process. Requires `metrics.per_process`.",
-        samples: Samples::Counter(|figures| {
-            let rows = figures.processes.iter().flat_map(|process| &process.gpus);
-            rows.map(|row| row.sample([], row.reuse.refetched_bytes)).collect()
-        }),
-    },
+    ON_GPUS.count(
+        "uvm_process_evicted_bytes_total",
+        |row| row.counters.evicted_bytes(),
+        "Bytes of a process's memory evicted from the GPU, for itself or for another process. Requires `metrics.per_process`.",
+    ),
+    ON_GPUS.count(
+        "uvm_process_induced_eviction_bytes_total",
+        |row| row.counters.induced_eviction_bytes,
+        "Bytes evicted from the GPU because a process needed memory, its own included. Requires `metrics.per_process`.",
+    ),
+    ON_GPUS.count(
+        "uvm_process_refetched_bytes_total",
+        |row| row.reuse.refetched_bytes,
+        "As uvm_refetched_bytes_total, of a process. Requires `metrics.per_process`.",
+    ),
     Definition {
         name: "uvm_process_managed_bytes",
         labels: &[&PID, &PROCESS, &CGROUP],
@@ -66,8 +58,3 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
 ];
-
-fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {
-    let rows = figures.processes.iter().flat_map(|process| &process.gpus);
-    rows.flat_map(|row| samples(row, &row.counters)).collect()
-}
