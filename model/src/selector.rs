@@ -30,7 +30,7 @@ pub struct Selector {
     /// Container id, or a prefix of it.
     #[serde(default)]
     pub container: Option<String>,
-    /// UID of the Kubernetes pod.
+    /// UID of the Kubernetes pod, or a prefix of it.
     #[serde(default)]
     pub pod: Option<String>,
     /// Slurm job id.
@@ -53,7 +53,7 @@ pub enum Criterion<'a> {
     StartTicks(u64),
     /// Container id, or a prefix of it.
     Container(&'a str),
-    /// UID of the pod.
+    /// UID of the pod, or a prefix of it.
     Pod(&'a str),
     /// Slurm job id.
     Job(&'a str),

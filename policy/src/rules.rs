@@ -20,7 +20,7 @@ use std::{
 };
 
 pub use binding::{NoProcess, bind, has_ended};
-use model::{Budget, Directive, Mode, Override, Process};
+use model::{Budget, Directive, Mode, Override, Process, Selector};
 pub use rule_set::{Expired, NewlyExpired, RuleSet};
 
 /// Overrides in order of precedence, and the default.
@@ -116,6 +116,12 @@ impl fmt::Display for MatchResult {
     }
 }
 
+/// Whether a selector matches a process, regardless of other overrides.
+#[must_use]
+pub fn is_match(selector: &Selector, subject: Subject<'_>) -> bool {
+    matching::mismatch(selector, subject).is_none()
+}
+
 /// Whether the expiry of an override has passed.
 fn has_passed(rule: &Override, now: SystemTime) -> bool {
     rule.expires_at.is_some_and(|end| end <= now)
@@ -158,8 +164,7 @@ impl Rules {
     /// Directive of a process.
     #[must_use]
     pub fn directive(&self, subject: Subject<'_>, now: SystemTime) -> Directive {
-        let matches =
-            |each: &&Override| !self.has_expired(each, now) && matching::mismatch(&each.selector, subject).is_none();
+        let matches = |each: &&Override| !self.has_expired(each, now) && is_match(&each.selector, subject);
         self.directive_of(self.ordered.iter().find(matches))
     }
 

@@ -73,6 +73,7 @@ fn all_fields_of_a_selector_must_match() {
         Selector { cgroup: Some("/kubepods.slice/pod*.slice".into()), ..Selector::default() },
         Selector { container: Some("1f9c".into()), ..Selector::default() },
         Selector { pod: Some("7c1f*".into()), ..Selector::default() },
+        Selector { pod: Some("7c1f".into()), ..Selector::default() },
         Selector { job: Some("123".into()), ..Selector::default() },
         Selector { range: Some((0, 4096).into()), allocation_larger_than_bytes: Some(1), ..Selector::default() },
         Selector { uid: Some(1000), pod: Some("7c1f-0c0e".into()), job: Some("*".into()), ..Selector::default() },
@@ -87,7 +88,7 @@ fn all_fields_of_a_selector_must_match() {
         ("match.uid", Selector { uid: Some(0), pod: Some("7c1f*".into()), ..Selector::default() }),
         ("match.cgroup", Selector { cgroup: Some("/kubepods".into()), ..Selector::default() }),
         ("match.container", Selector { container: Some("f9c".into()), ..Selector::default() }),
-        ("match.pod", Selector { pod: Some("7c1f".into()), ..Selector::default() }),
+        ("match.pod", Selector { pod: Some("c1f".into()), ..Selector::default() }),
         ("match.job", Selector { job: Some("12".into()), ..Selector::default() }),
     ];
     for (key, selector) in others {

@@ -43,7 +43,9 @@ pub(crate) enum Options {
     /// until it is unset or expires, over restarts of uvmd too. Begin with --mode shadow, which
     /// changes nothing: uvmctl decisions then lists the decisions that uvmd would execute.
     Set(Box<SetOptions>),
-    /// Remove an override, by its id or by the same selection
+    /// Remove an override by its id, or all overrides of a selection
+    ///
+    /// Of the API; those of uvmd's files are removed there.
     Unset(Box<UnsetOptions>),
     /// Create or replace the overrides of files, and report each as created, configured or
     /// unchanged
@@ -104,6 +106,7 @@ pub(crate) struct SetOptions {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("all", |all| all.help("Every override, whatever it matches").conflicts_with_all(["range", "larger_than"])))]
 pub(crate) struct UnsetOptions {
     /// Name of the override
     #[arg(required_unless_present = "selection", conflicts_with = "selection", value_parser = resource::r#override, add = completion::overrides())]
@@ -224,7 +227,8 @@ fn set(client: &Client, options: SetOptions, output: &output::Options) -> anyhow
     let body = serde_json::to_string(&rule)?;
     let response = client.change(&Method::PUT, &path(&id), Some(&body))?;
     let status: OverrideStatus = serde_json::from_str(&response).context("the response is not uvmd's")?;
-    let text = format!("{}: {}", text::printable(&id), show::description(&status.r#override));
+    let matches = show::matches(&status).map(|matches| format!("; {matches}")).unwrap_or_default();
+    let text = format!("{}: {}{matches}", text::printable(&id), show::description(&status.r#override));
     output.report(&text, &response, &Kind::Override.named(&id))?;
     let state = client.get::<PolicyState>(POLICY)?.body;
     if let (ModeName::Act, Some(reason)) = (mode, show::inactive_reason(&state)) {
@@ -238,12 +242,44 @@ fn unset(
     UnsetOptions { id, selection }: UnsetOptions,
     output: &output::Options,
 ) -> anyhow::Result<()> {
-    let Some(id) = id.or_else(|| selection.map(|selection| selection::name(&selection.into()))) else {
-        bail!("an id or a selection is required");
+    let ids = match (id, selection) {
+        (Some(id), _) => vec![id],
+        (None, Some(selection)) => selected(client, selection)?,
+        (None, None) => bail!("an id or a selection is required"),
     };
-    client.change(&Method::DELETE, &path(&id), None)?;
-    let name = Kind::Override.named(&id);
-    output.report(&format!("{name} deleted"), "null", &name)
+    let mut deleted = Vec::with_capacity(ids.len());
+    let result = ids.iter().try_for_each(|id| {
+        client.change(&Method::DELETE, &path(id), None)?;
+        deleted.push(Kind::Override.named(id));
+        Ok(())
+    });
+    if !deleted.is_empty() {
+        let text: Vec<String> = deleted.iter().map(|name| format!("{name} deleted")).collect();
+        output.report(&text.join("\n"), "null", &deleted.join("\n"))?;
+    }
+    result
+}
+
+/// Ids of the overrides of the API with this selection, whatever their names; with `--all`, of all.
+fn selected(client: &Client, selection: Selection) -> anyhow::Result<Vec<String>> {
+    let is_all = selection.all;
+    let selector = Selector::from(selection);
+    let known = client.list::<Overrides>(&List::path())?.overrides;
+    // The API fills in which process of an id is meant.
+    let is_selected = |each: &Override| is_all || Selector { start_ticks: None, ..each.selector.clone() } == selector;
+    let (of_api, of_files): (Vec<_>, Vec<_>) =
+        known.into_iter().filter(|each| is_selected(&each.r#override)).partition(|each| each.source == "api");
+    if of_api.is_empty() && !is_all {
+        bail!("no override of the API has this selection: uvmctl policy show lists the overrides");
+    }
+    if is_all && of_api.is_empty() {
+        terminal::note("the API has no overrides");
+    }
+    if !of_files.is_empty() {
+        let ids: Vec<_> = of_files.into_iter().filter_map(|each| each.r#override.id).collect();
+        terminal::note(&format!("not deleted, as a file of uvmd has it: {}", text::printable(&ids.join(", "))));
+    }
+    Ok(of_api.into_iter().filter_map(|each| each.r#override.id).collect())
 }
 
 fn switch(client: &Client, to: &str, output: &output::Options) -> anyhow::Result<()> {

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 
 use actuator::JournalHealth;
 use model::{
-    Mode, Override, Process, api,
+    Mode, Override, Process, Selector, api,
     api::rule::{Candidate, EffectivePolicy, Overrides, PlanState, PolicyState, Restriction},
 };
-use policy::rules::{Explained, MatchResult};
+use policy::rules::{self, Explained, MatchResult, Subject};
 use sys::{Roots, processes};
 use web::{AdviceJournal, ChangeError, Precondition, PutOutcome, Requester};
 
@@ -89,6 +89,13 @@ impl web::Control for Control {
             restrictions: self.restrictions(process),
             plan: self.reader.following().get(&process.id).map(PlanState::from),
         }
+    }
+
+    fn is_match(&self, selector: &Selector, process: &Process) -> bool {
+        let by_path = selector.executable.as_ref().is_some_and(|executable| executable.contains('/'));
+        let read = || processes::executable(&Roots::default(), process.id.pid).ok();
+        let executable = by_path.then(read).flatten();
+        rules::is_match(selector, Subject { process, executable: executable.as_deref() })
     }
 
     fn state(&self) -> PolicyState {

@@ -203,6 +203,7 @@ fn status(rule: &Override, known: &Known, expired: bool) -> OverrideStatus {
         r#override: rule.into(),
         source: if known.set.is_of_file(&rule.id) { "file" } else { "api" }.to_owned(),
         expired,
+        matching_processes: None,
     }
 }
 

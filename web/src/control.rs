@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use model::{
-    Decision, Process,
+    Decision, Process, Selector,
     api::rule::{self, EffectivePolicy, OverrideStatus, Overrides, PolicyState},
 };
 use serde::Serialize;
@@ -43,6 +43,9 @@ pub trait Control: Send + Sync {
 
     /// Policy in effect for a process, and its reason.
     fn wanted(&self, process: &Process) -> EffectivePolicy;
+
+    /// Whether a selector matches a process.
+    fn is_match(&self, selector: &Selector, process: &Process) -> bool;
 
     /// State of acting.
     fn state(&self) -> PolicyState;
@@ -249,6 +252,10 @@ impl Control for NoControl {
             reason: READ_ONLY.to_owned(),
             ..EffectivePolicy::default()
         }
+    }
+
+    fn is_match(&self, _: &Selector, _: &Process) -> bool {
+        false
     }
 
     fn state(&self) -> PolicyState {

@@ -56,6 +56,9 @@ pub struct OverrideStatus {
     pub source: String,
     /// Whether it has expired.
     pub expired: bool,
+    /// Running processes with managed memory that it matches now. In responses to a change alone; null elsewhere, and if these could not be counted in time.
+    #[serde(default)]
+    pub matching_processes: Option<u64>,
 }
 
 impl Override {

@@ -31,7 +31,9 @@ fn mismatch_of(criterion: Criterion<'_>, Subject { process, executable }: Subjec
             owner.container.as_ref().map(|container| container.id.as_str()),
             "it is in no known container",
         ),
-        Criterion::Pod(uid) => text(uid, owner.pod.as_ref().map(|pod| pod.uid.as_str()), "it is in no known pod"),
+        Criterion::Pod(prefix) => {
+            text(&format!("{prefix}{ANY}"), owner.pod.as_ref().map(|pod| pod.uid.as_str()), "it is in no known pod")
+        }
         Criterion::Job(id) => {
             text(id, owner.job.as_ref().map(|job| job.id.as_str()), "it belongs to no known Slurm job")
         }

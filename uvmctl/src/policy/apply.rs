@@ -13,7 +13,7 @@ use model::api::rule::{Override, OverrideStatus, Overrides};
 use serde::Serialize;
 use ureq::http::Method;
 
-use super::{List, path};
+use super::{List, path, show};
 use crate::{client::Client, output, resource::Kind, text};
 
 #[derive(Debug, Args)]
@@ -50,6 +50,16 @@ struct Step {
     body: Option<String>,
 }
 
+/// Change that is made, or would be.
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    #[serde(flatten)]
+    step: &'a Step,
+    /// The override after it; `None` where nothing was put.
+    #[serde(skip)]
+    status: Option<OverrideStatus>,
+}
+
 /// Parses all files and compares them with uvmd's overrides, before the first request that changes
 /// state.
 pub(super) fn run(client: &Client, options: &ApplyOptions, output: &output::Options) -> anyhow::Result<()> {
@@ -58,12 +68,15 @@ pub(super) fn run(client: &Client, options: &ApplyOptions, output: &output::Opti
     let steps = steps(&desired, &known, options.prune)?;
     let mut done = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
-        let result = if options.dry_run { Ok(()) } else { step.execute(client) };
-        if let Err(error) = result {
-            report(&done, options.dry_run, output)?;
-            return Err(error.context(format!("{}: {number} of {} overrides are applied", step.name(), steps.len())));
+        let result = if options.dry_run { Ok(None) } else { step.execute(client) };
+        match result {
+            Ok(status) => done.push(Done { step, status }),
+            Err(error) => {
+                report(&done, options.dry_run, output)?;
+                let context = format!("{}: {number} of {} overrides are applied", step.name(), steps.len());
+                return Err(error.context(context));
+            }
         }
-        done.push(step);
     }
     report(&done, options.dry_run, output)
 }
@@ -142,22 +155,26 @@ impl Step {
         Kind::Override.named(&self.id)
     }
 
-    fn execute(&self, client: &Client) -> anyhow::Result<()> {
+    /// Makes the change. Returns the override that was put.
+    fn execute(&self, client: &Client) -> anyhow::Result<Option<OverrideStatus>> {
         let method = match self.change {
             Change::Created | Change::Configured => Method::PUT,
             Change::Deleted => Method::DELETE,
-            Change::Unchanged => return Ok(()),
+            Change::Unchanged => return Ok(None),
         };
-        client.change(&method, &path(&self.id), self.body.as_deref())?;
-        Ok(())
+        let response = client.change(&method, &path(&self.id), self.body.as_deref())?;
+        if method == Method::DELETE {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_str(&response).context("the response is not uvmd's")?))
     }
 }
 
-fn report(done: &[&Step], dry_run: bool, output: &output::Options) -> anyhow::Result<()> {
+fn report(done: &[Done<'_>], dry_run: bool, output: &output::Options) -> anyhow::Result<()> {
     if done.is_empty() {
         return output.report("no overrides", "[]", "");
     }
-    let lines = |line: &dyn Fn(&Step) -> String| done.iter().map(|step| line(step)).collect::<Vec<_>>().join("\n");
+    let lines = |line: &dyn Fn(&Done<'_>) -> String| done.iter().map(line).collect::<Vec<_>>().join("\n");
     let word = |step: &Step| match step.change {
         Change::Created => "created",
         Change::Configured => "configured",
@@ -165,6 +182,9 @@ fn report(done: &[&Step], dry_run: bool, output: &output::Options) -> anyhow::Re
         Change::Deleted => "deleted",
     };
     let suffix = if dry_run { " (dry run)" } else { "" };
-    let text = lines(&|step| format!("{} {}{suffix}", step.name(), word(step)));
-    output.report(&text, &serde_json::to_string(done)?, &lines(&Step::name))
+    let text = lines(&|Done { step, status }| {
+        let matches = status.as_ref().and_then(show::matches).map(|matches| format!(", {matches}"));
+        format!("{} {}{suffix}{}", step.name(), word(step), matches.unwrap_or_default())
+    });
+    output.report(&text, &serde_json::to_string(done)?, &lines(&|done| done.step.name()))
 }

@@ -16,7 +16,7 @@ use crate::completion;
 pub(crate) struct Selection {
     /// Every process there is
     #[arg(long, conflicts_with_all = ["pid", "executable", "uid", "cgroup", "container", "pod", "job"])]
-    all: bool,
+    pub(super) all: bool,
 
     /// The process with this id
     #[arg(long, add = completion::processes())]
@@ -38,7 +38,7 @@ pub(crate) struct Selection {
     #[arg(long, value_name = "ID")]
     container: Option<String>,
 
-    /// Processes in this pod, by its UID
+    /// Processes in this pod, by its UID or the beginning of it
     #[arg(long, value_name = "UID")]
     pod: Option<String>,
 

@@ -91,6 +91,16 @@ pub(super) fn description(rule: &Override) -> String {
     format!("{mode} by {policy} for {}{limits}{ends}", selector_text(&rule.selector))
 }
 
+/// `matches 2 processes now`, where uvmd has counted them.
+pub(super) fn matches(status: &OverrideStatus) -> Option<String> {
+    let matching = match status.matching_processes? {
+        0 => "no process with managed memory".to_owned(),
+        1 => "1 process".to_owned(),
+        many => format!("{many} processes"),
+    };
+    Some(format!("matches {matching} now"))
+}
+
 fn limits(Budget { bytes_per_second, bytes }: &Budget) -> Option<String> {
     let rate = bytes_per_second.map(|bytes| format!("{}/s", text::bytes(bytes)));
     let all = bytes.map(|bytes| format!("{} in total", text::bytes(bytes)));

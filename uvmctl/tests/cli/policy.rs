@@ -30,6 +30,7 @@ fn override_status(id: &str) -> OverrideStatus {
         },
         source: "api".to_owned(),
         expired: false,
+        matching_processes: Some(2),
     }
 }
 
@@ -95,15 +96,42 @@ fn an_override_is_named_by_its_selector() {
     let output = run(&daemon.serve(), &arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).starts_with("pod-7c1f: act by cycle for pod 7c1f*, at most 4.0 GiB/s, until "));
+    assert!(stdout(&output).ends_with("; matches 2 processes now\n"), "{}", stdout(&output));
     assert!(stderr(&output).contains("the override has no effect yet: acting is switched off"), "{}", stderr(&output));
     let request = daemon.requests()[0].to_lowercase();
     assert!(request.starts_with("put /api/v1/overrides/pod-7c1f http/1.1\r\n"), "{request}");
     assert!(request.contains("content-type: application/json\r\n"), "{request}");
-    for named in [&["--pod", "7c1f"][..], &["pod-7c1f"], &["override/pod-7c1f"]] {
+    for named in [&["--pod", "7c1f*"][..], &["pod-7c1f"], &["override/pod-7c1f"]] {
         let output = run(&daemon.serve(), &[&["policy", "unset"], named].concat());
         assert_eq!(stdout(&output), "override/pod-7c1f deleted\n", "{}", stderr(&output));
     }
     assert!(daemon.requests().iter().any(|request| request.starts_with("DELETE /api/v1/overrides/pod-7c1f ")));
+}
+
+#[test]
+fn unset_deletes_the_overrides_of_a_selection_whatever_their_names() {
+    let for_pid = |id: &str, pid| {
+        let selector = Selector { pid: Some(pid), start_ticks: Some(884_213), ..Selector::default() };
+        let r#override = Override { selector, ..override_status(id).r#override };
+        OverrideStatus { r#override, ..override_status(id) }
+    };
+    let of_file = OverrideStatus { source: "file".to_owned(), ..override_status("of-file") };
+    let known = || vec![for_pid("mine", 7), for_pid("pid-8", 8), override_status("pods"), of_file.clone()];
+    let unset = |arguments: &[&str]| {
+        let daemon = listed(known());
+        let output = run(&daemon.serve(), &[&["policy", "unset"], arguments].concat());
+        (changes(&daemon), output)
+    };
+    assert_eq!(unset(&["--pid", "7"]).0, ["DELETE /api/v1/overrides/mine"]);
+    let (changes, output) = unset(&["--all"]);
+    let all = ["DELETE /api/v1/overrides/mine", "DELETE /api/v1/overrides/pid-8", "DELETE /api/v1/overrides/pods"];
+    assert_eq!(changes, all);
+    assert_eq!(stdout(&output), "override/mine deleted\noverride/pid-8 deleted\noverride/pods deleted\n");
+    assert_eq!(stderr(&output), "uvmctl: not deleted, as a file of uvmd has it: of-file\n");
+    let (changes, output) = unset(&["--pid", "9"]);
+    assert_eq!((changes.len(), output.status.code()), (0, Some(1)));
+    assert!(stderr(&output).contains("no override of the API has this selection"), "{}", stderr(&output));
+    assert_eq!(unset(&["--all", "--larger-than", "64MiB"]).1.status.code(), Some(2));
 }
 
 #[test]
@@ -326,7 +354,9 @@ fn overrides_of_files_are_created_configured_and_with_prune_deleted() {
     assert_eq!(changes(&daemon), [""; 0]);
     let output = apply(&["-o", "name"]);
     assert_eq!(stdout(&output), "override/new\noverride/old\n", "{}", stderr(&output));
-    assert_eq!(changes(&daemon), ["PUT /api/v1/overrides/new", "PUT /api/v1/overrides/old"]);
+    let expected = "override/new created, matches 2 processes now\noverride/old configured, matches 2 processes now\n";
+    assert_eq!(stdout(&apply(&[])), expected);
+    assert_eq!(changes(&daemon)[2..], ["PUT /api/v1/overrides/new", "PUT /api/v1/overrides/old"]);
     let json = stdout(&apply(&["--prune", "-o", "json"]));
     assert!(json.contains(r#"{"id":"extra","change":"deleted"}"#), "{json}");
     assert_eq!(changes(&daemon).last().unwrap(), "DELETE /api/v1/overrides/extra");

@@ -30,7 +30,7 @@ impl InMemory {
 }
 
 fn status(rule: &Override) -> OverrideStatus {
-    OverrideStatus { r#override: rule.into(), source: "api".to_owned(), expired: false }
+    OverrideStatus { r#override: rule.into(), source: "api".to_owned(), ..OverrideStatus::default() }
 }
 
 impl Control for InMemory {
@@ -59,6 +59,10 @@ impl Control for InMemory {
 
     fn wanted(&self, _: &Process) -> EffectivePolicy {
         EffectivePolicy::default()
+    }
+
+    fn is_match(&self, selector: &Selector, process: &Process) -> bool {
+        selector.uid == Some(process.uid)
     }
 
     fn state(&self) -> PolicyState {

@@ -25,7 +25,7 @@ impl Overrides {
                 budget: Budget { bytes_per_second: Some(4 << 30), bytes: None },
                 ..rule::Override::default()
             };
-            (pid, OverrideStatus { r#override: rule, source: source.to_owned(), expired: false })
+            (pid, OverrideStatus { r#override: rule, source: source.to_owned(), ..OverrideStatus::default() })
         };
         let pod = Selector { pod: Some("7c1f0c0e-*".to_owned()), ..Selector::default() };
         let job = Selector { job: Some("4711".to_owned()), ..Selector::default() };
@@ -75,6 +75,10 @@ impl Control for Overrides {
             }],
             ..EffectivePolicy::default()
         }
+    }
+
+    fn is_match(&self, _: &Selector, _: &Process) -> bool {
+        false
     }
 
     fn state(&self) -> PolicyState {

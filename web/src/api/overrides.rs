@@ -1,6 +1,6 @@
 //! Overrides of operators.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -8,8 +8,12 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use model::api::rule::{self, EffectivePolicy, OverrideStatus, Overrides};
+use model::{
+    Selector,
+    api::rule::{self, EffectivePolicy, OverrideStatus, Overrides},
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time;
 
 use super::{Pid, choose, memory::InstanceSelector};
 use crate::{
@@ -22,6 +26,9 @@ use crate::{
     query::{ListParameters, NoParameters, NoSelector, PageParameters, Parameters},
     responses::{Observation, Responses, SharedResponse, Text},
 };
+
+/// Maximum time that the response to a change waits for the number of matching processes.
+const COUNT_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// List overrides
 ///
@@ -106,11 +113,13 @@ pub(crate) async fn add_override(
     Writer(by): Writer,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
+    responses: Responses,
     conditions: Preconditions,
     body::Json(body): body::Json<rule::Override>,
 ) -> Result<Response, Problem> {
     let rule = parse(rule::Override { id: body.id.clone().or_else(|| Some(derived_id(&body))), ..body })?;
     let requested = rule::Override::from(&rule);
+    let selector = rule.selector.clone();
     let is_conditional = conditions.is_conditional();
     let precondition: Precondition = Box::new(move |existing| {
         if is_conditional {
@@ -125,7 +134,8 @@ pub(crate) async fn add_override(
         };
         control.put(rule, &by, &precondition).map_err(as_conflict)
     });
-    Ok(put_response(put.await?))
+    let outcome = put.await?;
+    Ok(put_response(outcome, matching_processes(&controls, &responses, selector).await))
 }
 
 /// Put an override
@@ -144,6 +154,7 @@ pub(crate) async fn put_override(
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
+    responses: Responses,
     conditions: Preconditions,
     body::Json(body): body::Json<rule::Override>,
 ) -> Result<Response, Problem> {
@@ -152,7 +163,9 @@ pub(crate) async fn put_override(
     }
     let rule = parse(rule::Override { id: Some(id), ..body })?;
     let precondition: Precondition = Box::new(move |existing| conditions.hold(existing));
-    Ok(put_response(controls.change(move |control| control.put(rule, &by, &precondition)).await?))
+    let selector = rule.selector.clone();
+    let outcome = controls.change(move |control| control.put(rule, &by, &precondition)).await?;
+    Ok(put_response(outcome, matching_processes(&controls, &responses, selector).await))
 }
 
 /// Delete an override
@@ -211,8 +224,24 @@ fn derived_id(body: &rule::Override) -> String {
     format!("auto-{}", etag(body).trim_matches('"'))
 }
 
-fn put_response(PutOutcome { now, is_new }: PutOutcome) -> Response {
+fn put_response(PutOutcome { now, is_new }: PutOutcome, matching_processes: Option<u64>) -> Response {
+    let now = OverrideStatus { matching_processes, ..now };
     respond(if is_new { StatusCode::CREATED } else { StatusCode::OK }, now)
+}
+
+/// Running processes that a selector matches. `None` if these cannot be counted in time: the change is made already,
+/// and is reported as such.
+async fn matching_processes(controls: &Controls, responses: &Responses, selector: Selector) -> Option<u64> {
+    let counted = async {
+        let reading = responses.reading().await?;
+        let controls = controls.clone();
+        let count = move || {
+            let running = reading.known.snapshot.processes.iter().filter(|process| process.exited_at.is_none());
+            Ok(running.filter(|process| controls.now().is_match(&selector, process)).count() as u64)
+        };
+        responses.work(count).await
+    };
+    time::timeout(COUNT_TIME_MAX, counted).await.ok()?.ok()
 }
 
 fn respond(status: StatusCode, current: OverrideStatus) -> Response {

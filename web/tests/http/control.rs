@@ -66,13 +66,28 @@ async fn ids(router: &Router) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_change_reports_the_processes_that_match_now() {
+    let router = router();
+    let body = |selector: Value| json!({ "mode": "shadow", "match": selector });
+    let all = put(&router, "all", &[], &body(json!({}))).await.json();
+    let one = put(&router, "one", &[], &body(json!({ "pid": 20 }))).await.json();
+    let added = post(&router, &body(json!({ "pid": 20 }))).await.json();
+    assert!(all["matching_processes"].as_u64().unwrap() > 1, "{all}");
+    assert_eq!((&one["matching_processes"], &added["matching_processes"]), (&json!(1), &json!(1)));
+    let later = get(&router, "/api/v1/overrides/one").await.json();
+    assert_eq!(later["matching_processes"], Value::Null);
+}
+
+#[tokio::test]
 async fn an_override_is_added_read_replaced_and_deleted() {
     let router = router();
     let response = put(&router, "mine", &[], &json!({ "match": { "pid": 7 }, "mode": "act" })).await;
     assert_eq!(response.status, StatusCode::CREATED, "{}", response.text);
     assert_eq!(response.header("location"), "/api/v1/overrides/mine");
     let read = get(&router, "/api/v1/overrides/mine").await;
-    assert_eq!((read.json(), read.header("etag")), (response.json(), response.header("etag")));
+    let mut put_json = response.json();
+    put_json["matching_processes"] = Value::Null;
+    assert_eq!((read.json(), read.header("etag")), (put_json, response.header("etag")));
     assert_eq!(read.json()["override"]["policy"], "auto-live");
     let response = put(&router, "mine", &[], &json!({ "mode": "observe", "budget": { "bytes": "2 GiB" } })).await;
     assert_eq!(

@@ -51,7 +51,7 @@ pub(crate) fn rules(count: usize) -> Vec<Override> {
 }
 
 fn status(rule: &Override, source: &str) -> OverrideStatus {
-    OverrideStatus { r#override: rule.into(), source: source.to_owned(), expired: false }
+    OverrideStatus { r#override: rule.into(), source: source.to_owned(), expired: false, matching_processes: None }
 }
 
 impl Store {
@@ -133,6 +133,10 @@ impl Control for Store {
             plan: Some(PlanState { state: "watching".to_owned(), ..PlanState::default() }),
             ..EffectivePolicy::default()
         }
+    }
+
+    fn is_match(&self, selector: &Selector, process: &Process) -> bool {
+        selector.pid.is_none_or(|pid| pid == process.id.pid)
     }
 
     fn state(&self) -> PolicyState {

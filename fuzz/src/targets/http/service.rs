@@ -10,7 +10,7 @@ use std::{
 
 use model::{
     Access as MemoryAccess, Block, Blocks, Counters, Gpu, GpuKey, GpuUuid, HeatCell, HeatMap, HeatRange, Process,
-    ProcessId, Snapshot, SourceState, SourceStatus,
+    ProcessId, Selector, Snapshot, SourceState, SourceStatus,
     api::rule::{self, Overrides, PolicyState, OverrideStatus, EffectivePolicy},
 };
 use web::{
@@ -68,7 +68,7 @@ impl Control for Board {
         if state.overrides.len() >= OVERRIDES_MAX {
             return Err(ChangeError::TooMany(OVERRIDES_MAX));
         }
-        let now = OverrideStatus { r#override: rule::Override::from(&rule), source: "api".to_owned(), expired: false };
+        let now = OverrideStatus { r#override: rule::Override::from(&rule), source: "api".to_owned(), ..OverrideStatus::default() };
         let is_new = state.overrides.insert(rule.id, now.clone()).is_none();
         state.changes += 1;
         Ok(PutOutcome { now, is_new })
@@ -88,6 +88,10 @@ impl Control for Board {
     fn wanted(&self, process: &Process) -> EffectivePolicy {
         let ProcessId { pid, start_ticks } = process.id;
         EffectivePolicy { pid, start_ticks, name: process.name.clone(), range: Some((1 << 21, 1 << 22).into()), ..EffectivePolicy::default() }
+    }
+
+    fn is_match(&self, selector: &Selector, process: &Process) -> bool {
+        selector.pid.is_none_or(|pid| pid == process.id.pid)
     }
 
     fn state(&self) -> PolicyState {
