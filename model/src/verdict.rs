@@ -134,8 +134,8 @@ pub struct Inputs {
 /// A condition that was checked, so that a person can check it too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// Quantity, in words: "share of the fetched bytes that had been evicted".
-    pub description: &'static str,
+    /// Condition with value and limit: "92 % of arriving bytes were refetched (limit 25 %)".
+    pub description: String,
     /// A short name for programs: `refetch_ratio`.
     pub name: &'static str,
     /// Value.

@@ -3,6 +3,7 @@
 use model::{
     VerdictKind,
     block::BLOCK_BYTES,
+    text,
     verdict::{Check, Inputs},
 };
 
@@ -104,9 +105,19 @@ impl Shares {
 /// A condition: a value and its threshold.
 struct Condition {
     name: &'static str,
-    what: &'static str,
+    /// Sentence with `{value}` and `{limit}`.
+    sentence: &'static str,
+    unit: Unit,
     value: f64,
     limit: Limit,
+}
+
+#[derive(Clone, Copy)]
+enum Unit {
+    Bytes,
+    /// Ratio, which may exceed 1.
+    Share,
+    Number,
 }
 
 enum Limit {
@@ -114,59 +125,70 @@ enum Limit {
     Below(f64),
 }
 
+impl Unit {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+    fn text(self, value: f64) -> String {
+        match self {
+            Self::Bytes => text::bytes(value as u64),
+            Self::Share => text::percent(value),
+            Self::Number if value.fract() == 0.0 || value >= 1000.0 => text::count(value as u64),
+            Self::Number => format!("{value:.1}"),
+        }
+    }
+}
+
 impl Condition {
     fn check(self, lenient: bool) -> Check {
-        let Self { name, what, value, limit } = self;
+        let Self { name, sentence, unit, value, limit } = self;
         let slack = if lenient { 1.0 - LENIENCY } else { 0.0 };
-        let (threshold, holds) = match limit {
+        let (threshold, met) = match limit {
             Limit::AtLeast(limit) => (limit * (1.0 - slack), value >= limit * (1.0 - slack)),
             Limit::Below(limit) => (limit * (1.0 + slack), value < limit * (1.0 + slack)),
         };
-        Check { description: what, name, value, threshold, met: holds }
+        let description = sentence.replace("{value}", &unit.text(value)).replace("{limit}", &unit.text(threshold));
+        Check { description, name, value, threshold, met }
     }
 }
 
 fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Iterator<Item = Condition> {
     use Limit::{AtLeast, Below};
     let limits = &THRESHOLDS;
-    let condition = |name, what, value, limit| Condition { name, what, value, limit };
+    let condition = |name, sentence, unit, value, limit| Condition { name, sentence, unit, value, limit };
+    let share = |name, sentence, value, limit| condition(name, sentence, Unit::Share, value, limit);
+    let number = |name, sentence, value, limit| condition(name, sentence, Unit::Number, value, limit);
     let arrived = || {
-        condition(
-            "arrived_bytes",
-            "bytes fetched or populated: at least",
-            shares.arrived_bytes,
-            AtLeast(limits.arrived_bytes),
-        )
+        let sentence = "{value} were fetched or populated (limit {limit})";
+        condition("arrived_bytes", sentence, Unit::Bytes, shares.arrived_bytes, AtLeast(limits.arrived_bytes))
     };
     let recorded = || {
-        let what = "fetched bytes covered by block records, as a ratio: at least";
-        condition("recorded_ratio", what, shares.recorded, AtLeast(limits.recorded_ratio))
+        let sentence = "{value} of fetched bytes have block records (limit {limit})";
+        share("recorded_ratio", sentence, shares.recorded, AtLeast(limits.recorded_ratio))
     };
     let evicted = |limit| {
-        let what = match limit {
-            AtLeast(_) => "bytes evicted from or for the process, to arrived bytes: at least",
-            Below(_) => "bytes evicted from or for the process, to arrived bytes: less than",
+        let sentence = match limit {
+            AtLeast(_) => "evicted bytes, from or for the process, are {value} of arriving bytes (limit {limit})",
+            Below(_) => "evicted bytes, from or for the process, are {value} of arriving bytes (upper limit {limit})",
         };
-        condition("eviction_ratio", what, shares.evicted, limit)
+        share("eviction_ratio", sentence, shares.evicted, limit)
     };
     let refetched = |limit| {
-        let what = match limit {
-            AtLeast(_) => "refetched bytes, to arrived bytes: at least",
-            Below(_) => "refetched bytes, to arrived bytes: less than",
+        let sentence = match limit {
+            AtLeast(_) => "{value} of arriving bytes were refetched (limit {limit})",
+            Below(_) => "{value} of arriving bytes were refetched (upper limit {limit})",
         };
-        condition("refetch_ratio", what, shares.refetched, limit)
+        share("refetch_ratio", sentence, shares.refetched, limit)
     };
     match kind {
         VerdictKind::DriverThrottling => vec![
-            condition(
+            number(
                 "throttles",
-                "throttles of processors by the driver: at least",
+                "the driver throttled processors {value} times (limit {limit})",
                 inputs.throttles as f64,
                 AtLeast(limits.throttles),
             ),
-            condition(
+            share(
                 "throttle_ratio",
-                "throttles, to throttles and bounces: at least",
+                "{value} of throttles and bounces are throttles (limit {limit})",
                 shares.throttles,
                 AtLeast(limits.throttle_ratio),
             ),
@@ -177,29 +199,29 @@ fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Itera
             recorded(),
             evicted(AtLeast(limits.share)),
             refetched(AtLeast(limits.share)),
-            condition(
+            share(
                 "refetched_to_cpu_reclaimed",
-                "refetched bytes, to arrived bytes: at least the ratio of bytes reclaimed by the CPU",
+                "{value} of arriving bytes were refetched after evictions (limit {limit}, the share after CPU faults)",
                 shares.refetched,
                 AtLeast(shares.cpu_reclaimed),
             ),
         ],
         VerdictKind::PingPong => vec![
-            condition(
+            number(
                 "bounces",
-                "bounces of blocks between CPU and GPU: at least",
+                "blocks bounced between CPU and GPU {value} times (limit {limit})",
                 inputs.bounces as f64,
                 AtLeast(limits.bounces),
             ),
-            condition(
+            share(
                 "cpu_reclaimed_ratio",
-                "bytes reclaimed by the CPU that arrived again, to arrived bytes: at least",
+                "{value} of arriving bytes had been reclaimed by the CPU (limit {limit})",
                 shares.cpu_reclaimed,
                 AtLeast(limits.share),
             ),
-            condition(
+            share(
                 "readback_ratio",
-                "bytes read back to the host without eviction, to arrived bytes: at least",
+                "bytes read back to the host without eviction are {value} of arriving bytes (limit {limit})",
                 shares.readback,
                 AtLeast(limits.share),
             ),
@@ -209,16 +231,16 @@ fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Itera
         }
         VerdictKind::FirstTouchStorm => vec![
             arrived(),
-            condition(
+            share(
                 "populated_ratio",
-                "populated bytes, to arrived bytes: at least",
+                "{value} of arriving bytes were populated (limit {limit})",
                 shares.populated,
                 AtLeast(limits.populated_ratio),
             ),
             evicted(Below(limits.share)),
-            condition(
+            number(
                 "faults_per_populated_block",
-                "GPU faults for each 2 MiB populated: at least",
+                "{value} GPU faults for each 2 MiB populated (limit {limit})",
                 shares.faults_per_populated_block,
                 AtLeast(limits.faults_per_populated_block),
             ),

@@ -108,7 +108,7 @@ impl MatchResult {
 impl fmt::Display for MatchResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Selected => f.write_str("it is the first that matches"),
+            Self::Selected => f.write_str("selected"),
             Self::Outranked { by, because } => write!(f, "it matches, but {by} {because}"),
             Self::Expired => f.write_str("it has expired"),
             Self::Differs { key, is } => write!(f, "{key} does not match: {is}"),

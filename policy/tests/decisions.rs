@@ -179,6 +179,26 @@ fn active_verdict_has_looser_limits() {
 }
 
 #[test]
+fn a_check_is_a_sentence_with_value_and_limit() {
+    let sentence = |inputs, current, name| {
+        let checks = decide(&inputs, current).checks;
+        checks.into_iter().find(|check| check.name == name).unwrap().description
+    };
+    let refetched = under_pressure(100, 0);
+    assert_eq!(sentence(refetched, None, "refetch_ratio"), "100 % of arriving bytes were refetched (limit 25 %)");
+    assert_eq!(
+        sentence(refetched, Some(CapacityThrash), "refetch_ratio"),
+        "100 % of arriving bytes were refetched (limit 20 %)"
+    );
+    assert_eq!(
+        sentence(under_pressure(0, 0), None, "refetch_ratio"),
+        "0 % of arriving bytes were refetched (upper limit 25 %)"
+    );
+    let throttled = Inputs { throttles: 1500, ..under_pressure(0, 0) };
+    assert_eq!(sentence(throttled, None, "throttles"), "the driver throttled processors 1.5k times (limit 10)");
+}
+
+#[test]
 fn every_verdict_is_reproducible_from_its_checks() {
     let mut seen = Vec::new();
     for inputs in [
@@ -192,8 +212,9 @@ fn every_verdict_is_reproducible_from_its_checks() {
         seen.extend(decision.kind);
         assert!(decision.checks.len() >= 3);
         for check in &decision.checks {
-            let at_least = check.description.contains("at least");
-            assert!(at_least || check.description.contains("less than"), "{}", check.description);
+            let at_least = check.description.contains("(limit ");
+            assert!(at_least || check.description.contains("(upper limit "), "{}", check.description);
+            assert!(!check.description.contains(['{', '}']), "{}", check.description);
             assert_eq!(
                 if at_least { check.value >= check.threshold } else { check.value < check.threshold },
                 check.met

@@ -171,11 +171,7 @@ fn reasons_name_the_deciding_criterion() {
     let texts: Vec<String> = candidates.iter().map(|each| format!("{}: {}", each.id, each.result)).collect();
     assert_eq!(
         texts,
-        [
-            "pod: it is the first that matches",
-            "batch: match.job does not match: it is 123",
-            "team: it matches, but pod is more specific",
-        ]
+        ["pod: selected", "batch: match.job does not match: it is 123", "team: it matches, but pod is more specific",]
     );
 }
 

@@ -141,7 +141,7 @@ mod tests {
                 ..Inputs::default()
             },
             checks: [("arrived_bytes", 314_572_800.0), ("refetch_ratio", 0.666)]
-                .map(|(name, value)| Check { description: "", name, value, threshold: 0.25, met: true })
+                .map(|(name, value)| Check { description: String::new(), name, value, threshold: 0.25, met: true })
                 .to_vec(),
         }
     }

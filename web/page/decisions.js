@@ -19,7 +19,11 @@ const perSecond = (count, window) => count / Math.max(window.window_seconds, 0.0
 const link = (window) => (window ? format.bytesRate(perSecond(window.own_link_bytes, window)) : "–");
 const faults = (window) => (window ? `${format.countRate(perSecond(window.inputs.fault_entries, window))} faults` : "");
 // A faster program does more per second, so the change is that for the same work.
-const pace = ({ after, pace }) => (after && pace ? `at ${pace.toFixed(2)}× the pace` : "");
+const speed = (pace) => {
+  const percent = Math.round((pace - 1) * 100);
+  return percent === 0 ? "unchanged" : `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %`;
+};
+const pace = ({ after, pace }) => (after && pace ? `speed ${speed(pace)}` : "");
 // Override in the address that stands for the configuration's default.
 const DEFAULT = "";
 const overrideLink = (decision) => ({
@@ -140,7 +144,7 @@ class DecisionEvidence {
       ["Verdict", decision.verdict_label ?? ""],
       ["Expected", `link ${expected(decision.expected.link_bytes_saved)}, faults ${expected(decision.expected.faults_saved)}`],
       ["Measured", after === null ? "not yet" : `link ${saved(decision.link_bytes_saved)}, faults ${saved(decision.faults_saved)} for the same work`],
-      ["Pace", decision.pace === null ? "" : `${decision.pace.toFixed(2)}×`],
+      ["Speed", decision.pace === null ? "" : speed(decision.pace)],
       ["Calls", decision.plan ? "" : `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
       ...(decision.plan_description ? plan(decision.plan_description) : []),
       ["Actuator", decision.actuator === null ? "" : format.printable(decision.actuator)],

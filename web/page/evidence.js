@@ -28,9 +28,6 @@ const INPUTS = [
   ["missing_records", "block records omitted or dropped", count],
 ];
 
-// The name of a check has the unit.
-const unit = ({ name }) => (/_bytes$/.test(name) ? bytes : /ratio$|share$|_over_/.test(name) ? format.percent : count);
-
 class Evidence {
   #heading = make("h3");
   #window = make("p", { className: "muted" });
@@ -46,8 +43,6 @@ class Evidence {
     this.#tables = {
       checks: table("Checks", [
         { title: "Condition", text: (check) => check.description, wraps: true },
-        number("Value", (check) => unit(check)(check.value)),
-        number("Limit", (check) => unit(check)(check.threshold)),
         { title: "Met", text: (check) => (check.met ? "✓ yes" : "✗ no") },
       ]),
       inputs: table("Inputs", [

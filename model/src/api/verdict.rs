@@ -153,7 +153,7 @@ pub struct InvolvedRange {
 pub struct Check {
     /// A short name: `refetch_ratio`.
     pub name: String,
-    /// The comparison, in words.
+    /// The condition with its value and limit, as a sentence: `92 % of arriving bytes were refetched (limit 25 %)`.
     pub description: String,
     /// Value in the window.
     pub value: f64,

@@ -27,7 +27,9 @@ use std::{
 use account::Account;
 use bucket::Bucket;
 use host_reservations::HostReservations;
-use model::{Action, Advice, Call, CallResult, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES, policy};
+use model::{
+    Action, Advice, Call, CallResult, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES, policy, text,
+};
 use permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice};
 use room::{eviction_victims, exceeds_gpu, is_covered, is_fitting_other, is_resident, resident_bytes, room_bytes};
 
@@ -250,7 +252,7 @@ impl Guard {
     /// Reason why this action is denied for the process, whatever the step.
     fn denial(&self, action: Action, restrictions: MigrationRestrictions, target: &Target<'_>) -> Option<String> {
         if let Some(row) = denied(action, target) {
-            return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
+            return Some(format!("with this driver and GPU, {}: {}", row.why, row.url));
         }
         match action {
             Action::Advise(_) => self.unknown_advice(target),
@@ -310,9 +312,9 @@ impl Guard {
         let why = if least == in_all {
             budget_exhausted(budget.bytes.unwrap_or(0))
         } else if least == process {
-            format!("the rate limit of the process is {rate} bytes/s")
+            format!("the rate limit of the process is {}/s", text::bytes(rate))
         } else {
-            format!("the rate limit of the node is {} bytes/s", limits.node_bytes_per_second)
+            format!("the rate limit of the node is {}/s", text::bytes(limits.node_bytes_per_second))
         };
         (least, why)
     }
@@ -369,7 +371,11 @@ impl Guard {
         let reserved_bytes = (blocks as u64 * BLOCK_BYTES).saturating_add(gpu_room.admitted_bytes);
         (
             room.saturating_sub(reserved_bytes),
-            format!("{room} bytes of the GPU are not used by others, and {reserved_bytes} of them are reserved"),
+            format!(
+                "others leave {} of the GPU, of which {} are reserved already",
+                text::bytes(room),
+                text::bytes(reserved_bytes)
+            ),
         )
     }
 
@@ -424,7 +430,7 @@ const NO_LINK: &str = "the GPU's link traffic is not measured, and remote access
 const NO_GPU_MEMORY: &str = "the GPU's memory size is unknown";
 
 fn budget_exhausted(budget_bytes: u64) -> String {
-    format!("the budget of {budget_bytes} bytes is used up")
+    format!("the budget of {} is used up", text::bytes(budget_bytes))
 }
 
 /// Whether the traffic of the GPU's link is not measured.
@@ -437,7 +443,7 @@ fn headroom(target: &Target<'_>) -> Option<u64> {
 }
 
 fn host_memory_shortage(left: u64) -> String {
-    format!("{left} bytes of host memory are available for it")
+    format!("{} of host memory are available for it", text::bytes(left))
 }
 
 /// Reason why a policy may not order an action: its row in the registry does not list it.

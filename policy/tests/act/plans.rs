@@ -543,7 +543,7 @@ fn budget_is_that_of_all_moves_and_ends_the_plan() {
     let act = Directive { budget, ..directive(Mode::Act, "auto-plan") };
     let mut training = Training::new(act, 84 * MIB, 52 * MIB);
     training.run_until("rolled_back");
-    assert_eq!(training.stage().reason(), Some("the budget of 314572800 bytes is used up"));
+    assert_eq!(training.stage().reason(), Some("the budget of 300 MiB is used up"));
     let moved = training.following().report.counters.bytes();
     assert!(moved <= 300 * MIB, "{moved}");
     training.run(120);

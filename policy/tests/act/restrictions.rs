@@ -119,7 +119,7 @@ fn exhausted_budget_restricts_migrations() {
     world.add(Program::InTurn, 64, Some(model::Directive { budget, ..directive(Mode::Act, "prefetch-all") }));
     world.run(10.0);
     let all = world.restrictions();
-    assert!(is_reported(&all, RestrictionScope::Moves, "the budget of 4194304 bytes is used up"), "{all:#?}");
+    assert!(is_reported(&all, RestrictionScope::Moves, "the budget of 4.0 MiB is used up"), "{all:#?}");
 }
 
 #[test]

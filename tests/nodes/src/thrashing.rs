@@ -112,7 +112,7 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
     };
     let check = Check {
         name: "refetch_ratio".to_owned(),
-        description: "refetched bytes, to arrived bytes: at least".to_owned(),
+        description: "92 % of arriving bytes were refetched (limit 25 %)".to_owned(),
         value: 0.92,
         threshold: 0.25,
         met: true,

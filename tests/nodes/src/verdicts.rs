@@ -40,7 +40,16 @@ impl Crowd {
             window: WINDOW,
             inputs,
             total: inputs,
-            checks: vec![Check { description: "share of it", name: "share", value: 0.9, threshold: 0.5, met: true }; 4],
+            checks: vec![
+                Check {
+                    description: "90 % of it (limit 50 %)".to_owned(),
+                    name: "share",
+                    value: 0.9,
+                    threshold: 0.5,
+                    met: true
+                };
+                4
+            ],
         };
         let active: Vec<_> = (0..self.processes).step_by(WITH_VERDICT).map(verdict).collect();
         let victims = active.iter().enumerate().map(|(at, each)| Victim {

@@ -80,9 +80,12 @@ fn ranges(decision: &Decision) -> String {
     }
 }
 
-/// Basis of the effect: the same work, with the change of pace.
+/// Basis of the effect: the same work, with the change of speed.
 fn pace(pace: Option<f64>) -> String {
-    pace.map(|pace| format!(" for the same work; {pace:.2} times as much a second as before")).unwrap_or_default()
+    let Some(pace) = pace else { return String::new() };
+    let percent = (pace - 1.0) * 100.0;
+    let speed = if percent.abs() < 0.5 { "unchanged".to_owned() } else { format!("{percent:+.0} %") };
+    format!(" for the same work; speed {speed}")
 }
 
 fn bounds(model::Share { at_least, at_most }: &model::Share) -> String {
@@ -144,6 +147,16 @@ mod tests {
 
     use super::*;
     use crate::terminal::Colour;
+
+    #[test]
+    fn speed_is_a_change_in_percent() {
+        let paces = [Some(1.0), Some(1.004), Some(1.25), Some(0.9), None].map(pace);
+        assert_eq!(paces[0], " for the same work; speed unchanged");
+        assert_eq!(paces[1], paces[0]);
+        assert_eq!(paces[2], " for the same work; speed +25 %");
+        assert_eq!(paces[3], " for the same work; speed -10 %");
+        assert_eq!(paces[4], "");
+    }
 
     #[test]
     fn plan_is_shown_in_the_words_of_uvmd_and_without_rates_that_nobody_measured() {

@@ -109,22 +109,9 @@ pub(crate) fn costs(victims: &[VerdictVictim]) -> Option<String> {
     Some(format!("Evicted for it{inferred}: {}{and}{}.", others.join(", "), cost(last)))
 }
 
-/// Condition of the verdict, with its limit and value.
-pub(crate) fn check(check: &Check) -> String {
-    let Check { name, description, value, threshold, met } = check;
-    let remark = if *met { "" } else { " (not met)" };
-    let shown = if name.ends_with("_bytes") { in_bytes } else { number };
-    format!("{} {}: it is {}{remark}", text::printable(description), shown(*threshold), shown(*value))
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
-fn in_bytes(value: f64) -> String {
-    text::bytes(value as u64)
-}
-
-/// Number with its significant digits.
-fn number(value: f64) -> String {
-    if value.fract() == 0.0 || value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+/// Condition of the verdict in uvmd's words, with its value and limit.
+pub(crate) fn check(Check { description, met, .. }: &Check) -> String {
+    format!("{}{}", text::printable(description), if *met { "" } else { ": not met" })
 }
 
 #[cfg(test)]
@@ -203,12 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn a_check_shows_limit_and_value() {
-        let what = "refetched bytes, to arrived bytes: at least".to_owned();
-        let check = Check { description: what, value: 0.923, threshold: 0.25, met: true, ..Check::default() };
-        assert_eq!(super::check(&check), "refetched bytes, to arrived bytes: at least 0.25: it is 0.92");
-        let (name, what) = ("arrived_bytes".to_owned(), "bytes that arrived: at least".to_owned());
-        let check = Check { name, description: what, value: 127_401_984.0, threshold: 4_194_304.0, met: true };
-        assert_eq!(super::check(&check), "bytes that arrived: at least 4.0 MiB: it is 122 MiB");
+    fn a_check_has_the_words_of_uvmd() {
+        let description = "92 % of arriving bytes were refetched\u{1b} (limit 25 %)".to_owned();
+        let check = Check { description, met: true, ..Check::default() };
+        assert_eq!(super::check(&check), "92 % of arriving bytes were refetched\\u{1b} (limit 25 %)");
+        let unmet = super::check(&Check { met: false, ..check });
+        assert!(unmet.ends_with("(limit 25 %): not met"), "{unmet}");
     }
 }

@@ -153,8 +153,8 @@ fn planned(PlanState { state, description, .. }: &PlanState) -> String {
 pub(crate) fn action(effective: &EffectivePolicy) -> Vec<(Style, String)> {
     let EffectivePolicy { mode, active, restrictions, plan, .. } = effective;
     let no_action = match mode.as_str() {
-        "observe" => Some("No action: the process is only observed."),
-        "shadow" => Some("No action: decisions are reported alone (uvmctl decisions)."),
+        "observe" => Some("No action: mode observe."),
+        "shadow" => Some("No action: mode shadow; decisions are only reported (uvmctl decisions)."),
         _ if !active => Some("No action: acting is switched off (uvmctl policy show)."),
         _ => None,
     };

@@ -63,7 +63,7 @@ fn explain_has_verdict_ranges_victims_and_remedies() {
    128 MiB at 0x7f2a40000000  cyclic      100 % of the traffic,  92 % refetched
   Evicted for it (inferred): 180 fits 11.0 MiB/s.
 Checks
-  - refetched bytes, to arrived bytes: at least 0.25: it is 0.92
+  - 92 % of arriving bytes were refetched (limit 25 %)
 Remedies, cheapest first
   1. uvmctl policy set --pid 182 --policy cycle --mode shadow
      Because uvmd could keep a part that fits on the GPU, and the rest at the host, without a change

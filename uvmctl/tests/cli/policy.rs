@@ -168,7 +168,7 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
         policy: "cycle".to_owned(),
         reason: "of 2 that match, a is more specific".to_owned(),
         candidates: vec![
-            candidate("a", true, true, "it is the first that matches"),
+            candidate("a", true, true, "selected"),
             candidate("b", false, false, "match.job does not match: it is 7"),
         ],
         restrictions: vec![
@@ -209,7 +209,7 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
   Probes: 38 of 40 launches, which access at most 76.0 MiB of the 312 MiB that they name.
   No advice at GPU-abab: the application advises the driver itself.
   No cycle: it was rolled back\\u{1b}.
-  * a: it is the first that matches
+  * a: selected
   - b: match.job does not match: it is 7
 ";
     assert_eq!(text, expected);

@@ -51,7 +51,7 @@ impl Control for Overrides {
         let selected = self.0.iter().find(|(pid, _)| *pid == process.id.pid).map(|(_, status)| &status.r#override);
         let candidate = |(pid, status): &(u32, OverrideStatus)| {
             let matches = *pid == process.id.pid;
-            let reason = if matches { "it is the first that matches" } else { "match.pod does not match" };
+            let reason = if matches { "selected" } else { "match.pod does not match" };
             let id = status.r#override.id.clone().unwrap_or_default();
             Candidate { id, matches, selected: matches, reason: reason.to_owned() }
         };

@@ -167,6 +167,12 @@ fn involved(range: &Involved) -> api::InvolvedRange {
 }
 
 fn check(check: &Check) -> api::Check {
-    let Check { description, name, value, threshold, met } = *check;
-    api::Check { name: name.to_owned(), description: description.to_owned(), value, threshold, met }
+    let Check { description, name, value, threshold, met } = check;
+    api::Check {
+        name: (*name).to_owned(),
+        description: description.clone(),
+        value: *value,
+        threshold: *threshold,
+        met: *met,
+    }
 }

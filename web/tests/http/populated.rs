@@ -139,7 +139,7 @@ fn verdicts(snapshot: &Snapshot) -> Verdicts {
         window: WINDOW,
         inputs: Inputs::default(),
         total: Inputs::default(),
-        checks: vec![Check { description: "share", name: "share", value: 0.9, threshold: 0.5, met: true }],
+        checks: vec![Check { description: "share".to_owned(), name: "share", value: 0.9, threshold: 0.5, met: true }],
     };
     Verdicts {
         ended: vec![Verdict { ended_at: Some(at(12)), ..verdict.clone() }],

@@ -32,7 +32,13 @@ fn verdict(process: ProcessId, kind: VerdictKind, ended_at: Option<u64>) -> Verd
         window: Duration::from_millis(1500),
         inputs: Inputs { fetched_bytes: 100, refetched_bytes: 90, ..Inputs::default() },
         total: Inputs { fetched_bytes: 1000, missing_records: 3, ..Inputs::default() },
-        checks: vec![Check { description: "share", name: "refetch_ratio", value: 0.9, threshold: 0.5, met: true }],
+        checks: vec![Check {
+            description: "share".to_owned(),
+            name: "refetch_ratio",
+            value: 0.9,
+            threshold: 0.5,
+            met: true,
+        }],
     }
 }
 

@@ -1,6 +1,6 @@
 //! Admission and charging of plans, by the same rules and accounts as ordered migrations.
 
-use model::{Action, Place, PlannedIteration, ProbedIteration};
+use model::{Action, Place, PlannedIteration, ProbedIteration, text};
 
 use super::{Guard, budget_exhausted, headroom, host_memory_shortage, permission_denial, room::room_bytes};
 use crate::act::{limits::Limits, scene::Target};
@@ -57,8 +57,9 @@ impl Guard {
         let room = room_bytes(target, limits).ok_or(super::NO_GPU_MEMORY)?;
         if moves.peak_bytes > room {
             return Err(format!(
-                "{room} bytes of the GPU are not used by others, and the plan needs up to {}",
-                moves.peak_bytes
+                "others leave {} of the GPU, and the plan needs up to {}",
+                text::bytes(room),
+                text::bytes(moves.peak_bytes)
             ));
         }
         if headroom(target).is_none_or(|headroom| headroom < limits.host_reserve_bytes) {
@@ -79,7 +80,11 @@ impl Guard {
         let rate = budget.bytes_per_second.unwrap_or(u64::MAX).min(limits.process_bytes_per_second);
         let moves_rate = u128::from(bytes) * 1_000_000_000 / u128::from(moves.duration_ns.max(1));
         if moves_rate > u128::from(rate) {
-            return Err(format!("it moves {moves_rate} bytes/s, and the rate limit of the process is {rate} bytes/s"));
+            let moves_rate = text::bytes(u64::try_from(moves_rate).unwrap_or(u64::MAX));
+            return Err(format!(
+                "it moves {moves_rate}/s, and the rate limit of the process is {}/s",
+                text::bytes(rate)
+            ));
         }
         let spent = self.processes.get(&target.process.id).map_or(0, |account| account.moved_bytes);
         match budget.bytes {

@@ -153,7 +153,7 @@ fn change_bytes(what: &str, was: f64, is: f64, unit: &str) -> String {
 }
 
 fn time_change(cost: f64, unit: &str) -> String {
-    format!("the modelled time of link and fault batches went to {:.0} % {unit}", cost * 100.0)
+    format!("the modelled time of link and fault batches is {:.0} % of that before, {unit}", cost * 100.0)
 }
 
 /// Rates per second.
