@@ -71,6 +71,21 @@ pub mod uvm;
 
 pub use roots::Roots;
 
+/// Text of an error with its causes, without causes that it has already: some errors have the text of their source.
+#[must_use]
+pub fn message<'a>(chain: impl IntoIterator<Item = &'a (dyn std::error::Error + 'static)>) -> String {
+    let mut message = String::new();
+    for error in chain {
+        let text = error.downcast_ref().map_or_else(|| error.to_string(), reason);
+        if message.is_empty() {
+            message = text;
+        } else if !message.to_lowercase().contains(&text.to_lowercase()) {
+            message = format!("{message}: {text}");
+        }
+    }
+    message
+}
+
 /// Text of a system error, without Rust's "(os error N)".
 #[must_use]
 pub fn reason(error: &std::io::Error) -> String {
@@ -78,5 +93,27 @@ pub fn reason(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(_) => text.split(" (os error").next().unwrap_or(&text).to_lowercase(),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read /x: {}", super::reason(source))]
+    struct Unreadable {
+        source: io::Error,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("no configuration")]
+    struct Missing(#[source] Unreadable);
+
+    #[test]
+    fn a_cause_that_is_part_of_the_message_is_not_repeated() {
+        let error = Missing(Unreadable { source: io::Error::from_raw_os_error(libc::ENOENT) });
+        let chain = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
+        assert_eq!(super::message(chain), "no configuration: cannot read /x: no such file or directory");
     }
 }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use clap::Args;
+use clap::{ArgMatches, Args, parser::ValueSource};
 pub(crate) use endpoint::{BaseUrl, Endpoint};
 use owner::{Impostor, Owners};
 pub(crate) use pages::PAGE;
@@ -35,6 +35,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// Endpoint and credentials.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Connection")]
 #[group(skip)]
 pub(crate) struct Options {
     /// TCP address of uvmd [default: the socket if it can be opened, else port 9477 of 127.0.0.1]
@@ -42,7 +43,7 @@ pub(crate) struct Options {
     url: Option<BaseUrl>,
 
     /// Unix socket of uvmd; has precedence over a URL
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", env = "UVMD_SOCKET")]
     socket: Option<PathBuf>,
 
     /// User that runs uvmd, by name or number, if neither root nor you: a socket of any other user
@@ -54,6 +55,14 @@ pub(crate) struct Options {
     /// named
     #[arg(long, global = true, value_name = "FILE", env = "UVMD_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+}
+
+impl Options {
+    /// Options with a URL of the command line before a socket of the environment.
+    pub(crate) fn by_source(self, matches: &ArgMatches) -> Self {
+        let is_given = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        if is_given("url") && !is_given("socket") { Self { socket: None, ..self } } else { self }
+    }
 }
 
 #[cfg(feature = "fuzzing")]
@@ -73,6 +82,10 @@ pub(crate) enum Error {
     Unreachable { endpoint: Endpoint, reason: String },
     #[error("uvmd at {endpoint} failed: {detail}")]
     Failed { endpoint: Endpoint, detail: String },
+    #[error("{detail} (uvmd at {endpoint})")]
+    NotFound { endpoint: Endpoint, detail: String },
+    #[error("uvmd at {endpoint} rejects the request: {detail}")]
+    Rejected { endpoint: Endpoint, detail: String },
     #[error("uvmd at {endpoint} denied the request: {detail}{remark}")]
     Denied { endpoint: Endpoint, detail: String, remark: String },
     #[error(
@@ -105,6 +118,8 @@ enum Reply {
         retry_after: Duration,
         error: Error,
     },
+    /// The connection ended before the response, as one that the daemon closed while it was idle.
+    Disconnected(Error),
 }
 
 /// Timeout of a request, and retries while the daemon is overloaded.
@@ -204,11 +219,15 @@ impl Client {
         }
     }
 
-    /// Sends a request, and retries a GET as `Retry-After` allows.
+    /// Sends a request, and retries a GET as `Retry-After` allows, and once on another connection.
     fn send(&self, method: &Method, path: &str, body: Option<&str>) -> Result<String, Error> {
-        let mut retries = if *method == Method::GET { self.retry_policy.retries } else { 0 };
+        let is_repeatable = *method == Method::GET;
+        let mut retries = if is_repeatable { self.retry_policy.retries } else { 0 };
+        let mut may_reconnect = is_repeatable;
         loop {
             match self.send_once(method, path, body)? {
+                Reply::Disconnected(_) if may_reconnect => may_reconnect = false,
+                Reply::Disconnected(error) => return Err(error),
                 Reply::Success(json) => return Ok(json),
                 Reply::Overloaded { retry_after, .. } if retries > 0 => {
                     retries -= 1;
@@ -228,7 +247,11 @@ impl Client {
             }
             None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
         };
-        let mut response = sent.map_err(|error| self.transport_error(error))?;
+        let mut response = match sent {
+            Ok(response) => response,
+            Err(error) if is_disconnected(&error) => return Ok(Reply::Disconnected(self.transport_error(error))),
+            Err(error) => return Err(self.transport_error(error)),
+        };
         let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX).read_to_string();
         let json = body.map_err(|error| self.transport_error(error))?;
         if response.status().is_success() {
@@ -266,7 +289,11 @@ impl Client {
     fn problem(&self, status: StatusCode, json: &str) -> Error {
         let endpoint = self.endpoint.clone();
         let Ok(Problem { detail }) = serde_json::from_str(json) else {
-            return self.not_uvmd(format!("status {status}"));
+            let remedy = "name the address of uvmd with --url or --socket";
+            return self.not_uvmd(match status {
+                StatusCode::NOT_FOUND => format!("there is no such page (status 404); {remedy}"),
+                status => format!("status {status}; {remedy}"),
+            });
         };
         let detail = text::printable(&detail).into_owned();
         match status {
@@ -283,6 +310,13 @@ impl Client {
                 };
                 Error::Denied { endpoint, detail, remark }
             }
+            // A missing object is named; a missing path is one of another version.
+            StatusCode::NOT_FOUND if detail.starts_with("there is no /") => {
+                let remedy = "uvmd and this uvmctl may be of different versions: restart uvmd after an upgrade";
+                Error::NotFound { endpoint, detail: format!("{detail}; {remedy}") }
+            }
+            StatusCode::NOT_FOUND => Error::NotFound { endpoint, detail },
+            status if status.is_client_error() => Error::Rejected { endpoint, detail },
             _ => Error::Failed { endpoint, detail },
         }
     }
@@ -309,6 +343,13 @@ impl Client {
     fn not_uvmd(&self, reason: String) -> Error {
         Error::NotUvmd { endpoint: self.endpoint.clone(), reason }
     }
+}
+
+/// Whether the server closed the connection, rather than being unreachable.
+fn is_disconnected(error: &ureq::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    let kinds = [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof];
+    matches!(error, ureq::Error::Io(error) if kinds.contains(&error.kind()))
 }
 
 /// Remark that a token was withheld, with the remedy.

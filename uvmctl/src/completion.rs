@@ -110,7 +110,8 @@ fn client_options(words: impl Iterator<Item = OsString>) -> Option<client::Optio
         [Some(word), value].into_iter().flatten()
     });
     let line_arguments = [OsString::from(PROGRAM)].into_iter().chain(arguments.cloned());
-    client::Options::from_arg_matches(&line.try_get_matches_from(line_arguments).ok()?).ok()
+    let matches = line.try_get_matches_from(line_arguments).ok()?;
+    Some(client::Options::from_arg_matches(&matches).ok()?.by_source(&matches))
 }
 
 /// Words as typed: bash splits them at `:` and `=`.

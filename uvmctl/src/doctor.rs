@@ -13,7 +13,7 @@ mod node;
 mod report;
 mod service;
 
-use std::{io::Write, path::PathBuf};
+use std::{fs, io::Write, path::PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -115,6 +115,13 @@ impl Doctor {
         self.is_something_missing
     }
 
+    /// Name of the node whose /proc is read. The daemon may be on another one, which its checks name.
+    fn node(&self) -> String {
+        let name = fs::read_to_string(self.options.proc.join("sys/kernel/hostname")).unwrap_or_default();
+        let name = name.trim();
+        if name.is_empty() { "without a name".to_owned() } else { name.to_owned() }
+    }
+
     fn checks(&mut self, client: &Client) -> Vec<Check> {
         let Options { config, proc, sys } = &self.options;
         let roots = Roots { proc: proc.clone(), sys: sys.clone() };
@@ -130,11 +137,11 @@ impl Doctor {
 
 impl View for Doctor {
     fn page(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
-        Ok(Page::text(report::text(&self.checks(client), width, colour)))
+        Ok(Page::text(report::text(&self.node(), &self.checks(client), width, colour)))
     }
 
     fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
-        Ok(writeln!(out, "{}", report::json(&self.checks(client))?)?)
+        Ok(writeln!(out, "{}", report::json(&self.node(), &self.checks(client))?)?)
     }
 
     fn has_names(&self) -> bool {

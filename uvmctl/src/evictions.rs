@@ -22,9 +22,9 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// Show rates over this window, instead of totals since uvmd started
-    #[arg(long, value_name = "SECONDS", value_parser = rates::interval)]
-    window: Option<Duration>,
+    /// Show rates over this window in seconds, instead of totals since uvmd started
+    #[arg(long, short, alias = "window", value_name = "SECONDS", value_parser = rates::interval)]
+    interval: Option<Duration>,
 
     /// Show victims by evictors, sums over GPUs and causes
     #[arg(long, short)]
@@ -63,7 +63,7 @@ impl Pairs {
 
 impl View for Pairs {
     fn page(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page> {
-        let Options { window, matrix } = self.options;
+        let Options { interval: window, matrix } = self.options;
         let before = match (self.before.take(), window) {
             (None, Some(window)) => {
                 let first = fetch(client)?;
@@ -98,7 +98,7 @@ impl View for Pairs {
     }
 
     fn columns(&self) -> Vec<String> {
-        let with_rates = self.options.window.map(|_| 0.0);
+        let with_rates = self.options.interval.map(|_| 0.0);
         let pair = Flow { pair: EvictionPair::default(), bytes_per_second: with_rates };
         if self.options.matrix { Vec::new() } else { table(&[pair], &[]).column_names() }
     }

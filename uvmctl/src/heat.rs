@@ -29,7 +29,8 @@ pub(crate) struct Options {
     start_ticks: Option<u64>,
 
     /// Measure of heat
-    #[arg(long, short, value_enum, default_value_t)]
+    // -b is that of top; scripts may have it.
+    #[arg(long, short_alias = 'b', value_enum, default_value_t)]
     by: Measure,
 }
 

@@ -48,7 +48,7 @@ use std::{
 
 use anyhow::Context;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use client::Client;
 use doctor::Doctor;
@@ -102,7 +102,7 @@ enum Command {
     /// The evictor is the process that needs memory, which may be the victim itself. CAUSE is the
     /// reason of the need: a GPU fault, the process's own call (api), a call by another process
     /// such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
-    /// --window 5 shows rates over 5 seconds.
+    /// -i 5 shows rates over 5 seconds.
     Evictions(evictions::Options),
     /// List the GPUs, their memory and the managed memory on them
     ///
@@ -197,13 +197,14 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     completion::complete_if_requested();
-    let Options { client, output, command } = Options::parse();
-    let result = Client::new(client).and_then(|client| run(client, &output, command));
+    let matches = command(Options::command()).get_matches();
+    let Options { client, output, command } = Options::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let result = run(client.by_source(&matches), &output, command);
     match result.and_then(|code| Ok(io::stdout().flush().map(|()| code)?)) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::note(&format!("{error:#}"));
+            terminal::note(&sys::message(error.chain()));
             ExitCode::from(code(&error))
         }
     }
@@ -219,54 +220,94 @@ fn code(error: &anyhow::Error) -> u8 {
     }
 }
 
-fn run(client: Client, output: &output::Options, command: Command) -> anyhow::Result<ExitCode> {
+/// Global options by what they are for.
+const CONNECTION: [&str; 4] = ["url", "socket", "socket_owner", "token_file"];
+const FORMAT: [&str; 1] = ["format"];
+const LIST: [&str; 2] = ["no_headers", "sort_by"];
+const REPETITION: [&str; 1] = ["watch"];
+
+/// Global options that a command does not obey.
+fn irrelevant(command: &str) -> Vec<&'static str> {
+    let groups: &[&[&str]] = match command {
+        "sim" | "pool" | "swap" => &[&CONNECTION, &LIST, &REPETITION],
+        "plan" | "run" | "completions" | "man" => &[&CONNECTION, &FORMAT, &LIST, &REPETITION],
+        "top" | "policy" => &[&FORMAT, &LIST, &REPETITION],
+        "set" | "unset" | "apply" | "export" | "on" | "off" | "events" => &[&LIST, &REPETITION],
+        "show" | "explain" | "heatmap" | "doctor" | "status" => &[&LIST],
+        _ => &[],
+    };
+    groups.concat()
+}
+
+/// Command line, whose help for a command has only the options that it obeys.
+fn command(mut command: clap::Command) -> clap::Command {
+    // Global options are those of commands, too, after this.
+    command.build();
+    let subcommands: Vec<String> = command.get_subcommands().map(|each| each.get_name().to_owned()).collect();
+    subcommands.iter().fold(command, |command, name| command.mut_subcommand(name, relevant))
+}
+
+/// Hides the irrelevant options of a command and its subcommands.
+fn relevant(command: clap::Command) -> clap::Command {
+    // `policy show` is a list.
+    let is_list = command.get_bin_name().is_some_and(|name| name.ends_with("policy show"));
+    let hidden = if is_list { Vec::new() } else { irrelevant(command.get_name()) };
+    let hide = |arg: clap::Arg| if hidden.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg };
+    let command = command.mut_args(hide);
+    let subcommands: Vec<String> = command.get_subcommands().map(|each| each.get_name().to_owned()).collect();
+    subcommands.iter().fold(command, |command, name| command.mut_subcommand(name, relevant))
+}
+
+fn run(client: client::Options, output: &output::Options, command: Command) -> anyhow::Result<ExitCode> {
+    // A command without uvmd reads no token.
+    let client = || Client::new(client);
     match command {
         Command::Doctor(options) => {
             let mut doctor = Doctor::new(options);
-            output.show(&client, &mut doctor)?;
+            output.show(&client()?, &mut doctor)?;
             return Ok(if doctor.is_something_missing() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS });
         }
-        Command::Explain(options) => output.show(&client, &mut explain::Explanation(options)),
-        Command::Policy(options) => policy::run(&client, options, output),
+        Command::Explain(options) => output.show(&client()?, &mut explain::Explanation(options)),
+        Command::Policy(options) => policy::run(&client()?, options, output),
         Command::Decisions(options) => match options.id {
-            Some(id) => output.show(&client, &mut decisions::One(id)),
-            None => output.show(&client, &mut decisions::List(options)),
+            Some(id) => output.show(&client()?, &mut decisions::One(id)),
+            None => output.show(&client()?, &mut decisions::List(options)),
         },
-        Command::Events(options) => events::run(&client, options, output),
-        Command::Evictions(options) => output.show(&client, &mut evictions::Pairs::new(options)),
-        Command::Gpus => output.show(&client, &mut gpus::List),
-        Command::Heatmap(options) => output.show(&client, &mut heat::Map(options)),
+        Command::Events(options) => events::run(&client()?, options, output),
+        Command::Evictions(options) => output.show(&client()?, &mut evictions::Pairs::new(options)),
+        Command::Gpus => output.show(&client()?, &mut gpus::List),
+        Command::Heatmap(options) => output.show(&client()?, &mut heat::Map(options)),
         Command::Ops(options) => match options.trace.clone() {
             Some(path) => {
-                output.reject("ops --trace").map_err(Into::into).and_then(|()| ops::write(&client, &options, &path))
+                output.reject("ops --trace").map_err(Into::into).and_then(|()| ops::write(&client()?, &options, &path))
             }
-            None => output.show(&client, &mut ops::List(options)),
+            None => output.show(&client()?, &mut ops::List(options)),
         },
-        Command::Plan(options) => output.reject("plan").map_err(Into::into).and_then(|()| plan::run(options)),
-        Command::Ps(options) => output.show(&client, &mut ps::Ps::new(options)),
-        Command::Show(options) => output.show(&client, &mut show::One(options)),
+        Command::Plan(options) => plan::run(options, output),
+        Command::Ps(options) => output.show(&client()?, &mut ps::Ps::new(options)),
+        Command::Show(options) => output.show(&client()?, &mut show::One(options)),
         Command::Run(options) => {
             output.reject("run")?;
             return Ok(run::run(&options));
         }
-        Command::Sim(options) => {
-            output.reject("sim")?;
+        Command::Sim(mut options) => {
+            options.json = output.report_file("sim", options.json.take())?;
             return simulate::run(&options);
         }
         Command::Status(status::Options { check: true }) => {
             output.reject("status --check")?;
-            return status::check(&client);
+            return status::check(&client()?);
         }
-        Command::Status(status::Options { check: false }) => output.show(&client, &mut status::State),
+        Command::Status(status::Options { check: false }) => output.show(&client()?, &mut status::State),
         Command::Completions { shell } => completion::script(shell),
         Command::Man { directory } => man(&directory),
-        Command::Top(options) => output.reject("top").map_err(Into::into).and_then(|()| top::run(client, options)),
+        Command::Top(options) => output.reject("top").map_err(Into::into).and_then(|()| top::run(client()?, options)),
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn man(directory: &Path) -> anyhow::Result<()> {
-    clap_mangen::generate_to(Options::command().name("uvmctl"), directory)
+    clap_mangen::generate_to(command(Options::command().disable_help_subcommand(true)).name("uvmctl"), directory)
         .with_context(|| format!("cannot write man pages into {}", directory.display()))
 }
 
@@ -287,6 +328,32 @@ mod tests {
     #[test]
     fn the_command_line_is_that_of_the_golden_file() {
         surface::hold("uvmctl.txt", &surface::commands(&Options::command().name("uvmctl")));
+    }
+
+    #[test]
+    fn the_help_of_a_command_ends_with_the_global_options_that_it_obeys() {
+        let help = |path: &[&str]| {
+            let command = command(Options::command());
+            let command = path.iter().fold(&command, |command, name| command.find_subcommand(name).unwrap());
+            command.clone().render_long_help().to_string()
+        };
+        let ps = help(&["ps"]);
+        let at = |text: &str| ps.find(text).unwrap_or_else(|| panic!("{text} is not in {ps}"));
+        assert!(at("--interval") < at("Output:") && at("--interval") < at("Connection:"), "{ps}");
+        assert!(at("Connection:") < at("--token-file") && at("Output:") < at("--sort-by"), "{ps}");
+        for (path, absent, present) in [
+            (&["sim"][..], &["--token-file", "--url", "--sort-by", "--watch"][..], "--output"),
+            (&["plan", "swap"], &["--token-file", "--watch"], "--output"),
+            (&["run"], &["--token-file", "--output"], "--helper"),
+            (&["top"], &["--output", "--sort-by", "--watch"], "--token-file"),
+            (&["policy", "set"], &["--sort-by", "--watch"], "--output"),
+            (&["explain"], &["--sort-by", "--no-headers"], "--watch"),
+            (&["policy", "show"], &[], "--sort-by"),
+        ] {
+            let help = help(path);
+            assert!(absent.iter().all(|option| !help.contains(option)), "{path:?}: {help}");
+            assert!(help.contains(present), "{path:?}: {help}");
+        }
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Calls of a process to the CUDA driver: `uvmctl ops`.
 
-use std::{fs::File, io::Write, path::PathBuf};
+use std::{io::Write, path::PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use model::api::{Op, OpAction, OpTarget, Ops, QuotaHolder};
 use trace::OpStream;
@@ -15,7 +14,7 @@ use crate::{
         cell::Cell,
         table::{Column, Concession, Table},
     },
-    resource,
+    report, resource,
     terminal::Style,
     text,
 };
@@ -32,7 +31,7 @@ pub(crate) struct Options {
     start_ticks: Option<u64>,
 
     /// Maximum number of calls, the last ones [default: 100, and all for a trace]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, short = 'n', value_name = "COUNT")]
     last: Option<u32>,
 
     /// Write the calls as a trace for uvmctl sim and plan to this file
@@ -57,9 +56,7 @@ impl Options {
 pub(crate) fn write(client: &Client, options: &Options, path: &PathBuf) -> anyhow::Result<()> {
     // Validated: a file that is written can be read.
     let trace = client.get::<OpStream>(&options.path("ops/trace"))?;
-    let failure = || format!("cannot write {}", path.display());
-    let mut file = File::create(path).with_context(failure)?;
-    writeln!(file, "{}", trace.json).and_then(|()| file.sync_all()).with_context(failure)
+    report::replace(path, |file| writeln!(file, "{}", trace.json))
 }
 
 /// The last calls of one process.

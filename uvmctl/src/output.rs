@@ -15,6 +15,7 @@ mod yaml;
 
 use std::{
     io::{self, Write},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -124,6 +125,17 @@ impl Options {
             return Err(UsageError(format!("--output does not apply to {command}")));
         }
         self.reject_repetition()
+    }
+
+    /// File of the JSON report of a command that reports by itself: `-o json` is short for `--json -`.
+    pub(crate) fn report_file(&self, command: &str, file: Option<PathBuf>) -> Result<Option<PathBuf>, UsageError> {
+        self.reject_repetition()?;
+        match (self.format, file) {
+            (Format::Table, file) => Ok(file),
+            (Format::Json, None) => Ok(Some("-".into())),
+            (Format::Json, Some(_)) => Err(UsageError("--json FILE and --output json exclude each other".to_owned())),
+            _ => Err(UsageError(format!("--output of {command} is table or json"))),
+        }
     }
 
     fn reject_repetition(&self) -> Result<(), UsageError> {

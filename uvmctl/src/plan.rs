@@ -8,6 +8,8 @@ mod swap;
 
 use clap::Subcommand;
 
+use crate::output;
+
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Options {
     /// Place all blocks of an iteration in one pool, and report the smallest size of the pool
@@ -27,9 +29,15 @@ pub(crate) enum Options {
     Swap(swap::Options),
 }
 
-pub(crate) fn run(options: Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: Options, output: &output::Options) -> anyhow::Result<()> {
     match options {
-        Options::Pool(options) => pool::run(options),
-        Options::Swap(options) => swap::run(&options),
+        Options::Pool(mut options) => {
+            options.json = output.report_file("plan", options.json.take())?;
+            pool::run(options)
+        }
+        Options::Swap(mut options) => {
+            options.json = output.report_file("plan", options.json.take())?;
+            swap::run(&options)
+        }
     }
 }

@@ -1,9 +1,11 @@
-//! JSON reports of `plan` and `sim`.
+//! Files that commands write: JSON reports of `plan` and `sim`, pages, and traces.
 
 use std::{
-    fs::File,
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
     io::{self, BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
+    process,
 };
 
 use anyhow::Context;
@@ -12,12 +14,97 @@ use serde::Serialize;
 /// Writes a report to a file, or to standard output for `-`. Returns whether it went to standard
 /// output, which then takes no other output.
 pub(crate) fn write(report: &impl Serialize, path: &Path) -> anyhow::Result<bool> {
-    let failure = || format!("cannot write {}", path.display());
+    let content = |out: &mut dyn Write| {
+        serde_json::to_writer(&mut *out, report)?;
+        writeln!(out)
+    };
     let to_stdout = path.as_os_str() == "-";
-    let out: Box<dyn Write> =
-        if to_stdout { Box::new(io::stdout()) } else { Box::new(File::create(path).with_context(failure)?) };
-    let mut out = BufWriter::new(out);
-    serde_json::to_writer(&mut out, report)?;
-    writeln!(out).and_then(|()| out.flush()).with_context(failure)?;
+    if to_stdout {
+        let mut out = BufWriter::new(io::stdout());
+        content(&mut out).and_then(|()| out.flush()).context("cannot write to standard output")?;
+    } else {
+        replace(path, content)?;
+    }
     Ok(to_stdout)
+}
+
+/// Writes a file as a whole: after an error there is the earlier file, or none.
+pub(crate) fn replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    try_replace(path, content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn try_replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let write = |file: File| {
+        let mut out = BufWriter::new(file);
+        content(&mut out)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)
+    };
+    // A link is followed, and a device or a pipe is written to.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(&path).is_ok_and(|known| !known.is_file()) {
+        return write(OpenOptions::new().write(true).open(&path)?).map(drop);
+    }
+    let beside = beside(&path);
+    let result = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)
+        .and_then(|file| {
+            if let Ok(known) = fs::metadata(&path) {
+                file.set_permissions(known.permissions())?;
+            }
+            write(file)?.sync_all()
+        })
+        .and_then(|()| fs::rename(&beside, &path));
+    if result.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    result
+}
+
+/// Path of the file until it is complete, in the same folder.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.tmp", process::id()));
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        let names = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let half = |out: &mut dyn Write| {
+            out.write_all(b"half")?;
+            out.flush()?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        };
+        let error = replace(&path, half).unwrap_err().to_string();
+        assert_eq!(error, format!("cannot write {}", path.display()));
+        assert_eq!(names(), [""; 0]);
+        replace(&path, |out| out.write_all(b"first")).unwrap();
+        assert!(replace(&path, half).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+        replace(&path, |out| out.write_all(b"second")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(names(), ["report.json"]);
+    }
+
+    #[test]
+    fn a_link_is_followed_and_a_device_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("a"), folder.path().join("b"));
+        fs::write(&path, "first").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        replace(&link, |out| out.write_all(b"second")).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        replace(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();
+        assert!(replace(Path::new("/dev/full"), |out| out.write_all(b"x")).is_err());
+    }
 }

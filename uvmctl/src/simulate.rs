@@ -9,14 +9,12 @@ mod picture;
 mod progress;
 
 use std::{
-    fs,
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use manager::{Manager, Plan};
 use model::text::parse_bytes;
@@ -77,7 +75,7 @@ pub(crate) struct Options {
 
     /// Write the figures as JSON to this file, too; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
 
     /// Write a page with charts of memory and transfers over time to this file, too
     #[arg(long, value_name = "FILE")]
@@ -201,7 +199,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         failed,
     };
     if let Some(path) = &options.html {
-        fs::write(path, picture::page(&report)).with_context(|| format!("cannot write {}", path.display()))?;
+        report::replace(path, |file| file.write_all(picture::page(&report).as_bytes()))?;
     }
     let code = ExitCode::from(if report.policies.is_empty() { crate::FAILED } else { 0 });
     if let Some(path) = &options.json

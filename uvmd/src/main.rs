@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // Not through the log, which may be off.
         Err(error) => {
-            print(&format!("{error:#}"));
+            print(&sys::message(error.chain()));
             ExitCode::FAILURE
         }
     }
@@ -111,7 +111,7 @@ fn withdraw(options: &Options) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            print(&format!("{error:#}"));
+            print(&sys::message(error.chain()));
             ExitCode::FAILURE
         }
     }

@@ -4,7 +4,10 @@ use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::{Check, Verdict};
-use crate::terminal::{Colour, Style};
+use crate::{
+    terminal::{Colour, Style},
+    text,
+};
 
 /// Widths of the columns for verdict and name, with their separators.
 const VERDICT_WIDTH: usize = 9;
@@ -12,18 +15,20 @@ const NAME_WIDTH: usize = 15;
 /// Minimum width of wrapped text.
 const TEXT_WIDTH_MIN: usize = 20;
 
-pub(super) fn json(checks: &[Check]) -> serde_json::Result<String> {
+pub(super) fn json(node: &str, checks: &[Check]) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Report<'a> {
+        node: &'a str,
         ok: bool,
         checks: &'a [Check],
     }
-    serde_json::to_string_pretty(&Report { ok: count(checks, Verdict::Missing) == 0, checks })
+    serde_json::to_string_pretty(&Report { node, ok: count(checks, Verdict::Missing) == 0, checks })
 }
 
-pub(super) fn text(checks: &[Check], width: Option<usize>, colour: Colour) -> String {
+/// Checks under the name of the node that they are about.
+pub(super) fn text(node: &str, checks: &[Check], width: Option<usize>, colour: Colour) -> String {
     let text_width = width.map(|width| width.saturating_sub(VERDICT_WIDTH + NAME_WIDTH).max(TEXT_WIDTH_MIN));
-    let mut out = String::new();
+    let mut out = colour.paint(Style::Heading, &format!("Node {}", text::printable(node))) + "\n\n";
     for Check { name, verdict, finding, advice } in checks {
         let word = verdict.word();
         let padding = " ".repeat(VERDICT_WIDTH - word.len());
@@ -115,10 +120,12 @@ mod tests {
 
     #[test]
     fn lines_fit_the_terminal_and_align_with_their_check() {
-        let text = text(&checks(), Some(60), Colour::OFF);
+        let text = text("gpu-17", &checks(), Some(60), Colour::OFF);
         assert_eq!(
             text,
             "\
+Node gpu-17
+
 ok       kernel         Linux 6.12
 missing  driver         the driver nvidia-uvm is not loaded
                         -> run `modprobe nvidia-uvm`, or
@@ -150,11 +157,11 @@ unknown  rights         not readable
 
     #[test]
     fn the_report_is_ok_only_if_nothing_is_missing() {
-        let all: serde_json::Value = serde_json::from_str(&json(&checks()).unwrap()).unwrap();
-        assert_eq!(all["ok"], false);
+        let all: serde_json::Value = serde_json::from_str(&json("gpu-17", &checks()).unwrap()).unwrap();
+        assert_eq!((&all["node"], &all["ok"]), (&"gpu-17".into(), &false.into()));
         assert_eq!(all["checks"][1]["verdict"], "missing");
         assert_eq!(all["checks"][0]["advice"], serde_json::Value::Null);
-        let healthy: serde_json::Value = serde_json::from_str(&json(&checks()[..1]).unwrap()).unwrap();
+        let healthy: serde_json::Value = serde_json::from_str(&json("gpu-17", &checks()[..1]).unwrap()).unwrap();
         assert_eq!(healthy["ok"], true);
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn fetch(client: &Client, pid: u32, start_ticks: Option<u64>) -> Resu
 fn optional<T>(answer: Result<Response<T>, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer.body)),
-        Err(Error::Denied { .. } | Error::Failed { .. }) => Ok(None),
+        Err(Error::Denied { .. } | Error::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

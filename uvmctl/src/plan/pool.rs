@@ -46,7 +46,7 @@ pub(crate) struct Options {
 
     /// Write the best placement and all figures into a file as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(super) json: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

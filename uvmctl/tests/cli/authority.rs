@@ -35,6 +35,26 @@ fn a_socket_serves_like_a_url() {
 }
 
 #[test]
+fn a_socket_of_the_environment_gives_way_to_the_command_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("uvmd.sock");
+    let (by_socket, by_url) = (status(), status());
+    by_socket.serve_on(&socket);
+    let url = by_url.serve();
+    let status = |url: &str, arguments: &[&str]| {
+        let output = uvmctl(url).env("UVMD_SOCKET", &socket).arg("status").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        [by_socket.requests().len(), by_url.requests().len()]
+    };
+    assert_eq!(status("http://192.0.2.1:1", &[]), [1, 0]);
+    assert_eq!(status("http://192.0.2.1:1", &["--url", &url]), [1, 1]);
+    assert_eq!(
+        status("http://192.0.2.1:1", &["--url", "http://192.0.2.1:1", "--socket", socket.to_str().unwrap()]),
+        [2, 1]
+    );
+}
+
+#[test]
 fn warnings_of_uvmd_are_shown_with_its_state() {
     let warning = Warning { name: "tcp_unavailable".to_owned(), message: "the port is taken".to_owned() };
     let status = Status { state: "counting".to_owned(), warnings: vec![warning], ..Status::default() };

@@ -234,7 +234,7 @@ VICTIM       EVICTOR      CAUSE  GPU  EVICTED  CHUNKS
     let daemon = two_tenants()
         .once(path, &evictions("2026-11-21T14:00:00Z", 0))
         .once(path, &evictions("2026-11-21T14:00:02Z", 64 << 20));
-    let text = stdout(&run(&daemon.serve(), &["evictions", "--window", "0.1"]));
+    let text = stdout(&run(&daemon.serve(), &["evictions", "-i", "0.1"]));
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 2, "what stands still is left out: {text}");
     assert!(lines[1].starts_with("182 streams  itself") && lines[1].contains("32.0 MiB"), "{text}");

@@ -16,6 +16,7 @@ fn node() -> Machine {
     let symbol = |probe: abi::Probe| format!("0000000000000000 t {}\t[nvidia_uvm]\n", probe.name());
     Machine::new()
         .with("proc/sys/kernel/osrelease", "6.12.0\n")
+        .with("proc/sys/kernel/hostname", "gpu-17\n")
         .with("proc/sys/kernel/unprivileged_bpf_disabled", "2\n")
         .with("proc/sys/kernel/yama/ptrace_scope", "1\n")
         .with("proc/kallsyms", sys::symbols::NEEDED.map(symbol).concat())
@@ -68,6 +69,14 @@ fn with_verdict(url: &str, machine: &Machine, verdict: &str) -> Vec<String> {
 
 fn healthy() -> String {
     serve_snapshot(counting())
+}
+
+#[test]
+fn the_node_that_is_checked_is_named() {
+    let text = stdout(&doctor(&healthy(), &node(), &[]));
+    assert!(text.starts_with("Node gpu-17\n\n"), "{text}");
+    let text = stdout(&doctor(&healthy(), &node(), &["-o", "json"]));
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["node"], "gpu-17");
 }
 
 #[test]

@@ -35,6 +35,36 @@ fn oversubscription_costs_are_simulated() {
 }
 
 #[test]
+fn an_unreadable_token_does_not_matter_without_uvmd() {
+    let trace = turns("turns3.json");
+    let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--token-file", "/nonexistent/token"];
+    let output = sim(&arguments);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn output_json_is_the_report_on_standard_output() {
+    let trace = turns("turns4.json");
+    let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "-o"];
+    let report: Value = serde_json::from_str(&stdout(&sim(&[&arguments[..], &["json"]].concat()))).unwrap();
+    assert_eq!(report["machine"], "a100");
+    assert_eq!(sim(&[&arguments[..], &["yaml"]].concat()).status.code(), Some(2));
+    assert_eq!(sim(&[&arguments[..], &["json", "--json", "/dev/null"]].concat()).status.code(), Some(2));
+}
+
+#[test]
+fn an_unknown_trace_is_refused_with_the_known_kinds() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("unknown.txt");
+    fs::write(&path, "something else\n").unwrap();
+    let message = stderr(&sim(&["--trace", path.to_str().unwrap(), "--machine", "a100"]));
+    for kind in ["PyTorch", "G10", "SINGA", "MiniMalloc", "docs/traces.md"] {
+        assert!(message.contains(kind), "{message}");
+    }
+    let message = stderr(&sim(&["--trace", "/nonexistent", "--machine", "a100"])).to_lowercase();
+    assert_eq!(message.matches("no such file or directory").count(), 1, "{message}");
+}
+
+#[test]
 fn json_has_every_figure_of_each_policy_in_the_order_asked_for() {
     let (trace, file) = (turns("turns2.json"), PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("figures.json"));
     let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "h200", "--gpu-mem", "128MiB"];

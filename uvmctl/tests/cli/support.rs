@@ -27,6 +27,7 @@ pub(crate) fn uvmctl(url: &str) -> Command {
         .env("UVMD_URL", url)
         .env("UVMD_TOKEN_FILE", token_file())
         .env_remove("NO_COLOR")
+        .env_remove("UVMD_SOCKET")
         .env("http_proxy", "http://192.0.2.1:1")
         .env("ALL_PROXY", "http://192.0.2.1:1");
     command
@@ -112,6 +113,12 @@ impl Canned {
     pub(crate) fn once(self, path: &str, body: &impl serde::Serialize) -> Self {
         self.once.lock().unwrap().push((path.to_owned(), serde_json::to_string(body).unwrap()));
         self
+    }
+
+    /// Body of a path.
+    pub(crate) fn body(&self, path: &str) -> String {
+        let known = self.bodies.iter().find(|(known, _)| path.starts_with(known.as_str()));
+        known.map(|(_, body)| body.clone()).unwrap_or_default()
     }
 
     /// Requests received, with their headers.

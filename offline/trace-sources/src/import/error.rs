@@ -48,7 +48,10 @@ pub enum Reason {
     LineTooLong { limit: usize },
     #[error("more than {limit} bytes, uncompressed")]
     TooLarge { limit: u64 },
-    #[error("unknown kind of trace")]
+    #[error(
+        "unknown kind of trace; known are: iterations and runs of uvmctl (JSON), PyTorch's profiler (JSON), G10 \
+         (NAME.kernels.csv), SINGA (log of MALLOC and FREE, or op trace), MiniMalloc (CSV); docs/traces.md describes them"
+    )]
     UnknownKind,
     #[error("no lines")]
     Empty,
