@@ -15,6 +15,7 @@ use std::{
 
 use clap::{ArgMatches, Args, parser::ValueSource};
 pub(crate) use endpoint::{BaseUrl, Endpoint};
+pub(crate) use owner::parse_user;
 use owner::{Impostor, Owners};
 pub(crate) use pages::PAGE;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -175,6 +176,10 @@ impl Client {
             Endpoint::Url(_) | Endpoint::DefaultPort { .. } => config.into(),
         };
         Self { agent, endpoint, token, retry_policy }
+    }
+
+    pub(crate) const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Response<T>, Error> {

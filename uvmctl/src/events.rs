@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::bail;
 use clap::Args;
-use model::api::decision::{Event, Outcome};
+use model::api::decision::{Call, Event, Outcome};
 
 use crate::{
     client::{Client, Error},
@@ -40,6 +40,10 @@ pub(crate) struct Options {
     /// Type of the events; several by commas, or by repeating this
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
     types: Vec<String>,
+
+    /// Show calls that only touch memory, too, of which some policies make many
+    #[arg(long, short)]
+    verbose: bool,
 }
 
 /// Selection of events, and their form.
@@ -118,8 +122,15 @@ impl Options {
     fn selects(&self, event: &Event) -> bool {
         let is_of_process = self.pid.is_none_or(|pid| event.pid.is_none_or(|of| of == pid));
         let is_of_type = self.types.is_empty() || self.types.contains(&event.r#type);
-        event.dropped.is_some() || is_of_process && is_of_type
+        let is_hidden = !self.verbose && self.types.is_empty() && event.outcome.as_ref().is_some_and(only_touches);
+        event.dropped.is_some() || is_of_process && is_of_type && !is_hidden
     }
+}
+
+/// Whether all calls of an order are touches that succeeded.
+fn only_touches(outcome: &Outcome) -> bool {
+    let is_touch = |call: &Call| call.action == "touch" && call.result.result == "done";
+    !outcome.calls.is_empty() && outcome.calls.iter().all(is_touch)
 }
 
 /// Whether an id can be sent in a header.

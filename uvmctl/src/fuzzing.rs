@@ -153,6 +153,7 @@ fn sample(responses: &[&str]) -> Option<Sample> {
         gpus: read(response(2))?,
         verdicts: read(response(3))?,
         evictions: read(response(4)),
+        acting: None,
         detail: None,
     })
 }

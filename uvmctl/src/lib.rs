@@ -14,6 +14,7 @@ mod doctor;
 mod events;
 mod evictions;
 mod explain;
+mod filter;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -23,6 +24,7 @@ mod look;
 mod machine;
 mod ops;
 mod output;
+mod owners;
 mod plan;
 mod policy;
 mod ps;
@@ -38,6 +40,7 @@ mod summary;
 mod terminal;
 mod text;
 mod top;
+mod verdicts;
 mod words;
 
 use std::{
@@ -104,6 +107,14 @@ enum Command {
     /// such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
     /// -i 5 shows rates over 5 seconds.
     Evictions(evictions::Options),
+    /// List owners of processes: pods, jobs, containers and units, with their sums
+    ///
+    /// Sums since uvmd counts, of processes that have exited, too. IDLE: time since the last count.
+    Owners(owners::Options),
+    /// List the verdicts on all processes, with their reasons
+    ///
+    /// uvmctl explain PID has the remedies.
+    Verdicts(verdicts::Options),
     /// List the GPUs, their memory and the managed memory on them
     ///
     /// GPU: NVML's index, as in nvidia-smi. PROCESSOR: the driver's processor id. MANAGED: managed
@@ -275,6 +286,8 @@ fn run(client: client::Options, output: &output::Options, command: Command) -> a
         },
         Command::Events(options) => events::run(&client()?, options, output),
         Command::Evictions(options) => output.show(&client()?, &mut evictions::Pairs::new(options)),
+        Command::Owners(options) => output.show(&client()?, &mut owners::List(options)),
+        Command::Verdicts(options) => output.show(&client()?, &mut verdicts::List(options)),
         Command::Gpus => output.show(&client()?, &mut gpus::List),
         Command::Heatmap(options) => output.show(&client()?, &mut heat::Map(options)),
         Command::Ops(options) => match options.trace.clone() {

@@ -14,8 +14,8 @@ use crate::{
         cell::Cell,
         table::{Column, Concession, Table},
     },
-    report, resource,
-    terminal::Style,
+    report, resource, source,
+    terminal::{self, Style},
     text,
 };
 
@@ -56,7 +56,9 @@ impl Options {
 pub(crate) fn write(client: &Client, options: &Options, path: &PathBuf) -> anyhow::Result<()> {
     // Validated: a file that is written can be read.
     let trace = client.get::<OpStream>(&options.path("ops/trace"))?;
-    report::replace(path, |file| writeln!(file, "{}", trace.json))
+    report::replace(path, |file| writeln!(file, "{}", trace.json))?;
+    terminal::note(&source::period(&trace.body));
+    Ok(())
 }
 
 /// The last calls of one process.

@@ -26,7 +26,7 @@ use selection::Selection;
 use ureq::http::Method;
 
 use crate::{
-    client::{Client, PAGE},
+    client::{Client, Error, PAGE},
     completion, explain,
     output::{self, Page, Screen, View},
     resource::{self, Kind},
@@ -288,6 +288,15 @@ fn switch(client: &Client, to: &str, output: &output::Options) -> anyhow::Result
     let state_line = show::inactive_reason(&state).unwrap_or_else(|| "uvmd may act".to_owned());
     let lines: Vec<String> = [state_line].into_iter().chain(show::persist_pending(&state)).collect();
     output.report(&lines.join("\n"), &response, "policy")
+}
+
+/// Whether uvmd may act; `None` if this uvmd has no such state.
+pub(crate) fn acting(client: &Client) -> Result<Option<bool>, Error> {
+    match client.get::<PolicyState>(POLICY) {
+        Ok(state) => Ok(Some(state.body.active)),
+        Err(Error::NotFound { .. } | Error::Denied { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Path of an override.

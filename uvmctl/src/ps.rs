@@ -7,11 +7,13 @@ use model::api::{Counts, Process, ProcessSummaries, Processes, Status, Verdicts}
 
 use crate::{
     client::{Client, Error, PAGE},
+    filter::ProcessFilter,
     output::{
         Page, Screen, View,
         cell::Cell,
         table::{Column, Concession, Table},
     },
+    policy,
     rates::{self, Baseline, Moment},
     resource::Kind,
     terminal::Style,
@@ -19,7 +21,7 @@ use crate::{
     words::{self, Headline},
 };
 
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// List processes that ended lately, too
     #[arg(long, short)]
@@ -32,6 +34,9 @@ pub(crate) struct Options {
     /// Window of the rates in seconds; with --watch, of the first rates alone
     #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = rates::interval, conflicts_with = "totals")]
     interval: Duration,
+
+    #[command(flatten)]
+    filter: ProcessFilter,
 }
 
 /// Column of a counter: titles of the sum and of the rate, value and format.
@@ -105,19 +110,21 @@ impl Ps {
         Self { options, before: None }
     }
 
-    const fn state(&self) -> &'static str {
-        if self.options.all { "" } else { "&state=running" }
+    /// Parameters of the filter, and of the state unless all are listed.
+    fn selection(&self) -> String {
+        let state = if self.options.all { "" } else { "&state=running" };
+        state.to_owned() + &self.options.filter.query()
     }
 
     fn processes(&self, client: &Client) -> Result<Processes, Error> {
-        let path = format!("/api/v1/processes/summary?order=id&limit={PAGE}{}", self.state());
+        let path = format!("/api/v1/processes/summary?order=id&limit={PAGE}{}", self.selection());
         client.list::<ProcessSummaries>(&path).map(busiest_first)
     }
 }
 
 impl View for Ps {
     fn page(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
-        let Options { all, totals, interval } = self.options;
+        let Options { all, totals, interval, .. } = self.options;
         let before = match self.before.take() {
             None if !totals => {
                 let first = self.processes(client)?;
@@ -130,6 +137,9 @@ impl View for Ps {
         };
         let processes = self.processes(client)?;
         if processes.processes.is_empty() {
+            if !self.options.filter.query().is_empty() {
+                return Ok(Page::nothing("no process matches the filter"));
+            }
             return Ok(Page::nothing(empty_reason(&client.get::<Status>("/api/v1/status")?.body)));
         }
         if !totals {
@@ -140,12 +150,13 @@ impl View for Ps {
             Listing { processes, verdicts: client.list(&format!("/api/v1/verdicts?order=id&limit={PAGE}"))?, before };
         let is_lossy = listing.processes.processes.iter().any(|process| process.counts.dropped_events > 0);
         Ok(Page::list(table(&listing, all), &CONCESSIONS)
+            .with_note(policy::acting(client)?.map(acting))
             .with_note(unavailable(&listing.verdicts))
             .with_note(is_lossy.then_some("events were dropped: figures are lower bounds (see uvmctl status)")))
     }
 
     fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
-        let first = format!("/api/v1/processes?limit={PAGE}{}", self.state());
+        let first = format!("/api/v1/processes?limit={PAGE}{}", self.selection());
         client.pass_on(&first, &format!("{first}&order=id"), "processes", out)
     }
 
@@ -168,6 +179,11 @@ pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
         (process.state == "exited", Reverse(busyness))
     });
     Processes { time, processes, ..Processes::default() }
+}
+
+/// Note on whether uvmd acts.
+const fn acting(is_active: bool) -> &'static str {
+    if is_active { "acting: on" } else { "acting: off (see uvmctl policy show)" }
 }
 
 /// Note on unavailable verdicts, which would otherwise read as no verdict.

@@ -154,17 +154,35 @@ impl Source {
         if let Some(mallocs) = self.mallocs {
             return Ok(Window { first_malloc: self.first_malloc, mallocs }.into());
         }
-        let states = Detector::new(Settings::of_recorded(stream)).observe(stream);
-        let is_confirmed = |state: &State| matches!(state, State::Locked(_));
-        // The last lock, as the first iterations of a run are not typical; one that the end of a
-        // short run did not confirm if there is no other.
-        let last = |filter: fn(&State) -> bool| {
-            let mut states = states.iter().rev().map(|(_, state)| state).filter(|state| filter(state));
-            states.find_map(|state| state.lock()?.iteration_window())
-        };
-        let Some(window) = last(is_confirmed).or_else(|| last(|_| true)) else {
+        let Some(window) = detected(stream) else {
             bail!("no period found in {}: select an iteration with --mallocs and --first-malloc", self.name())
         };
         Ok(window)
+    }
+}
+
+/// Last iteration of a run that repeats.
+fn detected(stream: &OpStream) -> Option<IterationWindow> {
+    let states = Detector::new(Settings::of_recorded(stream)).observe(stream);
+    let is_confirmed = |state: &State| matches!(state, State::Locked(_));
+    // The last lock, as the first iterations of a run are not typical; one that the end of a
+    // short run did not confirm if there is no other.
+    let last = |filter: fn(&State) -> bool| {
+        let mut states = states.iter().rev().map(|(_, state)| state).filter(|state| filter(state));
+        states.find_map(|state| state.lock()?.iteration_window())
+    };
+    last(is_confirmed).or_else(|| last(|_| true))
+}
+
+/// Period of a recorded run, with the options of `sim` and `plan` that select it.
+pub(crate) fn period(stream: &OpStream) -> String {
+    match detected(stream) {
+        Some(IterationWindow::Mallocs(Window { first_malloc, mallocs })) => {
+            format!("period: --mallocs {mallocs} --first-malloc {first_malloc}, which sim and plan find themselves")
+        }
+        Some(IterationWindow::Launches(window)) => {
+            format!("period: {} launches without an allocation, which sim and plan find themselves", window.launches)
+        }
+        None => "period: none found; sim and plan need --mallocs, the number of allocations in an iteration".to_owned(),
     }
 }

@@ -15,7 +15,7 @@ pub(crate) mod view;
 
 use std::{
     env,
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write},
     time::{Duration, Instant},
 };
 
@@ -60,12 +60,18 @@ pub(crate) fn run(client: Client, options: Options) -> anyhow::Result<()> {
     let Options { interval, once, batch, totals, sort, filter, all } = options;
     let figures = if totals { Figures::Totals } else { Figures::Rates };
     let settings = Settings { interval, figures, sort, inverted: false, filter, ended: all };
-    // The first response precedes any change of the terminal, which an unreachable daemon leaves as
-    // it is.
-    let sample = fetch::sample(&client, fetch::OptionalParts::default())?;
-    let state = State::new(settings, *sample, Instant::now());
     let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     let live = io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb;
+    // The first response precedes any change of the terminal, which an unreachable daemon leaves as
+    // it is, but for this line.
+    if live {
+        write!(io::stdout(), "connecting to {} ...", client.endpoint()).and_then(|()| io::stdout().flush())?;
+    }
+    let sample = fetch::sample(&client, fetch::OptionalParts::default());
+    if live {
+        write!(io::stdout(), "\r\x1b[K").and_then(|()| io::stdout().flush())?;
+    }
+    let state = State::new(settings, *sample?, Instant::now());
     match if once { Some(1) } else { batch } {
         Some(frames) => batch::run(&client, state, Some(frames)),
         None if live => live::run(client, state),

@@ -23,7 +23,8 @@
 //! * `GET /api/v1/decisions`, `GET /api/v1/decisions/{id}` -- decisions and their effects;
 //!   `?process=PID`, `?stage=STAGE`, `?limit=N`
 //! * `GET /api/v1/events` -- stream of events
-//! * `GET /openapi.json` -- the API as OpenAPI 3.1
+//! * `GET /openapi.json` -- the API as OpenAPI 3.1; `GET /openapi` redirects to it
+//! * `GET /api/v1` -- index of the paths
 //! * `GET /metrics` -- Prometheus text format
 //! * `GET /livez` -- 200 while the service responds
 //! * `GET /readyz` -- 200 while uvmd counts, else 503 with the reasons

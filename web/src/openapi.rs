@@ -2,8 +2,13 @@
 
 mod problems;
 
-use axum::{Router, http::header, response::IntoResponse, routing::get};
-use serde_json::{Map, Value};
+use axum::{
+    Json, Router,
+    http::header,
+    response::{IntoResponse, Redirect},
+    routing::get,
+};
+use serde_json::{Map, Value, json};
 use utoipa::{
     ToSchema,
     openapi::{
@@ -75,7 +80,20 @@ pub(crate) fn documented<S: Clone + Send + Sync + 'static>(routes: Router<S>, mu
     let text = document.to_string();
     let handler =
         async move |_: Parameters<NoParameters>| ([(header::CONTENT_TYPE, "application/json")], text).into_response();
-    routes.route("/openapi.json", get(handler))
+    let index = index(&document);
+    let index = async move |_: Parameters<NoParameters>| Json(index);
+    let to_document = async |_: Parameters<NoParameters>| Redirect::permanent("/openapi.json");
+    routes.route("/openapi.json", get(handler)).route("/openapi", get(to_document)).route("/api/v1", get(index))
+}
+
+/// Paths of the API that GET takes, with their summaries.
+fn index(document: &Value) -> Value {
+    let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
+    let entry = |(path, item): (&String, &Value)| {
+        Some((path.clone(), item.get("get")?.get("summary").cloned().unwrap_or_default()))
+    };
+    let paths: Map<String, Value> = paths.filter(|(path, _)| path.starts_with("/api/")).filter_map(entry).collect();
+    json!({ "openapi": "/openapi.json", "paths": paths })
 }
 
 /// Marks all fields of a schema as required. A response has every field, null if unknown; parsers

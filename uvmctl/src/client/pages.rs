@@ -6,7 +6,7 @@ use std::{
     marker::PhantomData,
 };
 
-use model::api::{Evictions, ProcessSummaries, Verdicts, decision::Decisions, rule::Overrides};
+use model::api::{Evictions, Owners, ProcessSummaries, Verdicts, decision::Decisions, rule::Overrides};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use ureq::http::Method;
@@ -61,6 +61,7 @@ pages_of! {
     Evictions: pairs;
     Decisions: decisions;
     Overrides: overrides;
+    Owners: owners;
 }
 
 /// Iterator over the pages of a list.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::process_key::ProcessKey;
 use crate::{
     client::{Client, Error, PAGE},
-    evictions, explain, heat, ps,
+    evictions, explain, heat, policy, ps,
 };
 
 /// Request to the thread.
@@ -36,6 +36,8 @@ pub(crate) struct OptionalParts {
 /// Responses of one reading.
 pub(crate) struct Sample {
     pub(crate) status: Status,
+    /// Whether uvmd may act; `None` if unknown.
+    pub(crate) acting: Option<bool>,
     pub(crate) processes: Processes,
     pub(crate) gpus: Gpus,
     pub(crate) verdicts: Verdicts,
@@ -71,6 +73,7 @@ pub(crate) fn sample(client: &Client, parts: OptionalParts) -> Result<Box<Sample
     let OptionalParts { detail, evictions } = parts;
     Ok(Box::new(Sample {
         status: client.get("/api/v1/status")?.body,
+        acting: policy::acting(client)?,
         // Summaries of all processes, as any may have the highest rate.
         processes: ps::busiest_first(client.list(&format!("/api/v1/processes/summary?order=id&limit={PAGE}"))?),
         gpus: client.get("/api/v1/gpus")?.body,

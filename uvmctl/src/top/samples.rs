@@ -46,6 +46,8 @@ impl GpuRow {
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     pub(crate) status: Status,
+    /// Whether uvmd may act; `None` if unknown.
+    pub(crate) acting: Option<bool>,
     /// Rows in the daemon's order.
     pub(crate) rows: Vec<Row>,
     pub(crate) gpus: Vec<GpuRow>,
@@ -72,7 +74,7 @@ impl Samples {
     }
 
     fn following(sample: Sample, before: Option<&Self>) -> Self {
-        let Sample { status, processes, gpus: gpu_details, verdicts, evictions, detail: _ } = sample;
+        let Sample { status, acting, processes, gpus: gpu_details, verdicts, evictions, detail: _ } = sample;
         let counting_started_at = status.counting_started_at.as_deref().and_then(time);
         let moment = |taken: &str| Moment { taken: time(taken), counting_started_at };
         let status_moment = moment(&status.time);
@@ -106,6 +108,7 @@ impl Samples {
             gpu_details,
             verdicts,
             status,
+            acting,
             status_moment,
             processes_moment,
         }

@@ -120,6 +120,7 @@ pub(super) fn sample(second: u64, processes: Vec<Process>) -> Sample {
         evictions: None,
         status,
         processes: Processes { time: time(second), processes, ..Processes::default() },
+        acting: None,
         detail: None,
     }
 }

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use model::api::decision::{Event, Switched};
+use model::api::decision::{Call, CallResult, Event, Outcome, Switched};
 
 use crate::{
     policy::decision,
@@ -84,6 +84,27 @@ fn json_has_one_line_per_selected_event() {
     let url = serve_events(&confirmed(), &switched());
     let (lines, _) = followed(&url, &["-o", "json", "--type", "policy_switched"], 1);
     assert_eq!(serde_json::from_str::<Event>(&lines[0]).unwrap(), switched());
+}
+
+#[test]
+fn touches_are_shown_on_request() {
+    let call = |action: &str| Call {
+        action: action.to_owned(),
+        result: CallResult { result: "done".to_owned(), ..CallResult::default() },
+        count: 12,
+        ..Call::default()
+    };
+    let applied = |calls| Event {
+        r#type: "decision_applied".to_owned(),
+        time: NOW.to_owned(),
+        outcome: Some(Outcome { calls, ..Outcome::default() }),
+        ..Event::default()
+    };
+    let events = || serve_events(&applied(vec![call("touch")]), &applied(vec![call("touch"), call("migrate_to_gpu")]));
+    let line = |arguments: &[&str]| followed(&events(), arguments, 1).0.remove(0);
+    assert_eq!(line(&[]), "14:00:00.000 touch done x12, migrate to gpu done x12");
+    assert_eq!(line(&["--verbose"]), "14:00:00.000 touch done x12");
+    assert_eq!(line(&["--type", "decision_applied"]), "14:00:00.000 touch done x12");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use model::{
     Counters, RecordFigures, SourceState,
-    api::{Counts, Diagnosis, Evictor, Process, Processes, VerdictSummary, Verdicts},
+    api::{Counts, Diagnosis, Evictor, OwnerTotals, Owners, Process, Processes, Verdict, VerdictSummary, Verdicts},
 };
 
 use crate::support::{Canned, busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
@@ -22,7 +22,72 @@ fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
   512  idle             user alice  0    64.0 MiB       0 B       0       0 B      0 B      0 B      0 B  -
 ";
     assert_eq!(stdout(&output), expected);
-    assert_eq!(stderr(&output), "");
+    assert_eq!(stderr(&output), "uvmctl: acting: off (see uvmctl policy show)\n");
+}
+
+#[test]
+fn filters_are_those_of_the_api() {
+    let url = serve_snapshot(busy());
+    let text = |arguments: &[&str]| {
+        let output = run(&url, arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output) + &stderr(&output)
+    };
+    for (arguments, is_listed) in [
+        (&["--user", "1000"][..], true),
+        (&["--user", "1001"], false),
+        (&["--gpu", "0"], true),
+        (&["--gpu", "7"], false),
+        (&["--pod", "7c1f"], false),
+        (&["--job", "4711"], false),
+        (&["--verdict", "streaming"], false),
+        (&["--owner", "other"], true),
+    ] {
+        let all = text(&[&["ps", "--totals"], arguments].concat());
+        assert_eq!(all.contains("41207"), is_listed, "{arguments:?}: {all}");
+        assert_eq!(all.contains("no process matches the filter"), !is_listed, "{arguments:?}: {all}");
+    }
+    assert_eq!(run(&url, &["ps", "--owner", "node:1"]).status.code(), Some(1));
+}
+
+#[test]
+fn owners_and_verdicts_are_listed() {
+    let totals = |kind: &str, id: &str, bytes_htod| OwnerTotals {
+        kind: kind.to_owned(),
+        id: id.to_owned(),
+        processes: 2,
+        last_active_at: time(1),
+        counts: Counts { bytes_htod, ..Counts::default() },
+        ..OwnerTotals::default()
+    };
+    let owners = vec![totals("other", "", 0), totals("job", "4711", 1 << 30)];
+    let verdict = |pid, ended_at| Verdict {
+        pid,
+        name: "python".to_owned(),
+        label: "capacity thrash".to_owned(),
+        reason: "it fetched".to_owned(),
+        started_at: time(1),
+        ended_at,
+        ..Verdict::default()
+    };
+    let (active, ended) = (vec![verdict(7, None)], vec![verdict(8, Some(time(3)))]);
+    let daemon = Canned::default()
+        .with("/api/v1/owners", &Owners { time: time(5), owners, ..Owners::default() })
+        .with("/api/v1/verdicts", &Verdicts { time: time(5), active, ended, ..Verdicts::default() });
+    let url = daemon.serve();
+    let text = stdout(&run(&url, &["owners", "--job", "4711"]));
+    let cells: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(cells[1][..5], ["job", "4711", "2", "0", "1.0"], "{text}");
+    assert_eq!(cells[2][..2], ["other", "2"], "{text}");
+    let text = stdout(&run(&url, &["verdicts", "--all", "--user", "1000"]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].contains("capacity thrash  00:00:04  -"), "{text}");
+    assert!(lines[2].contains("00:00:04  00:00:02"), "{text}");
+    run(&url, &["verdicts"]);
+    let requests = daemon.requests();
+    assert!(requests[0].starts_with("GET /api/v1/owners?order=id&limit=1000&job=4711 "), "{}", requests[0]);
+    assert!(requests[1].starts_with("GET /api/v1/verdicts?order=id&limit=1000&uid=1000 "), "{}", requests[1]);
+    assert!(requests[2].starts_with("GET /api/v1/verdicts?order=id&limit=1000&state=active "), "{}", requests[2]);
 }
 
 /// Listing at this second: rates of 1.0 GiB and 100 faults per second, and a verdict since second

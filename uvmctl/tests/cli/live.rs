@@ -133,6 +133,7 @@ fn it_shows_processes_and_quits_by_q_f10_and_ctrl_c() {
     for quit in ["q", "\u{1b}[21~", "\u{3}"] {
         let mut terminal = Terminal::with_top(&url);
         let output = terminal.wait_for("41207", 1);
+        assert!(output.contains(&format!("connecting to {url} ...")), "{output:?}");
         assert!(output.contains("gpu-17") && output.contains("H200"), "{output:?}");
         terminal.press(quit);
         terminal.assert_clean_end(0);
@@ -260,7 +261,10 @@ fn without_a_terminal_plain_frames_are_printed() {
     let output = run(&url, &["top", "--once", "--totals"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
-    assert!(text.starts_with("gpu-17  drops 0  driver 550.163.01 (550-555)  counts for 4 min 12 s"), "{text}");
+    assert!(
+        text.starts_with("gpu-17  drops 0  driver 550.163.01 (550-555)  acting: off  counts for 4 min 12 s"),
+        "{text}"
+    );
     assert!(text.contains("41207 python train.py") && text.contains("18.4k") && !text.contains("nbody"), "{text}");
     assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text}");
     let two = stdout(&run(&url, &["top", "--batch", "2", "--interval", "0.1", "--all", "--sort", "pid"]));

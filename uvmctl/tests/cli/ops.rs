@@ -45,10 +45,40 @@ fn trace_is_written_whole_or_not_at_all() {
     let output = run(&daemon.serve(), &["ops", "182", "--trace", to]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     trace_sources::import::load(&path).unwrap();
+    assert!(stderr(&output).contains("period: none found; sim and plan need --mallocs"), "{}", stderr(&output));
     fs::remove_file(&path).unwrap();
     let broken = Canned::default().with("/api/v1/processes/182/ops/trace", &serde_json::json!({ "ops": 1 }));
     let output = run(&broken.serve(), &["ops", "182", "--trace", to]);
     assert_eq!((output.status.code(), path.exists()), (Some(1), false));
+}
+
+#[test]
+fn period_of_a_trace_is_that_of_sim_and_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("182.trace");
+    // 12 iterations of 60 allocations of different sizes, all freed at the end of each.
+    let sizes: Vec<u64> = (0..12 * 60).map(|malloc| 4096 * (1 + malloc % 60)).collect();
+    let blocks: Vec<_> = sizes.iter().map(|bytes| serde_json::json!({ "bytes": bytes })).collect();
+    let mut ops = Vec::new();
+    for iteration in 0..12 {
+        let of_iteration = iteration * 60..(iteration + 1) * 60;
+        let mut push = |kind: &str, block: usize| ops.push(serde_json::json!({ "time_ns": ops.len(), kind: block }));
+        of_iteration.clone().for_each(|block| push("malloc", block));
+        of_iteration.for_each(|block| push("free", block));
+    }
+    let trace = serde_json::json!({ "blocks": blocks, "ops": ops });
+    let daemon = Canned::default().with("/api/v1/processes/182/ops/trace", &trace);
+    let output = run(&daemon.serve(), &["ops", "182", "--trace", path.to_str().unwrap()]);
+    let period = stderr(&output);
+    assert!(period.starts_with("uvmctl: period: --mallocs 60 --first-malloc "), "{period}");
+    let options: Vec<&str> = period.trim_start_matches("uvmctl: period: ").split([' ', ',']).take(4).collect();
+    let plan = |options: &[&str]| {
+        let output =
+            run("http://192.0.2.1:1", &[&["plan", "pool", "--trace", path.to_str().unwrap()], options].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    assert_eq!(plan(&options), plan(&[]));
 }
 
 /// Runs a program through `uvmctl run`: exit code and both outputs.

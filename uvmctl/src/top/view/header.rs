@@ -51,16 +51,18 @@ fn title(state: &State, look: Look, width: usize) -> Line<'static> {
         None => look.text(&status.state),
     };
     let drops = format!("drops {}", text::count(status.dropped_events));
+    let acting = state.samples.acting.map(|is_active| format!("acting: {}", if is_active { "on" } else { "off" }));
+    let rest = [counting, look.text(&status.backend), format!("uvmd {}", look.text(&status.version))];
     // In order of importance: the last parts are dropped first.
-    let parts = [driver, counting, look.text(&status.backend), format!("uvmd {}", look.text(&status.version))];
+    let parts = [driver].into_iter().chain(acting).chain(rest);
     let hostname = look.text(&status.hostname);
-    let rest = width.saturating_sub(hostname.width() + drops.width() + 4);
+    let room = width.saturating_sub(hostname.width() + drops.width() + 4);
     let drops_style = if status.dropped_events > 0 { look.alarm() } else { Style::new() };
     Line::from(vec![
         Span::styled(hostname, look.strong()),
         Span::raw("  "),
         Span::styled(drops, drops_style),
-        Span::raw(format!("  {}", parts_that_fit(parts, rest))),
+        Span::raw(format!("  {}", parts_that_fit(parts, room))),
     ])
 }
 

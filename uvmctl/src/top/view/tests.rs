@@ -63,6 +63,15 @@ fn essential_figures_fit_a_terminal_of_80_by_24() {
 }
 
 #[test]
+fn the_first_line_says_whether_uvmd_acts() {
+    let mut state = busy();
+    state.samples.acting = Some(false);
+    let screen = screen(&mut state, Look::PLAIN, 80, 24);
+    let title = screen.lines().next().unwrap();
+    assert!(title.starts_with("gpu-17  drops 0  driver 580.159.04 (580-595)  acting: off  counts"), "{title}");
+}
+
+#[test]
 fn all_columns_fit_a_terminal_of_200_by_50() {
     let mut state = busy();
     state.settings.ended = true;
@@ -109,6 +118,7 @@ fn two_tenants() -> State {
             gpus: thrashing::gpus(),
             verdicts: thrashing::verdicts(),
             evictions: Some(evictions),
+            acting: None,
             detail: None,
         }
     };

@@ -1,0 +1,87 @@
+//! `uvmctl owners`.
+
+use std::io::Write;
+
+use clap::Args;
+use model::{
+    OwnerKey,
+    api::{OwnerTotals, Owners},
+};
+
+use crate::{
+    client::{Client, PAGE},
+    filter::OwnerFilter,
+    output::{
+        Page, Screen, View,
+        cell::Cell,
+        table::{Column, Concession, Table},
+    },
+    terminal::Style,
+    text, words,
+};
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    filter: OwnerFilter,
+}
+
+const CONCESSIONS: [Concession; 4] = [
+    Concession::Drop("INDUCED"),
+    Concession::Drop("D2H"),
+    Concession::Shorten("OWNER", 16),
+    Concession::Drop("REFETCH%"),
+];
+
+/// The view of all owners.
+pub(crate) struct List(pub(crate) Options);
+
+impl View for List {
+    fn page(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
+        let owners =
+            client.list::<Owners>(&format!("/api/v1/owners?order=id&limit={PAGE}{}", self.0.filter.query()))?;
+        if owners.owners.is_empty() {
+            return Ok(Page::nothing("no owner used managed memory"));
+        }
+        Ok(Page::list(table(owners), &CONCESSIONS))
+    }
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        let first = format!("/api/v1/owners?limit={PAGE}{}", self.0.filter.query());
+        client.pass_on(&first, &format!("{first}&order=id"), "owners", out)
+    }
+
+    fn columns(&self) -> Vec<String> {
+        table(Owners::default()).column_names()
+    }
+
+    fn has_names(&self) -> bool {
+        false
+    }
+}
+
+fn table(Owners { time, mut owners, .. }: Owners) -> Table {
+    owners.sort_by_key(|owner| std::cmp::Reverse(owner.counts.bytes_htod.saturating_add(owner.counts.bytes_dtoh)));
+    let cells = |cell: fn(&OwnerTotals) -> Cell| owners.iter().map(cell);
+    let label = |owner: &OwnerTotals| {
+        let label = OwnerKey::parse(&owner.kind, &owner.id).map(|key| key.label()).unwrap_or_default();
+        Cell::from(text::printable(if label.is_empty() { &owner.kind } else { &label }).into_owned())
+    };
+    let age = |owner: &OwnerTotals| {
+        words::age(&owner.last_active_at, &time)
+            .map_or_else(Cell::unknown, |age| Cell::shown_as(words::clock(age), Some(age.as_secs_f64())))
+    };
+    let columns = vec![
+        Column::text("OWNER", cells(label)),
+        Column::number("PROCESSES", cells(|owner| Cell::amount(owner.processes, text::count))),
+        Column::number("FAULTS", cells(|owner| Cell::amount(owner.counts.fault_entries, text::count))),
+        Column::number("H2D", cells(|owner| Cell::amount(owner.counts.bytes_htod, text::bytes))),
+        Column::number("D2H", cells(|owner| Cell::amount(owner.counts.bytes_dtoh, text::bytes))),
+        Column::number("EVICTED", cells(|owner| Cell::amount(owner.counts.evicted_bytes, text::bytes))),
+        Column::number("INDUCED", cells(|owner| Cell::known(owner.counts.induced_eviction_bytes, text::bytes))),
+        Column::number("REFETCH%", cells(|owner| Cell::share(owner.reuse.refetched_bytes, owner.reuse.fetched_bytes))),
+        Column::text("IDLE", owners.iter().map(age)),
+        Column::text("ID", cells(|owner| text::printable(&owner.id).into_owned().into())).wide(),
+    ];
+    Table::new(columns, vec![Style::Plain; owners.len()])
+}
