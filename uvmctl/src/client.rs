@@ -232,13 +232,12 @@ impl Client {
         loop {
             match self.send_once(method, path, body)? {
                 Reply::Disconnected(_) if may_reconnect => may_reconnect = false,
-                Reply::Disconnected(error) => return Err(error),
                 Reply::Success(json) => return Ok(json),
                 Reply::Overloaded { retry_after, .. } if retries > 0 => {
                     retries -= 1;
                     thread::sleep(retry_after.min(RETRY_MAX));
                 }
-                Reply::Overloaded { error, .. } => return Err(error),
+                Reply::Disconnected(error) | Reply::Overloaded { error, .. } => return Err(error),
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Calls of a process to the CUDA driver: `uvmctl ops`.
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use model::api::{Op, OpAction, OpTarget, Ops, QuotaHolder};
@@ -53,7 +56,7 @@ impl Options {
 }
 
 /// Writes the calls as a trace.
-pub(crate) fn write(client: &Client, options: &Options, path: &PathBuf) -> anyhow::Result<()> {
+pub(crate) fn write(client: &Client, options: &Options, path: &Path) -> anyhow::Result<()> {
     // Validated: a file that is written can be read.
     let trace = client.get::<OpStream>(&options.path("ops/trace"))?;
     report::replace(path, |file| writeln!(file, "{}", trace.json))?;

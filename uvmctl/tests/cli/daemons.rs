@@ -83,7 +83,7 @@ const REJECTED: &[u8] = b"HTTP/1.1 422 No\r\nContent-Length: 15\r\n\r\n{\"detail
 
 /// Answers one request of a connection, and closes it at the next one, as a server that closes an
 /// idle connection at that moment.
-fn serve_once(stream: TcpStream, daemon: &Canned) {
+fn serve_once(stream: &TcpStream, daemon: &Canned) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut head = || {
         let (mut first, mut line) = (String::new(), String::new());
@@ -99,7 +99,8 @@ fn serve_once(stream: TcpStream, daemon: &Canned) {
     let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
     let body = daemon.body(&path);
     // The client may close the connection at any time.
-    let _ = write!(&stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut writer = stream;
+    let _ = write!(writer, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     head();
 }
 
@@ -113,7 +114,7 @@ fn a_get_is_sent_again_after_the_daemon_closed_the_connection() {
         .with("/api/v1/status", &status);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    thread::spawn(move || listener.incoming().for_each(|stream| serve_once(stream.unwrap(), &daemon)));
+    thread::spawn(move || listener.incoming().for_each(|stream| serve_once(&stream.unwrap(), &daemon)));
     let output = run(&url, &["policy", "show"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("There are no overrides"), "{}", stdout(&output));
