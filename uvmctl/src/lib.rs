@@ -6,6 +6,7 @@
 //!
 //! A library, so that fuzz targets can reach the parsers of the daemon's responses.
 
+mod action;
 mod client;
 mod completion;
 mod cpu;

@@ -307,11 +307,12 @@ mod tests {
 
     #[test]
     fn json_has_the_forms_of_requests_and_responses_and_of_the_file() {
-        let one = r#"{"id": "a", "mode": "act", "match": {"pid": null, "pod": "x"}, "budget": {"bytes": "1 GiB"}, "policy": null}"#;
+        let one = r#"{"id": "a", "mode": "act", "match": {"pid": null, "pod": "7c1f0c0e"}, "budget": {"bytes": "1 GiB"}, "policy": null}"#;
         let status = format!(r#"{{"override": {one}, "source": "api", "expired": false}}"#);
         let page = format!(r#"{{"overrides": [{status}], "file_error": null, "continue": null, "remaining": 0}}"#);
         let like_toml = format!(r#"{{"override": [{one}]}}"#);
-        let expected = parse("[[override]]\nid = \"a\"\nmode = \"act\"\nmatch.pod = \"x\"\nbudget.bytes = \"1 GiB\"\n");
+        let expected =
+            parse("[[override]]\nid = \"a\"\nmode = \"act\"\nmatch.pod = \"7c1f0c0e\"\nbudget.bytes = \"1 GiB\"\n");
         for text in [one, &format!("[{one}]"), &status, &format!("[{status}]"), &page, &like_toml] {
             assert_eq!(Form::guess(text), Form::Json, "{text}");
             assert_eq!(parse_as(text, Form::Json), expected, "{text}");

@@ -3,7 +3,7 @@
 use model::api::{Remedies, Remedy, Verdict};
 
 use super::{Evidence, finding, healthy};
-use crate::{ops, policy::show, terminal::Style, text};
+use crate::{action, ops, terminal::Style, text};
 
 /// Text to be wrapped, with its style and indents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn actions(Evidence { process, effective, recording, .. }: &Evidence) -> Vec<Par
     let concerned =
         effective.as_ref().filter(|effective| effective.override_id.is_some() || effective.mode != "observe");
     lines.extend(
-        concerned.iter().flat_map(|effective| show::action(effective)).map(|(style, line)| item("-", style, line)),
+        concerned.iter().flat_map(|effective| action::lines(effective)).map(|(style, line)| item("-", style, line)),
     );
     lines.extend(recording.as_ref().and_then(|ops| match ops::obstacle(ops) {
         Some(obstacle) => Some(item("-", Style::Warning, format!("Its calls are {obstacle}."))),
