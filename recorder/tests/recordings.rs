@@ -228,7 +228,9 @@ fn reading_ends_once_the_ring_has_holes() {
     recordings.poll();
     assert_eq!(state(&recordings, &program), State::Recording);
     let losses = recordings.snapshot(program.id()).unwrap().losses();
-    assert_eq!(losses.invalid + losses.unknown, 16384 + 15 * 1024);
+    // A poll on a busy machine may end before the last lanes.
+    let lost = losses.invalid + losses.unknown;
+    assert!((16384..=16384 + 15 * 1024).contains(&lost), "{lost}");
     program.answer();
     recordings.poll();
     let reason = "its shared memory has holes".to_owned();

@@ -66,13 +66,24 @@ pub fn start_ticks(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
 }
 
-/// Path of the program that a process executes, as in its mount namespace.
+/// Path of the program that a process executes, as in its mount namespace; that at which it was
+/// started, if the file has been deleted or replaced since.
 ///
 /// # Errors
 /// If it is unknown, or there is no such process.
 pub fn executable(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
     let link = roots.proc.join(pid.to_string()).join("exe");
-    process_reads::read(roots, pid, move || fs::read_link(link))
+    let path = process_reads::read(roots, pid, move || fs::read_link(link))?;
+    Ok(without_deleted(path))
+}
+
+/// A path without the mark by which the kernel tells that the file has been deleted.
+fn without_deleted(path: PathBuf) -> PathBuf {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+    match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+        Some(path) => OsStr::from_bytes(path).into(),
+        None => path,
+    }
 }
 
 /// Identity of the program that a process executes. It differs after each exec, even of the same file, as the

@@ -85,7 +85,7 @@ pub(crate) enum Error {
     Failed { endpoint: Endpoint, detail: String },
     #[error("{detail} (uvmd at {endpoint})")]
     NotFound { endpoint: Endpoint, detail: String },
-    #[error("uvmd at {endpoint} rejects the request: {detail}")]
+    #[error("uvmd at {endpoint} rejected the request: {detail}")]
     Rejected { endpoint: Endpoint, detail: String },
     #[error("uvmd at {endpoint} denied the request: {detail}{remark}")]
     Denied { endpoint: Endpoint, detail: String, remark: String },

@@ -248,8 +248,13 @@ fn unset(
         (None, None) => bail!("an id or a selection is required"),
     };
     let mut deleted = Vec::with_capacity(ids.len());
+    let is_one = ids.len() == 1;
     let result = ids.iter().try_for_each(|id| {
-        client.change(&Method::DELETE, &path(id), None)?;
+        match client.change(&Method::DELETE, &path(id), None) {
+            // Of several, one may have expired since they were listed.
+            Err(Error::NotFound { .. }) if !is_one => return Ok(()),
+            answer => answer?,
+        };
         deleted.push(Kind::Override.named(id));
         Ok(())
     });
@@ -267,8 +272,10 @@ fn selected(client: &Client, selection: Selection) -> anyhow::Result<Vec<String>
     let known = client.list::<Overrides>(&List::path())?.overrides;
     // The API fills in which process of an id is meant.
     let is_selected = |each: &Override| is_all || Selector { start_ticks: None, ..each.selector.clone() } == selector;
-    let (of_api, of_files): (Vec<_>, Vec<_>) =
+    let (mut of_api, of_files): (Vec<_>, Vec<_>) =
         known.into_iter().filter(|each| is_selected(&each.r#override)).partition(|each| each.source == "api");
+    // Those that act first: without an exclusion, they may act on what it excluded.
+    of_api.sort_by_key(|each| ["act", "shadow"].iter().position(|mode| *mode == each.r#override.mode).unwrap_or(2));
     if of_api.is_empty() && !is_all {
         bail!("no override of the API has this selection: uvmctl policy show lists the overrides");
     }

@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, BufWriter, Write},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process,
 };
@@ -39,31 +40,27 @@ fn try_replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<(
         content(&mut out)?;
         out.into_inner().map_err(io::IntoInnerError::into_error)
     };
-    // A link is followed, and a device or a pipe is written to.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if fs::metadata(&path).is_ok_and(|known| !known.is_file()) {
-        return write(OpenOptions::new().write(true).open(&path)?).map(drop);
+    // A device, a pipe or a file with other names is written in place, as is what a link leads to. So is a file in a
+    // folder that takes no other one.
+    let known = fs::symlink_metadata(path);
+    let is_replaceable = known.as_ref().map_or(true, |known| known.is_file() && known.nlink() == 1);
+    let temporary = temporary_path(path);
+    let created =
+        is_replaceable.then(|| OpenOptions::new().write(true).create_new(true).open(&temporary).ok()).flatten();
+    let Some(file) = created else { return write(File::create(path)?).map(drop) };
+    if let Ok(known) = known {
+        // Without the owner's permission, the file has that of a new one.
+        let _ = file.set_permissions(known.permissions());
     }
-    let beside = beside(&path);
-    let result = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&beside)
-        .and_then(|file| {
-            if let Ok(known) = fs::metadata(&path) {
-                file.set_permissions(known.permissions())?;
-            }
-            write(file)?.sync_all()
-        })
-        .and_then(|()| fs::rename(&beside, &path));
+    let result = write(file).and_then(|file| file.sync_all()).and_then(|()| fs::rename(&temporary, path));
     if result.is_err() {
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&temporary);
     }
     result
 }
 
 /// Path of the file until it is complete, in the same folder.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}.tmp", process::id()));

@@ -265,6 +265,7 @@ impl Loop {
         }
         if self.is_idle() {
             self.board.clear();
+            self.parts.executables.retain(&[]);
             self.parts.followers.clear();
             return Some(());
         }

@@ -1,6 +1,6 @@
 //! Changes over the API: overrides and the kill switch; and the resulting policy of a process.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, path::Path, sync::Arc};
 
 use actuator::JournalHealth;
 use model::{
@@ -66,11 +66,7 @@ impl web::Control for Control {
     }
 
     fn wanted(&self, process: &Process) -> EffectivePolicy {
-        // Read here only while the loop that acts reads none.
-        let executable = match self.executables.known(process.id) {
-            Some(known) => known.ok().flatten(),
-            None => processes::executable(&Roots::default(), process.id.pid).ok().map(Into::into),
-        };
+        let executable = self.executable(process);
         let Explained { directive, why, candidates } = self.rules.explain(process, executable.as_deref());
         EffectivePolicy {
             pid: process.id.pid,
@@ -93,8 +89,7 @@ impl web::Control for Control {
 
     fn is_match(&self, selector: &Selector, process: &Process) -> bool {
         let by_path = selector.executable.as_ref().is_some_and(|executable| executable.contains('/'));
-        let read = || processes::executable(&Roots::default(), process.id.pid).ok();
-        let executable = by_path.then(read).flatten();
+        let executable = by_path.then(|| self.executable(process)).flatten();
         rules::is_match(selector, Subject { process, executable: executable.as_deref() })
     }
 
@@ -169,6 +164,14 @@ impl Control {
             self.audit.failed(Some(by), &change, why.clone());
         }
         result
+    }
+
+    /// Program of a process as the loop that acts knows it. Read here only while that reads none.
+    fn executable(&self, process: &Process) -> Option<Arc<Path>> {
+        match self.executables.known(process.id) {
+            Some(known) => known.ok().flatten(),
+            None => processes::executable(&Roots::default(), process.id.pid).ok().map(Into::into),
+        }
     }
 
     fn restrictions(&self, process: &Process) -> Vec<Restriction> {

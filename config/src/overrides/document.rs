@@ -83,6 +83,7 @@ pub(super) fn locate(text: &str, form: Form) -> Result<Vec<Located>, Mistake> {
 
 fn checked(given: rule::Override) -> Result<Override, rule::Invalid> {
     let rule = Override::try_from(given)?;
+    rule::check_matchable(&rule.selector)?;
     rule::check_parameters(&rule.policy, &rule.parameters)?;
     Ok(rule)
 }

@@ -1,10 +1,12 @@
 //! Overrides, and the switch of all acting. Files and the API have the same form.
 
+mod matchable;
 mod parameters;
 mod parse;
 
 use std::collections::BTreeMap;
 
+pub use matchable::check_matchable;
 pub use parameters::check_parameters;
 pub use parse::{Field, Invalid, one_of};
 use serde::{Deserialize, Deserializer, Serialize, de};

@@ -21,8 +21,8 @@ pub struct Case<'a> {
     pub ranges: Option<&'a Ranges>,
     /// GPU of the verdict.
     pub gpu: Option<&'a GpuDetail>,
-    /// Whether an override has the mode act for the process that a policy would concern: the
-    /// evictor, else the process itself.
+    /// Whether the policy in effect has mode act, for the process of uvmd's remedy: the evictor, else
+    /// the process itself.
     pub in_mode_act: bool,
 }
 

@@ -94,9 +94,9 @@ impl Cooldown {
         })
     }
 
-    /// Records how a proposal of a policy ended, if that has a cool-down.
+    /// Records how a proposal of a policy ended, if that started a cool-down.
     pub(crate) fn record_end(&mut self, policy: &str, stage: &Stage) {
-        let Some(entry) = self.0.get_mut(policy) else { return };
+        let Some(entry) = self.0.get_mut(policy).filter(|entry| entry.end.is_none()) else { return };
         entry.end = match stage {
             Stage::Denied(why) => Some(format!("it was denied: {why}")),
             Stage::RolledBack(why) => Some(format!("it was rolled back: {why}")),
@@ -123,6 +123,7 @@ impl Cooldown {
         let doubled = limits.cool_down_windows.saturating_mul(1_u32.checked_shl(entry.times).unwrap_or(u32::MAX));
         entry.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
         entry.times = entry.times.saturating_add(1);
+        entry.end = None;
         for circumstances in failed_in {
             if !entry.failed_in.contains(&circumstances) {
                 entry.failed_in.push(circumstances);
@@ -136,6 +137,7 @@ impl Cooldown {
     pub(crate) fn start_short(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
         let entry = self.0.entry(policy).or_default();
         entry.until = entry.until.max(now.checked_add(limits.window.saturating_mul(SHORT_COOLDOWN_WINDOWS)));
+        entry.end = None;
     }
 
     /// Starts a cool-down after an order without a call, or after the end of a plan for another
@@ -145,6 +147,7 @@ impl Cooldown {
         let doubled = SHORT_COOLDOWN_WINDOWS.saturating_mul(1_u32.checked_shl(entry.times).unwrap_or(u32::MAX));
         entry.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
         entry.times = entry.times.saturating_add(1);
+        entry.end = None;
     }
 
     /// Clears the cool-down of a policy after a success.
@@ -175,7 +178,10 @@ mod tests {
         cooldown.start("cycle", now, &limits, []);
         cooldown.record_end("cycle", &Stage::Denied("there is too little host memory".to_owned()));
         let restriction = |cooldown: &Cooldown| cooldown.restriction("cycle", now, &nothing()).unwrap();
-        assert_eq!(restriction(&cooldown), "it was denied: there is too little host memory; cool-down: 30 s");
+        let denied = "it was denied: there is too little host memory; cool-down: 30 s";
+        assert_eq!(restriction(&cooldown), denied);
+        cooldown.record_end("cycle", &Stage::RolledBack("acting is switched off".to_owned()));
+        assert_eq!(restriction(&cooldown), denied, "a later end without a cool-down is not its reason");
         cooldown.start("cycle", now - limits.window * 60, &limits, [nothing()]);
         cooldown.record_end("cycle", &Stage::RolledBack("more bytes".to_owned()));
         assert_eq!(

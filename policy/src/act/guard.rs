@@ -443,7 +443,7 @@ fn headroom(target: &Target<'_>) -> Option<u64> {
 }
 
 fn host_memory_shortage(left: u64) -> String {
-    format!("{} of host memory are available for it", text::bytes(left))
+    format!("too little host memory: {} are available for it", text::bytes(left))
 }
 
 /// Reason why a policy may not order an action: its row in the registry does not list it.

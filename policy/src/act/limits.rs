@@ -62,8 +62,8 @@ pub(crate) const PROMISE_MET_MIN: f64 = 0.5;
 pub(crate) const ACTIVE_MIN: f64 = 0.5;
 /// Share of its cost without a proposal at which a program is back in its own state.
 pub(crate) const RETURNED_MIN: f64 = 0.5;
-/// Time for which that is awaited after acting was switched off, in windows: the program may have
-/// changed since.
+/// Maximum wait for that after acting was switched off, in windows: the program may have changed
+/// since.
 pub(crate) const RETURN_WINDOWS_MAX: u32 = 15;
 /// Share of its work before the proposal below which a process is idle.
 pub(crate) const IDLE_BELOW: f64 = 0.05;

@@ -7,7 +7,7 @@ use model::{Criterion, Selector};
 use super::Subject;
 
 /// Wildcard for any characters.
-const ANY: char = '*';
+pub(super) const ANY: char = '*';
 
 /// The first criterion of the selector that does not match the process: its field in an override,
 /// and the process's value as a sentence. `None` if all match.

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 
 use model::{Criterion, Override, Selector};
 
-use super::matching::is_pattern;
+use super::matching::{ANY, is_pattern};
 
 /// Order of precedence: `Less` if the first override is selected where both match.
 pub(super) fn precedence(one: &Override, other: &Override) -> Ordering {
@@ -23,24 +23,17 @@ pub(super) fn precedence_reason(first: &Override, second: &Override) -> &'static
     }
 }
 
-/// Weight of each criterion, the most specific criterion first: an exact text outweighs a pattern,
-/// and a cgroup one above it.
+/// Weight of each criterion, the most specific criterion first: an exact text outweighs a pattern, a
+/// longer beginning of an id a shorter one, and a cgroup one above it.
 fn specificity(selector: &Selector) -> [usize; Criterion::COUNT] {
     let mut weights = [0; Criterion::COUNT];
     for criterion in selector.criteria() {
         if let Some(weight) = weights.get_mut(criterion.index()) {
             *weight = match criterion {
                 Criterion::Cgroup(path) => 1 + path.matches('/').count(),
-                Criterion::Container(text)
-                | Criterion::Pod(text)
-                | Criterion::Job(text)
-                | Criterion::Executable(text) => {
-                    if is_pattern(text) {
-                        1
-                    } else {
-                        2
-                    }
-                }
+                // Beginnings of ids, of which the whole one is the longest.
+                Criterion::Container(id) | Criterion::Pod(id) => 1 + id.chars().filter(|c| *c != ANY).count(),
+                Criterion::Job(text) | Criterion::Executable(text) => 1 + usize::from(!is_pattern(text)),
                 Criterion::Pid(_)
                 | Criterion::StartTicks(_)
                 | Criterion::Uid(_)

@@ -87,9 +87,9 @@ pub(crate) fn run(interval: Duration, mut next_frame: impl FnMut() -> anyhow::Re
     }
 }
 
-/// Whether an error may be temporary.
+/// Whether an error may be temporary. A uvmd that restarts does not know a process before its next event.
 fn is_temporary(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::Unreachable { .. } | Error::Failed { .. }))
+    matches!(error.downcast_ref(), Some(Error::Unreachable { .. } | Error::Failed { .. } | Error::NotFound { .. }))
 }
 
 /// Has the process exit with code 0 on SIGINT and SIGTERM.

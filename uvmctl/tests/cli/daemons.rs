@@ -75,7 +75,7 @@ fn an_object_that_is_not_there_is_no_failure_of_uvmd() {
     let message = stderr(&run(&serve_bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"), &["ps"]));
     assert!(message.contains("there is no such page (status 404); name the address"), "{message}");
     let message = stderr(&run(&serve_bytes(REJECTED), &["policy", "off"]));
-    assert!(message.contains("rejects the request: no"), "{message}");
+    assert!(message.contains("rejected the request: no"), "{message}");
 }
 
 const OLDER: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 39\r\n\r\n{\"detail\":\"there is no /api/v1/x here\"}";

@@ -106,7 +106,7 @@ fn json_has_every_figure_of_each_policy_in_the_order_asked_for() {
 
 #[test]
 fn planners_run_beside_the_driver_and_failures_are_separate() {
-    let trace = turns("turns4.json");
+    let trace = turns("turns9.json");
     let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--policy", "driver,autoswap"];
     let report = |gpu_mem| {
         let output = sim(&[&arguments[..], &["--gpu-mem", gpu_mem, "--json", "-"]].concat());

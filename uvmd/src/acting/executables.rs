@@ -51,7 +51,8 @@ impl Executables {
             // Without the lock: a read may take long.
             match read() {
                 Ok(path) => reading = Reading { program: Ok(Some(path.into())), next_at: now + REREAD, retry: RETRY },
-                Err(error) if error.kind() == ErrorKind::NotFound => {
+                // A program whose first thread has exited has none any more.
+                Err(error) if error.kind() == ErrorKind::NotFound && !matches!(reading.program, Ok(Some(_))) => {
                     reading = Reading { program: Ok(None), next_at: now + REREAD, retry: RETRY };
                 }
                 Err(error) => {

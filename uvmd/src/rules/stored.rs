@@ -30,7 +30,8 @@ pub(super) fn parse(state_file: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<
             }
             _ => {
                 // Accepted by another version: its other fields apply.
-                if let Err(error) = rule::check_parameters(&rule.policy, &rule.parameters) {
+                let matchable = rule::check_matchable(&rule.selector);
+                if let Err(error) = matchable.and_then(|()| rule::check_parameters(&rule.policy, &rule.parameters)) {
                     tracing::warn!("override {}: {error}", rule.id);
                 }
                 known.push(rule);

@@ -216,7 +216,10 @@ pub(crate) async fn process_override(
 }
 
 fn parse(body: rule::Override) -> Result<model::Override, Problem> {
-    model::Override::try_from(body).map_err(|rule::Invalid { field, detail }| Problem::of_field(&field, detail))
+    let problem = |rule::Invalid { field, detail }| Problem::of_field(&field, detail);
+    let rule = model::Override::try_from(body).map_err(problem)?;
+    rule::check_matchable(&rule.selector).map_err(problem)?;
+    Ok(rule)
 }
 
 /// Id for an override that was given none; equal overrides have equal ids.

@@ -33,14 +33,18 @@ pub(super) fn remedy(case: &Case<'_>) -> Option<Remedy> {
         }
         (VerdictKind::FirstTouchStorm, _) => return None,
     };
-    // An override that acts already would be replaced by one that does not.
-    let decisions = &case.process.decisions;
-    if case.in_mode_act || decisions.iter().any(|decision| decision.stage != "shadow") {
+    // What acts already would be replaced by an override that does not.
+    if case.in_mode_act {
+        return None;
+    }
+    // Decisions of an evictor are not known here.
+    let decisions = if case.verdict.evictor.is_none() { &case.process.decisions[..] } else { &[] };
+    if decisions.iter().any(|decision| decision.stage != "shadow") {
         return None;
     }
     if let Some(decision) = decisions.first() {
         let action = format!("uvmctl policy set {selector} --policy {} --mode act", decision.policy);
-        let evidence = format!("uvmd {} in mode shadow, see uvmctl decisions {}", decision.label, decision.id);
+        let evidence = format!("in mode shadow it {} (uvmctl decisions {})", decision.label, decision.id);
         return Some(Remedy::new(action, evidence));
     }
     let action = format!("uvmctl policy set {selector} --policy {policy} --mode shadow");
@@ -112,7 +116,11 @@ mod tests {
         known.process.decisions = vec![decision];
         let shown = remedy(&known.case()).unwrap();
         assert_eq!(shown.action, "uvmctl policy set --pid 41207 --policy stream --mode act");
-        assert!(shown.evidence.contains("would act: stream, link -50 % expected in mode shadow"), "{}", shown.evidence);
+        assert!(
+            shown.evidence == "in mode shadow it would act: stream, link -50 % expected (uvmctl decisions 7)",
+            "{}",
+            shown.evidence
+        );
         for stage in ["trial", "confirmed"] {
             known.process.decisions[0].stage = stage.to_owned();
             assert_eq!(action(&known), None);

@@ -36,12 +36,12 @@ pub(crate) fn is_active(window: &Span, recent: &Span) -> bool {
     Rates::of(window).activity() >= Rates::of(recent).activity() * ACTIVE_MIN
 }
 
-/// Whether the program's cost, or that of others, is again near what it was in a window without a
-/// proposal. Until then, its state is that of the proposal that was in force, and no basis for a
-/// comparison.
+/// Whether faults, link bytes and induced evictions are each at least half of those without a
+/// proposal. Before, memory is placed by the proposal that was in force, which is no baseline.
 pub(crate) fn has_returned(window: &Span, without: &Span) -> bool {
     let (is, was) = (Rates::of(window), Rates::of(without));
-    is.cost >= was.cost * RETURNED_MIN && is.others_evicted >= was.others_evicted * RETURNED_MIN
+    let has_returned = |of: fn(&Rates) -> f64| of(&is) >= of(&was) * RETURNED_MIN;
+    has_returned(|rates| rates.faults) && has_returned(|rates| rates.cost) && has_returned(|rates| rates.others_evicted)
 }
 
 /// Compares the costs of the same work. `noise`: relative spread of the cost before the proposal;

@@ -32,6 +32,8 @@ pub(crate) struct OpenDecision {
     first: Vec<Step>,
     /// Verification; `None` in shadow.
     pub(crate) verification: Option<Verification>,
+    /// Whether a later window has confirmed it again.
+    pub(crate) is_confirmed_again: bool,
     pub(crate) ledger: Ledger,
     /// Withheld steps that [`Self::take_withheld`] has not returned yet.
     withheld: Vec<Outcome>,
@@ -62,6 +64,7 @@ impl OpenDecision {
             circumstances,
             first: proposal.steps,
             verification,
+            is_confirmed_again: false,
             ledger: Ledger::default(),
             withheld: Vec::new(),
             touched: Intervals::default(),

@@ -40,7 +40,7 @@ pub(crate) struct Track {
     interrupted: Option<Interrupted>,
 }
 
-/// Confirmed proposal that was rolled back without a fault of its own.
+/// Confirmed proposal that was rolled back by the switch, not for its effect.
 #[derive(Debug)]
 struct Interrupted {
     policy: &'static str,
@@ -163,6 +163,7 @@ impl Track {
         let open = self.open.as_mut()?;
         let now = target.scene.now;
         if open.directive != *target.directive {
+            self.interrupted = None;
             return Some(Stage::Ended("the directive for the process has changed".to_owned()));
         }
         let maps_unmetered = open.maps_unmetered(target, limits);
@@ -171,12 +172,14 @@ impl Track {
             return may.then(|| Stage::Ended("it is permitted now: a trial begins".to_owned()));
         }
         if let Err(why) = target.permits_acting() {
-            let confirmed = open.verification.as_ref().filter(|verification| verification.is_confirmed());
-            self.interrupted = confirmed.map(|verification| Interrupted {
-                policy: open.decision.policy,
-                without: verification.window_before().clone(),
-                at: now,
-            });
+            let confirmed = open.verification.as_ref().filter(|_| open.is_confirmed_again);
+            if let Some(verification) = confirmed {
+                self.interrupted = Some(Interrupted {
+                    policy: open.decision.policy,
+                    without: verification.window_before().clone(),
+                    at: now,
+                });
+            }
             return Some(Stage::RolledBack(why));
         }
         if !open.ledger.is_empty()
@@ -214,6 +217,7 @@ impl Track {
                     return None;
                 }
                 // After a second window: the first may be chance.
+                open.is_confirmed_again = true;
                 self.interrupted = None;
                 self.cooldown.clear(name);
                 self.superseded(target, guard, limits)

@@ -218,8 +218,12 @@ impl PlanTrack {
             return update;
         }
         let trial = (stage == Stage::Trial).then(|| Trial::new(policy.promise, planned.duration_ns));
-        let directive = target.directive.clone();
-        self.open = Some(OpenPlan::new(decision, directive, planned.version, trial, counts, self.waiting));
+        let (directive, waiting) = (target.directive.clone(), self.waiting);
+        if trial.is_some() && waiting == Waiting::Always {
+            // Of this trial alone: a later plan may be another one.
+            self.waiting = Waiting::IfExpired;
+        }
+        self.open = Some(OpenPlan::new(decision, directive, planned.version, trial, counts, waiting));
         update
     }
 

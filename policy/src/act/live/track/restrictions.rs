@@ -54,7 +54,7 @@ impl Track {
             return everything("the program is paused: there is no work to compare".to_owned());
         }
         if self.lingers(&before, target, limits) {
-            let why = "its memory is still placed as before acting was switched off: there is no state of its own to compare with";
+            let why = "waiting for a baseline: memory is still placed by the proposal that was rolled back when acting was switched off (30 s at most)";
             return everything(why.to_owned());
         }
         let (now, circumstances) = (target.scene.now, Circumstances::of(target));
@@ -78,9 +78,9 @@ impl Track {
     }
 }
 
-/// `others`: whether policies with a case are in their cool-downs, with reasons of their own.
-fn no_proposal(target: &Target<'_>, others: bool) -> String {
-    let policies = match (&*target.directive.policy, others) {
+/// `has_cooling`: whether some policies are in their cool-downs, and are reported separately.
+fn no_proposal(target: &Target<'_>, has_cooling: bool) -> String {
+    let policies = match (&*target.directive.policy, has_cooling) {
         (model::policy::CHOOSER, false) => "any policy",
         (model::policy::CHOOSER, true) => "any other policy",
         (policy, _) => policy,
