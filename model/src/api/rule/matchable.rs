@@ -6,7 +6,7 @@ use crate::Selector;
 /// Length of a container's id.
 const CONTAINER_ID_DIGITS: usize = 64;
 /// Length of a pod's UID, and of the least part of it that names a pod: names of pods, such as
-/// `cafe`, may have the characters of UIDs.
+/// `cafe`, may have the characters of one.
 const POD_UID_CHARACTERS: usize = 36;
 const POD_UID_CHARACTERS_MIN: usize = 8;
 /// Maximum length of a Slurm job's id.
