@@ -172,27 +172,27 @@ counts! {
         migration_size_dtoh_bytes: Distribution,
         /// Bytes that became resident at the GPU with nothing to copy: first touches. Counted where it is known how this driver keeps residency.
         populated_bytes: u64,
-        /// Pieces of memory, of at most 2 MiB, that were pushed out of the GPU because memory was needed; with nothing to copy too.
+        /// Chunks of at most 2 MiB evicted from the GPU, also with nothing to copy.
         evictions: u64,
-        /// The same, by whom the memory was needed for: pieces of anybody's, its own among them.
+        /// Evictions that needed memory for this process, of any process's chunks, its own included.
         induced_evictions: u64,
-        /// Bytes copied out in those that it caused.
+        /// Bytes evicted in `induced_evictions`.
         induced_eviction_bytes: u64,
         /// Fault batches that held faults of it, with their size and service time.
         batches: Batches,
-        /// Times that the GPU was told to try its faulting accesses again after such a batch.
+        /// Replays after such batches.
         replays: u64,
-        /// Service time: nanoseconds of each run of the driver's fault handler, which serves several batches. Only in a GPU's totals: it serves whoever faulted.
+        /// Nanoseconds of each run of the driver's fault handler, which services several batches. Only in a GPU's totals: it services faults of all processes.
         fault_handler_duration_ns: Distribution,
         /// Pages that the driver found to be thrashing, once an episode. It does not see thrashing by evictions.
         thrashing_pages: u64,
-        /// Times that the driver held a processor back from a thrashing page.
+        /// Times that the driver throttled a processor's access to a thrashing page.
         throttles: u64,
         /// Sum of the durations whose end was seen.
         throttled_ns: u64,
-        /// Mappings to memory that stays on another processor, by cause. The driver tells of them only while a tool is attached to the process.
+        /// Mappings to memory that stays on another processor, by cause. The driver reports them only while a tool is attached to the process.
         remote_mappings: RarePerVariant<6>,
-        /// Bytes so mapped, by cause; what is mapped again counts again.
+        /// Bytes so mapped, by cause; memory that is mapped again counts again.
         remote_mapped_bytes: RarePerVariant<6>,
         /// The application's own calls, by kind; they name ranges, not GPUs, so they are counted with no GPU.
         api_calls: RarePerVariant<8>,

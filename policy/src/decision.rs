@@ -33,9 +33,11 @@ pub struct Decision {
 pub fn decide(inputs: &Inputs, current: Option<VerdictKind>) -> Decision {
     let shares = Shares::of(inputs);
     for kind in ORDER {
-        let checks: Vec<Check> =
-            conditions(kind, inputs, &shares).map(|condition| condition.check(current == Some(kind))).collect();
-        if checks.iter().all(|check| check.met) {
+        let is_lenient = current == Some(kind);
+        let conditions: Vec<Condition> = conditions(kind, inputs, &shares).collect();
+        // Sentences are made for the kind that holds alone: most processes have none, in every window.
+        if conditions.iter().all(|condition| condition.is_met(is_lenient)) {
+            let checks = conditions.into_iter().map(|condition| condition.check(is_lenient)).collect();
             return Decision { kind: Some(kind), checks };
         }
     }
@@ -138,13 +140,25 @@ impl Unit {
 }
 
 impl Condition {
-    fn check(self, lenient: bool) -> Check {
-        let Self { name, sentence, unit, value, limit } = self;
-        let slack = if lenient { 1.0 - LENIENCY } else { 0.0 };
-        let (threshold, met) = match limit {
-            Limit::AtLeast(limit) => (limit * (1.0 - slack), value >= limit * (1.0 - slack)),
-            Limit::Below(limit) => (limit * (1.0 + slack), value < limit * (1.0 + slack)),
-        };
+    fn threshold(&self, is_lenient: bool) -> f64 {
+        let slack = if is_lenient { 1.0 - LENIENCY } else { 0.0 };
+        match self.limit {
+            Limit::AtLeast(limit) => limit * (1.0 - slack),
+            Limit::Below(limit) => limit * (1.0 + slack),
+        }
+    }
+
+    fn is_met(&self, is_lenient: bool) -> bool {
+        let threshold = self.threshold(is_lenient);
+        match self.limit {
+            Limit::AtLeast(_) => self.value >= threshold,
+            Limit::Below(_) => self.value < threshold,
+        }
+    }
+
+    fn check(self, is_lenient: bool) -> Check {
+        let (threshold, met) = (self.threshold(is_lenient), self.is_met(is_lenient));
+        let Self { name, sentence, unit, value, .. } = self;
         let description = sentence.replace("{value}", &unit.text(value)).replace("{limit}", &unit.text(threshold));
         Check { description, name, value, threshold, met }
     }

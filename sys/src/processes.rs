@@ -7,7 +7,9 @@
 //! A process can make reads of its files hang: [`process_reads`] makes them.
 
 use std::{
+    ffi::OsStr,
     fs, io, iter,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -79,7 +81,6 @@ pub fn executable(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
 
 /// A path without the mark by which the kernel tells that the file has been deleted.
 fn without_deleted(path: PathBuf) -> PathBuf {
-    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
     match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
         Some(path) => OsStr::from_bytes(path).into(),
         None => path,
@@ -299,6 +300,22 @@ mod tests {
         }
         shell.kill().unwrap();
         shell.wait().unwrap();
+    }
+
+    #[test]
+    fn program_is_known_by_its_path_also_after_its_file_was_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        fs::copy("/bin/sleep", &path).unwrap();
+        let mut program = Command::new(&path).arg("60").spawn().unwrap();
+        let known = || executable(&Roots::default(), program.id()).unwrap();
+        assert_eq!(known(), path);
+        // As a package manager does.
+        fs::copy("/bin/sleep", folder.path().join("new")).unwrap();
+        fs::rename(folder.path().join("new"), &path).unwrap();
+        assert_eq!(known(), path);
+        program.kill().unwrap();
+        program.wait().unwrap();
     }
 
     #[test]

@@ -103,10 +103,7 @@ const CONCESSIONS: [Concession; 4] = [
 
 pub(crate) fn table(Decisions { time, decisions, .. }: &Decisions) -> Table {
     let cells = |cell: fn(&Decision) -> Cell| decisions.iter().map(cell);
-    let age = |each: &Decision| {
-        words::age(&each.updated_at, time)
-            .map_or_else(Cell::unknown, |age| Cell::shown_as(words::clock(age), Some(age.as_secs_f64())))
-    };
+    let age = |each: &Decision| Cell::age(words::age(&each.updated_at, time));
     let text = |text: &str| Cell::from(text::printable(text).into_owned());
     let optional = |text: Option<&str>| Cell::optional(text.map(text::printable));
     let columns = vec![

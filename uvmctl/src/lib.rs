@@ -239,7 +239,7 @@ const LIST: [&str; 2] = ["no_headers", "sort_by"];
 const REPETITION: [&str; 1] = ["watch"];
 
 /// Global options that a command does not obey.
-fn irrelevant(command: &str) -> Vec<&'static str> {
+fn unused_options(command: &str) -> Vec<&'static str> {
     let groups: &[&[&str]] = match command {
         "sim" | "pool" | "swap" => &[&CONNECTION, &LIST, &REPETITION],
         "plan" | "run" | "completions" | "man" => &[&CONNECTION, &FORMAT, &LIST, &REPETITION],
@@ -256,18 +256,18 @@ fn command(mut command: clap::Command) -> clap::Command {
     // Global options are those of commands, too, after this.
     command.build();
     let subcommands: Vec<String> = command.get_subcommands().map(|each| each.get_name().to_owned()).collect();
-    subcommands.iter().fold(command, |command, name| command.mut_subcommand(name, relevant))
+    subcommands.iter().fold(command, |command, name| command.mut_subcommand(name, hide_unused_options))
 }
 
-/// Hides the irrelevant options of a command and its subcommands.
-fn relevant(command: clap::Command) -> clap::Command {
+/// Hides the global options that a command and its subcommands do not obey.
+fn hide_unused_options(command: clap::Command) -> clap::Command {
     // `policy show` is a list.
     let is_list = command.get_bin_name().is_some_and(|name| name.ends_with("policy show"));
-    let hidden = if is_list { Vec::new() } else { irrelevant(command.get_name()) };
+    let hidden = if is_list { Vec::new() } else { unused_options(command.get_name()) };
     let hide = |arg: clap::Arg| if hidden.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg };
     let command = command.mut_args(hide);
     let subcommands: Vec<String> = command.get_subcommands().map(|each| each.get_name().to_owned()).collect();
-    subcommands.iter().fold(command, |command, name| command.mut_subcommand(name, relevant))
+    subcommands.iter().fold(command, |command, name| command.mut_subcommand(name, hide_unused_options))
 }
 
 fn run(client: client::Options, output: &output::Options, command: Command) -> anyhow::Result<ExitCode> {

@@ -67,10 +67,7 @@ fn table(Owners { time, mut owners, .. }: Owners) -> Table {
         let label = OwnerKey::parse(&owner.kind, &owner.id).map(|key| key.label()).unwrap_or_default();
         Cell::from(text::printable(if label.is_empty() { &owner.kind } else { &label }).into_owned())
     };
-    let age = |owner: &OwnerTotals| {
-        words::age(&owner.last_active_at, &time)
-            .map_or_else(Cell::unknown, |age| Cell::shown_as(words::clock(age), Some(age.as_secs_f64())))
-    };
+    let age = |owner: &OwnerTotals| Cell::age(words::age(&owner.last_active_at, &time));
     let columns = vec![
         Column::text("OWNER", cells(label)),
         Column::number("PROCESSES", cells(|owner| Cell::amount(owner.processes, text::count))),

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, ErrorKind, Write},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process,
@@ -40,14 +40,20 @@ fn try_replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<(
         content(&mut out)?;
         out.into_inner().map_err(io::IntoInnerError::into_error)
     };
-    // A device, a pipe or a file with other names is written in place, as is what a link leads to. So is a file in a
-    // folder that takes no other one.
+    // A device, a pipe or a file with other names is written in place, as is what a link leads to.
     let known = fs::symlink_metadata(path);
-    let is_replaceable = known.as_ref().map_or(true, |known| known.is_file() && known.nlink() == 1);
+    if known.as_ref().is_ok_and(|known| !known.is_file() || known.nlink() > 1) {
+        return write(File::create(path)?).map(drop);
+    }
     let temporary = temporary_path(path);
-    let created =
-        is_replaceable.then(|| OpenOptions::new().write(true).create_new(true).open(&temporary).ok()).flatten();
-    let Some(file) = created else { return write(File::create(path)?).map(drop) };
+    let file = match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+        Ok(file) => file,
+        // The folder takes no other file. On a full disk the earlier one would be lost.
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+            return write(File::create(path)?).map(drop);
+        }
+        Err(error) => return Err(error),
+    };
     if let Ok(known) = known {
         // Without the owner's permission, the file has that of a new one.
         let _ = file.set_permissions(known.permissions());
@@ -79,7 +85,7 @@ mod tests {
         let half = |out: &mut dyn Write| {
             out.write_all(b"half")?;
             out.flush()?;
-            Err(io::Error::from(io::ErrorKind::StorageFull))
+            Err(io::Error::from(ErrorKind::StorageFull))
         };
         let error = replace(&path, half).unwrap_err().to_string();
         assert_eq!(error, format!("cannot write {}", path.display()));

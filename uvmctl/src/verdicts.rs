@@ -65,10 +65,7 @@ fn table(Verdicts { time, active, ended, .. }: &Verdicts, with_ended: bool) -> T
     let all: Vec<&Verdict> = active.iter().chain(ended).collect();
     let cells = |cell: &dyn Fn(&Verdict) -> Cell| all.iter().map(|each| cell(each)).collect::<Vec<_>>().into_iter();
     let text = |text: &str| Cell::from(text::printable(text).into_owned());
-    let age = |since: &str| {
-        words::age(since, time)
-            .map_or_else(Cell::unknown, |age| Cell::shown_as(words::clock(age), Some(age.as_secs_f64())))
-    };
+    let age = |since: &str| Cell::age(words::age(since, time));
     let mut columns = vec![
         Column::number("PID", cells(&|each| Cell::ordinal(each.pid))),
         Column::text("PROCESS", cells(&|each| text(&each.name))),

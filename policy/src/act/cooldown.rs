@@ -63,7 +63,7 @@ struct Entry {
 
 /// Remaining cool-down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remaining {
+enum Remaining {
     /// For this time, in any circumstances.
     For(Duration),
     /// Until the circumstances differ from those of the rollback.
@@ -74,8 +74,13 @@ pub(crate) enum Remaining {
 const FAILED_MAX: usize = 16;
 
 impl Cooldown {
+    /// Whether a policy may not be tried.
+    pub(crate) fn is_cooling_down(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> bool {
+        self.remaining(policy, now, circumstances).is_some()
+    }
+
     /// Remaining cool-down of a policy; `None` if it may be tried.
-    pub(crate) fn remaining(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Remaining> {
+    fn remaining(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Remaining> {
         let entry = self.0.get(policy)?;
         let left = entry.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
         left.map(Remaining::For).or_else(|| entry.failed_in.contains(circumstances).then_some(Remaining::UntilChanged))

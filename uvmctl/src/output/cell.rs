@@ -1,10 +1,10 @@
 //! Cells of a table: text and sort key.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, time::Duration};
 
 use model::api::GpuId;
 
-use crate::{rates, text};
+use crate::{rates, text, words};
 
 /// Text of a cell with its sort key.
 #[derive(Clone, Debug)]
@@ -49,6 +49,11 @@ impl Cell {
     /// Rate per second; a dash if unknown.
     pub(crate) fn rate(rate: Option<f64>, shown: rates::Formatter) -> Self {
         rate.map_or_else(Self::unknown, |value| Self { text: rates::per_second(rate, shown), key: Key::Amount(value) })
+    }
+
+    /// Age; a dash if unknown.
+    pub(crate) fn age(age: Option<Duration>) -> Self {
+        age.map_or_else(Self::unknown, |age| Self::shown_as(words::clock(age), Some(age.as_secs_f64())))
     }
 
     /// Share of a total; a dash if the total is 0.

@@ -50,9 +50,9 @@ struct Step {
     body: Option<String>,
 }
 
-/// Change that is made, or would be.
+/// Step with the override that uvmd returned.
 #[derive(Debug, Serialize)]
-struct Done<'a> {
+struct StepResult<'a> {
     #[serde(flatten)]
     step: &'a Step,
     /// The override after it; `None` where nothing was put.
@@ -70,7 +70,7 @@ pub(super) fn run(client: &Client, options: &ApplyOptions, output: &output::Opti
     for (number, step) in steps.iter().enumerate() {
         let result = if options.dry_run { Ok(None) } else { step.execute(client) };
         match result {
-            Ok(status) => done.push(Done { step, status }),
+            Ok(status) => done.push(StepResult { step, status }),
             Err(error) => {
                 report(&done, options.dry_run, output)?;
                 let context = format!("{}: {number} of {} overrides are applied", step.name(), steps.len());
@@ -170,11 +170,11 @@ impl Step {
     }
 }
 
-fn report(done: &[Done<'_>], dry_run: bool, output: &output::Options) -> anyhow::Result<()> {
+fn report(done: &[StepResult<'_>], dry_run: bool, output: &output::Options) -> anyhow::Result<()> {
     if done.is_empty() {
         return output.report("no overrides", "[]", "");
     }
-    let lines = |line: &dyn Fn(&Done<'_>) -> String| done.iter().map(line).collect::<Vec<_>>().join("\n");
+    let lines = |line: &dyn Fn(&StepResult<'_>) -> String| done.iter().map(line).collect::<Vec<_>>().join("\n");
     let word = |step: &Step| match step.change {
         Change::Created => "created",
         Change::Configured => "configured",
@@ -182,7 +182,7 @@ fn report(done: &[Done<'_>], dry_run: bool, output: &output::Options) -> anyhow:
         Change::Deleted => "deleted",
     };
     let suffix = if dry_run { " (dry run)" } else { "" };
-    let text = lines(&|Done { step, status }| {
+    let text = lines(&|StepResult { step, status }| {
         let matches = status.as_ref().and_then(show::matches).map(|matches| format!(", {matches}"));
         format!("{} {}{suffix}{}", step.name(), word(step), matches.unwrap_or_default())
     });

@@ -40,8 +40,8 @@ pub(crate) fn is_active(window: &Span, recent: &Span) -> bool {
 /// proposal. Before, memory is placed by the proposal that was in force, which is no baseline.
 pub(crate) fn has_returned(window: &Span, without: &Span) -> bool {
     let (is, was) = (Rates::of(window), Rates::of(without));
-    let has_returned = |of: fn(&Rates) -> f64| of(&is) >= of(&was) * RETURNED_MIN;
-    has_returned(|rates| rates.faults) && has_returned(|rates| rates.cost) && has_returned(|rates| rates.others_evicted)
+    let figures: [fn(&Rates) -> f64; 3] = [|rates| rates.faults, |rates| rates.cost, |rates| rates.others_evicted];
+    figures.iter().all(|figure| figure(&is) >= figure(&was) * RETURNED_MIN)
 }
 
 /// Compares the costs of the same work. `noise`: relative spread of the cost before the proposal;
@@ -153,7 +153,7 @@ fn change_bytes(what: &str, was: f64, is: f64, unit: &str) -> String {
 }
 
 fn time_change(cost: f64, unit: &str) -> String {
-    format!("the modelled time of link and fault batches is {:.0} % of that before, {unit}", cost * 100.0)
+    format!("the modelled time of link and fault batches {unit} is {:.0} % of that before", cost * 100.0)
 }
 
 /// Rates per second.

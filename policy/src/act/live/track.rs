@@ -252,7 +252,7 @@ impl Track {
         let is_cooling_down = |policy: &str| {
             policy == own
                 || self.cooldown.has_failed(policy)
-                || self.cooldown.remaining(policy, now, &circumstances).is_some()
+                || self.cooldown.is_cooling_down(policy, now, &circumstances)
         };
         let admission = |proposal: &Proposal| guard.admission(proposal.policy, &proposal.steps, target);
         let candidates = catalogue::candidates(model::policy::CHOOSER, &view, is_cooling_down, admission);
@@ -306,7 +306,7 @@ impl Track {
             return;
         }
         let circumstances = Circumstances::of(target);
-        let is_cooling_down = |policy: &str| self.cooldown.remaining(policy, now, &circumstances).is_some();
+        let is_cooling_down = |policy: &str| self.cooldown.is_cooling_down(policy, now, &circumstances);
         let admission = |proposal: &Proposal| {
             target
                 .permits_acting()
@@ -383,7 +383,7 @@ fn decision(id: DecisionId, proposal: &Proposal, target: &Target<'_>, stage: Sta
 mod tests {
     use std::time::Duration;
 
-    use model::{decision::Measured, verdict::Inputs};
+    use model::decision::Measured;
 
     use super::*;
 
@@ -393,7 +393,6 @@ mod tests {
         let window = |own_mib: u64, others_mib: u64| {
             Span::counted(Measured {
                 window: Duration::from_secs(1),
-                inputs: Inputs::default(),
                 own_link_bytes: own_mib * MIB,
                 others_evicted_bytes: others_mib * MIB,
                 ..Measured::default()

@@ -133,7 +133,7 @@ impl PlanTrack {
     }
 
     fn is_cooling_down(&self, policy: &str, target: &Target<'_>) -> bool {
-        self.cooldown.remaining(policy, target.scene.now, &Circumstances::of(target)).is_some()
+        self.cooldown.is_cooling_down(policy, target.scene.now, &Circumstances::of(target))
     }
 
     /// Version of the probe's table to be published now, if any. Charges its moves like those of a

@@ -58,7 +58,7 @@ impl Track {
             return everything(why.to_owned());
         }
         let (now, circumstances) = (target.scene.now, Circumstances::of(target));
-        let is_cooling_down = |policy: &str| self.cooldown.remaining(policy, now, &circumstances).is_some();
+        let is_cooling_down = |policy: &str| self.cooldown.is_cooling_down(policy, now, &circumstances);
         let names = || catalogue::selected(&target.directive.policy).map(Named::name);
         let cooling =
             |name| Some((RestrictionScope::Policy(name), self.cooldown.restriction(name, now, &circumstances)?));
