@@ -50,6 +50,9 @@ is_recorded "allocator for PyTorch" 0 "$programs/pluggable" "$helper"
 is_recorded "allocator for PyTorch, before any context" 0 "$programs/pluggable" "$helper" first
 is_recorded "program linked to a stub of the driver" 0 "$programs/stubbed"
 for how in plain process reopened; do is_recorded "program that finds the driver by itself, $how" 0 "$programs/handles" "$how"; done
+for library in linked_now linked_lazy finds_now finds_lazy depends_now; do
+  is_recorded "library opened with RTLD_DEEPBIND, $library" 5 "$programs/deep" "$programs/deep_$library.so" "${library#*_}"
+done
 for model in mlp cnn; do
   PYTHONPATH=$tinygrad DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3
 done

@@ -132,6 +132,10 @@ class Harm:
             self.same("another library before the helper", command, environment=reports, preload=f"{other} {{}}")
             # It sees that dlsym is called by the helper, where the driver itself calls none.
             self.same("another library behind the helper", command, environment={} if self.is_nvidia else reports, preload=f"{{}} {other}")
+        for library in ("linked_now", "linked_lazy", "finds_now", "finds_lazy", "depends_now"):
+            deep = [str(self.programs_folder / "deep"), str(self.programs_folder / f"deep_{library}.so"), library.split("_")[1]]
+            self.same(f"a library opened with RTLD_DEEPBIND, {library}", deep)
+            self.same(f"another library before the helper, and one opened with RTLD_DEEPBIND, {library}", deep, preload=f"{other} {{}}")
         self.same("an injection path of CUDA", [self.program], environment={"CUDA_INJECTION64_PATH": "/nonexistent.so"})
         alone = self.folder / "libuvmd_helper.so"
         shutil.copy(self.helper, alone)

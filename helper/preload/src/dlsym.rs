@@ -159,7 +159,7 @@ fn driver_of(real: Dlsym, handle: *mut c_void) -> Option<Object> {
 }
 
 /// Whether a name has the form of the driver's functions: `cuInit`, but not `cudaMalloc`.
-fn is_driver_name(name: &CStr) -> bool {
+pub(crate) fn is_driver_name(name: &CStr) -> bool {
     matches!(name.to_bytes(), [b'c', b'u', third, ..] if third.is_ascii_uppercase())
 }
 

@@ -3,10 +3,14 @@
 
 #![expect(unsafe_code, reason = "reads the tables of loaded libraries")]
 
+mod bindings;
+
 use core::{
     ffi::{CStr, c_char, c_int, c_void},
     ptr::null_mut,
 };
+
+pub(crate) use bindings::{Binding, rebind};
 
 /// `dl_phdr_info`, its first fields.
 #[repr(C)]
@@ -39,6 +43,7 @@ struct ProgramHeader {
 }
 
 /// `Elf64_Sym`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Symbol {
     name: u32,
@@ -218,11 +223,15 @@ impl PhdrInfo {
         self.headers().any(|header| header.kind == PT_LOAD && address.wrapping_sub(self.begin(header)) < header.bytes)
     }
 
+    /// Address of the dynamic section.
+    fn dynamic(&self) -> Option<usize> {
+        self.headers().find(|header| header.kind == PT_DYNAMIC).map(|header| self.begin(header))
+    }
+
     /// The object, if it has the tables of a library.
     fn object(&self) -> Option<Object> {
-        let dynamic = self.begin(self.headers().find(|header| header.kind == PT_DYNAMIC)?);
         // SAFETY: the header has the address of the dynamic section.
-        unsafe { Object::new(self.base, dynamic, self.path) }
+        unsafe { Object::new(self.base, self.dynamic()?, self.path) }
     }
 }
 
@@ -321,7 +330,7 @@ impl Object {
         unsafe { CStr::from_ptr((self.strings + at) as *const c_char) }
     }
 
-    fn is_named(&self, name: &CStr) -> bool {
+    pub(crate) fn is_named(&self, name: &CStr) -> bool {
         let own = self.name.is_some_and(|at| self.string(at) == name);
         own || self.file().is_some_and(|file| file == name.to_bytes())
     }
@@ -344,6 +353,15 @@ impl Object {
         (!found.is_null()).then_some(found)
     }
 
+    /// Symbol with a number.
+    ///
+    /// # Safety
+    /// The object has a symbol with this number.
+    unsafe fn symbol_at(&self, number: usize) -> Symbol {
+        // SAFETY: the caller guarantees that the table has this entry.
+        unsafe { at(self.symbols + number * size_of::<Symbol>()) }
+    }
+
     /// Address of the symbol with a number, if it has this name and is defined by an address;
     /// otherwise null.
     ///
@@ -351,8 +369,7 @@ impl Object {
     /// The object has strings, and a symbol with this number.
     unsafe fn defined(&self, number: usize, name: &CStr) -> *mut c_void {
         // SAFETY: the caller guarantees that the object has a symbol with this number.
-        let Symbol { name: at_name, info, section, value, .. } =
-            unsafe { ((self.symbols + number * size_of::<Symbol>()) as *const Symbol).read_unaligned() };
+        let Symbol { name: at_name, info, section, value, .. } = unsafe { self.symbol_at(number) };
         let is_match = section != 0 && info & STT_MASK != STT_GNU_IFUNC && self.string(at_name as usize) == name;
         if is_match { self.base.wrapping_add(value) as *mut c_void } else { null_mut() }
     }

@@ -1,5 +1,5 @@
 //! First stage of the helper: the library that `LD_PRELOAD` loads into every program. In most
-//! programs it does nothing but interpose `dlsym`.
+//! programs it does nothing but interpose `dlsym` and `dlopen`.
 //!
 //! It depends on no library and on no version of the C library, so that it loads wherever the
 //! program does. With `UVMD_HELPER=record`, it loads the second stage (crate `hooks`) from its own
@@ -8,6 +8,7 @@
 //! without `UVMD_HELPER=record`, nothing is replaced.
 //!
 //! * [`dlsym`]: function lookup, for programs that `dlopen` the driver
+//! * [`dlopen`]: bindings of libraries that are opened with `RTLD_DEEPBIND`
 //! * [`driver`]: the driver among the loaded libraries
 //! * [`elf`]: symbols of loaded libraries
 //! * [`libc`]: functions of the C library, and its own `dlsym`
@@ -24,6 +25,7 @@
 #![cfg(target_arch = "x86_64")]
 
 pub mod allocator;
+pub mod dlopen;
 pub mod dlsym;
 mod driver;
 mod elf;

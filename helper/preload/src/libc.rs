@@ -17,6 +17,12 @@ pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut
 /// `dlsym` of the C library, or of another library that `LD_PRELOAD` names after this one.
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
+/// Type of `dlopen`.
+pub(crate) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+/// `dlopen`, likewise.
+pub(crate) static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
 /// `_dl_find_object` of glibc 2.35 and later; null elsewhere.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
@@ -42,6 +48,23 @@ pub(crate) fn dlsym() -> Option<Dlsym> {
     (!address.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlsym>(address) })
 }
 
+/// Finds the C library's `dlopen`. Before glibc 2.34 it is in a library that may be loaded later.
+pub(crate) extern "C" fn find_dlopen() -> *mut c_void {
+    let found = elf::next_definition((&raw const DLOPEN) as usize, c"dlopen").map_or(null_mut(), Next::address);
+    DLOPEN.store(found, Ordering::Relaxed);
+    found
+}
+
+/// The C library's `dlopen`, or that of another library that `LD_PRELOAD` names after this one.
+pub(crate) fn next_dlopen() -> Option<Dlopen> {
+    let mut address = DLOPEN.load(Ordering::Relaxed);
+    if address.is_null() {
+        address = find_dlopen();
+    }
+    // SAFETY: the function of this name has this type.
+    (!address.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlopen>(address) })
+}
+
 /// Function of the process by name, found without a lock that the loader holds while constructors
 /// and destructors run.
 ///
@@ -57,7 +80,6 @@ unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
 /// Opens a library; `None` if that fails. Only for libraries that are already loaded, or run no
 /// code when loaded. Takes the loader's lock, which a driver call must not do.
 pub(crate) fn dlopen(path: &CStr, flags: c_int) -> Option<*mut c_void> {
-    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     // SAFETY: the type is that of dlfcn.h.
     let dlopen: Dlopen = unsafe { named(c"dlopen") }?;
     // SAFETY: the path ends with a zero.
@@ -69,6 +91,11 @@ pub(crate) fn dlopen(path: &CStr, flags: c_int) -> Option<*mut c_void> {
 pub(crate) fn find_dl_find_object() {
     let found = elf::first_definition((&raw const FIND_OBJECT) as usize, c"_dl_find_object").unwrap_or(null_mut());
     FIND_OBJECT.store(found, Ordering::Relaxed);
+}
+
+/// Whether the C library reports which objects are relocated.
+pub(crate) fn reports_relocation() -> bool {
+    !FIND_OBJECT.load(Ordering::Relaxed).is_null()
 }
 
 /// Whether the object of an address is relocated, so that its `dlopen` can no longer fail;

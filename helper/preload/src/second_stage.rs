@@ -146,6 +146,11 @@ pub(crate) fn is_initialised() -> bool {
     IS_INITIALISED.load(Ordering::Acquire)
 }
 
+/// Whether the second stage is loaded: the helper is enabled.
+pub(crate) fn is_loaded() -> bool {
+    !START.load(Ordering::Acquire).is_null()
+}
+
 /// Loads the second stage for a constructor that looks for the driver before the loader has
 /// initialised this library. Only in the first thread of a new process, whose loader is about to do
 /// so. Returns whether it was loaded.
@@ -159,9 +164,7 @@ pub(crate) fn load_before_constructors() -> bool {
 }
 
 fn should_load(is_process_new: bool) -> bool {
-    START.load(Ordering::Acquire).is_null()
-        && libc::environment(VARIABLE) == Some(RECORD)
-        && permission::is_granted_at_load(is_process_new)
+    !is_loaded() && libc::environment(VARIABLE) == Some(RECORD) && permission::is_granted_at_load(is_process_new)
 }
 
 fn load_file() {
