@@ -32,7 +32,7 @@ within 60 "the end of the program is not seen" has_ended
 
 # What the driver logged, in the names of the API: each op as often.
 all_calls_are_recorded "$program" /tmp/log*
-[ "$(recorded_calls launch)" = "$(cat /tmp/log* | grep -o '"op": *"launch"' | wc -l)" ] || fail "the driver logged other launches"
+[ "$(recorded_calls launch)" = "$(count_op launch /tmp/log*)" ] || fail "the driver logged other launches"
 [ "$(recorded_calls prefetch)" -gt 40 ] || fail "the program prefetched less than it does"
 
 uvmctl ops "$program" --trace /tmp/program.trace || fail "no trace is written"
