@@ -23,6 +23,29 @@ impl GpuUuid {
     }
 }
 
+/// First group of a GPU's UUID, by which tables name it: `GPU-6f0e1c2d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortGpuUuid([u8; 4]);
+
+impl ShortGpuUuid {
+    /// Reads it as it is displayed, in upper or lower case.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (prefix, digits) = text.split_at_checked(4)?;
+        let is_short = prefix.eq_ignore_ascii_case("GPU-")
+            && digits.len() == 8
+            && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = is_short.then(|| u32::from_str_radix(digits, 16).ok())??;
+        Some(Self(number.to_be_bytes()))
+    }
+
+    /// Whether a UUID begins with it.
+    #[must_use]
+    pub fn begins(self, uuid: GpuUuid) -> bool {
+        uuid.0.starts_with(&self.0)
+    }
+}
+
 impl fmt::Display for GpuUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GPU-")?;

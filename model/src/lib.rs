@@ -64,7 +64,7 @@ pub use following::{
 };
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
-pub use id::{GpuKey, GpuUuid, ProcessId};
+pub use id::{GpuKey, GpuUuid, ProcessId, ShortGpuUuid};
 pub use memory::{BlockSums, Memory};
 pub use memory_range::MemoryRange;
 pub use order::{

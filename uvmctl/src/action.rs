@@ -2,15 +2,19 @@
 
 use model::{
     ProbeFigures,
-    api::rule::{EffectivePolicy, PlanState, Restriction},
+    api::{
+        GpuId,
+        rule::{EffectivePolicy, PlanState, Restriction},
+    },
 };
 
 use crate::{terminal::Style, text};
 
-/// `No advice at GPU-9a31…: the application advises the driver itself.`
+/// `No advice at GPU-9a317702: the application advises the driver itself.`
 fn restriction(Restriction { gpu_uuid, scope, label, reason }: &Restriction) -> String {
     let what = if label.is_empty() { scope } else { label };
-    let at = gpu_uuid.as_ref().map(|gpu| format!(" at {gpu}")).unwrap_or_default();
+    let short = |uuid: &String| GpuId { uuid: Some(uuid.clone()), ..GpuId::default() }.short();
+    let at = gpu_uuid.as_ref().map(|uuid| format!(" at {}", short(uuid))).unwrap_or_default();
     text::printable(&format!("{what}{at}: {reason}.")).into_owned()
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct OwnerFilter {
     #[arg(long, value_name = "NAME")]
     unit: Option<String>,
 
-    /// Only this GPU, by UUID or by NVML's index
+    /// Only this GPU: UUID, its beginning as in tables, or NVML's index
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
 

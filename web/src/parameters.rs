@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use model::{GpuUuid, OwnerKey, VerdictKind, text::parse_address};
+use model::{GpuUuid, OwnerKey, ShortGpuUuid, VerdictKind, text::parse_address};
 use serde::{Deserialize, Deserializer, de::Error};
 
 /// Address in hexadecimal with `0x`, as the API writes it.
@@ -26,10 +26,11 @@ pub(crate) struct Name(pub(crate) String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerName(pub(crate) OwnerKey);
 
-/// Name of a GPU: its UUID, or NVML's index.
+/// Name of a GPU: its UUID, the first group of that, or NVML's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GpuName {
     Uuid(GpuUuid),
+    ShortUuid(ShortGpuUuid),
     Index(u32),
 }
 
@@ -96,8 +97,13 @@ impl<'de> Deserialize<'de> for GpuName {
         parsed(deserializer, |text| {
             let index = || Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok();
             let uuid = GpuUuid::parse(text).map(Self::Uuid);
-            uuid.or_else(|| index().map(Self::Index))
-                .ok_or_else(|| format!("{text:?} is not a GPU: expected a UUID as in /api/v1/gpus, or NVML's index"))
+            uuid.or_else(|| ShortGpuUuid::parse(text).map(Self::ShortUuid))
+                .or_else(|| index().map(Self::Index))
+                .ok_or_else(|| {
+                    format!(
+                        "{text:?} is not a GPU: expected a UUID as in /api/v1/gpus, its first group, or NVML's index"
+                    )
+                })
         })
     }
 }

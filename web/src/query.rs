@@ -1,9 +1,9 @@
 //! Query parameters. Each endpoint rejects unknown parameters and invalid values.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, error::Error, fmt};
 
 use axum::{
-    extract::{FromRequestParts, Query},
+    extract::{FromRequestParts, Query, rejection::QueryRejection},
     http::{Uri, request::Parts},
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -121,7 +121,10 @@ fn check_names(uri: &Uri, known: &[String]) -> Result<(), Problem> {
 }
 
 fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    let Query(parameters) =
-        Query::try_from_uri(uri).map_err(|rejection| Problem::new(Kind::InvalidParameter, rejection.body_text()))?;
-    Ok(parameters)
+    // Its source is the sentence of the parameter; the rejection itself says that a query is invalid, as the problem does.
+    let problem = |rejection: QueryRejection| {
+        let detail = rejection.source().map_or_else(|| rejection.body_text(), ToString::to_string);
+        Problem::new(Kind::InvalidParameter, detail)
+    };
+    Query::try_from_uri(uri).map(|Query(parameters)| parameters).map_err(problem)
 }

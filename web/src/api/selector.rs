@@ -29,10 +29,10 @@ pub(crate) struct OwnerSelector {
     /// Systemd service or scope.
     #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
     unit: Option<Name>,
-    /// GPU, by UUID or NVML's index.
+    /// GPU, by UUID, the first group of that, or NVML's index.
     #[param(
         value_type = Option<String>,
-        pattern = "^(GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9]{1,9})$"
+        pattern = "^(GPU-[0-9a-fA-F]{8}((-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?|[0-9]{1,9})$"
     )]
     gpu: Option<GpuName>,
     /// Kind of verdict: of active verdicts, and in the list of verdicts of ended ones, too.
@@ -81,6 +81,7 @@ impl GpuName {
     pub(super) fn has(self, snapshot: &Snapshot, key: GpuKey) -> bool {
         match self {
             Self::Uuid(uuid) => key.uuid() == Some(uuid),
+            Self::ShortUuid(short) => key.uuid().is_some_and(|uuid| short.begins(uuid)),
             Self::Index(index) => snapshot.gpus.get(&key).is_some_and(|gpu| gpu.index == Some(index)),
         }
     }

@@ -43,6 +43,7 @@ async fn processes_are_selected_by_id_owner_gpu_and_verdict() {
     }
     let on_gpu = pids(&router, &format!("gpu={GPU}")).await;
     assert_eq!(on_gpu, pids(&router, "gpu=0").await, "by UUID and by index");
+    assert_eq!(on_gpu, pids(&router, &format!("gpu={}", &GPU[..12])).await, "by the first group of its UUID");
     let processes = list(&router, "/api/v1/processes?order=id", "processes").await;
     let uses = |process: &&Value| process["gpus"].as_array().unwrap().iter().any(|gpu| gpu["uuid"] == GPU);
     let using: Vec<u64> = processes.iter().filter(uses).map(|process| process["pid"].as_u64().unwrap()).collect();
@@ -131,7 +132,7 @@ async fn an_invalid_parameter_is_a_problem_that_names_it() {
         ("processes?owner=node:7", "owner: "),
         ("processes?owner=pod:", "owner: "),
         ("processes?gpu=first", "gpu: "),
-        ("processes?gpu=GPU-9a317702", "gpu: "),
+        ("processes?gpu=GPU-9a31770", "gpu: "),
         ("processes?verdict=thrash", "verdict: "),
         ("processes?state=idle", "state: "),
         ("processes?order=size", "order: "),
