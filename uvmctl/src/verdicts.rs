@@ -61,6 +61,11 @@ impl View for List {
     }
 }
 
+/// Owner, or the user of a process without one; `None` once it is forgotten.
+fn owner(Verdict { owner, uid, user, .. }: &Verdict) -> Option<String> {
+    words::owner_of(owner).or_else(|| Some(words::user_label(user.as_deref(), (*uid)?)))
+}
+
 fn table(Verdicts { time, active, ended, .. }: &Verdicts, with_ended: bool) -> Table {
     let all: Vec<&Verdict> = active.iter().chain(ended).collect();
     let cells = |cell: &dyn Fn(&Verdict) -> Cell| all.iter().map(|each| cell(each)).collect::<Vec<_>>().into_iter();
@@ -69,7 +74,7 @@ fn table(Verdicts { time, active, ended, .. }: &Verdicts, with_ended: bool) -> T
     let mut columns = vec![
         Column::number("PID", cells(&|each| Cell::ordinal(each.pid))),
         Column::text("PROCESS", cells(&|each| text(&each.name))),
-        Column::text("OWNER", cells(&|each| Cell::optional(words::owner_of(&each.owner)))),
+        Column::text("OWNER", cells(&|each| Cell::optional(owner(each)))),
         Column::text("VERDICT", cells(&|each| text(&each.label))),
         Column::text("SINCE", cells(&|each| age(&each.started_at))),
     ];

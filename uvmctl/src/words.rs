@@ -91,6 +91,11 @@ pub(crate) fn owner_of(Owner { id, label, .. }: &Owner) -> Option<String> {
     (!id.is_empty()).then(|| text::printable(label).into_owned())
 }
 
+/// `user alice`, or `user 1000` of one without a name.
+pub(crate) fn user_label(user: Option<&str>, uid: u32) -> String {
+    text::printable(&label_or_user("", user, uid)).into_owned()
+}
+
 /// Name of a process's user, or the uid of one without a name.
 pub(crate) fn user(process: &Process) -> String {
     process.user.as_deref().map_or_else(|| process.uid.to_string(), |user| text::printable(user).into_owned())

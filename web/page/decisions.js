@@ -12,6 +12,7 @@ const STAGES = {
   trial: ["trial", "odd", "In effect; its benefit is not verified yet"],
   confirmed: ["confirmed", "good", "In effect; its benefit is verified"],
   shadow: ["shadow", "", "Reported, not executed"],
+  denied: ["denied", "odd", "Not executed: a condition is not met"],
   rolled_back: ["rolled back", "bad", "Withdrawn: without benefit, harmful, or acting was switched off"],
 };
 
@@ -62,9 +63,14 @@ const tables = {
 };
 
 const key = ({ id }) => id;
-// A denied step is tried again: the latest denial is enough.
+// A denied step is tried again: the latest denial of a policy is enough.
 const isLatest = (decision, at, all) =>
   decision.stage !== "denied" || all.findIndex(({ stage, policy, ...each }) => stage === "denied" && policy === decision.policy && words.same(each, decision)) === at;
+// Why nothing is done: the denials that no other decision about the process followed. `own` is about one process, newest first.
+function currentDenials(own) {
+  const before = own.findIndex(({ stage }) => stage !== "denied");
+  return (before === -1 ? own : own.slice(0, before)).filter(isLatest);
+}
 
 export function show({ decisions, time }, policy) {
   now = time;
@@ -136,16 +142,17 @@ class DecisionEvidence {
     const { text, href } = overrideLink(decision);
     setText(this.#override, text);
     this.#override.href = href;
-    this.#windows.hidden = Boolean(decision.plan);
+    const isDenied = stage === "denied";
+    this.#windows.hidden = Boolean(decision.plan) || isDenied;
     this.#table.update(EFFECTS.map(([title, show]) => ({ title, before: show(before), after: after === null ? "–" : show(after) })), ({ title }) => title);
     const error = decision.last_error;
     describe(this.#sums, [
       ["Decision", `${id}, created ${format.moment(decision.created_at)}`],
       ["Verdict", decision.verdict_label ?? ""],
       ["Expected", `link ${expected(decision.expected.link_bytes_saved)}, faults ${expected(decision.expected.faults_saved)}`],
-      ["Measured", after === null ? "not yet" : `link ${saved(decision.link_bytes_saved)}, faults ${saved(decision.faults_saved)} for the same work`],
+      ["Measured", isDenied ? "" : after === null ? "not yet" : `link ${saved(decision.link_bytes_saved)}, faults ${saved(decision.faults_saved)} for the same work`],
       ["Speed", decision.pace === null ? "" : speed(decision.pace)],
-      ["Calls", decision.plan ? "" : `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
+      ["Calls", decision.plan || isDenied ? "" : `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
       ...(decision.plan_description ? plan(decision.plan_description) : []),
       ["Actuator", decision.actuator === null ? "" : format.printable(decision.actuator)],
       ["Moved", decision.plan || done.to_gpu_bytes + done.to_host_bytes === 0 ? "" : `${format.bytes(done.to_gpu_bytes)} to the GPU, ${format.bytes(done.to_host_bytes)} to the host`],
@@ -172,11 +179,12 @@ export function clearProcess() {
   element("detail-policy").hidden = true;
 }
 
-// Shows the open decisions about a process, and the one in the address.
+// Shows the decisions about a process that are open or say why nothing is done, and the one in the address.
 export function showProcess({ decisions }) {
   const wanted = addressed("decision");
   const own = decisions.filter((decision) => processId(decision) === addressed("process"));
-  const shown = own.filter(({ id, stage }) => OPEN.includes(stage) || String(id) === wanted);
+  const denials = currentDenials(own);
+  const shown = own.filter((decision) => OPEN.includes(decision.stage) || denials.includes(decision) || String(decision.id) === wanted);
   sections = new Map(shown.map((decision) => [decision.id, sections.get(decision.id) ?? new DecisionEvidence()]));
   for (const decision of shown) sections.get(decision.id).update(decision);
   place(element("detail-decisions"), [...sections.values()].map((section) => section.element));

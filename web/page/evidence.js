@@ -109,9 +109,11 @@ export function clear() {
   showEvictor(null);
 }
 
-// The process that takes memory of this one, with a link to it.
+// The process that takes memory of this one, or of others in its place, with a link to it.
 function showEvictor(evictor) {
-  setText(element("detail-evictor-text"), evictor === null ? "" : `${bytes(evictor.bytes_per_second)}/s of its memory is evicted${evictor.inferred ? ", as inferred," : ""} for`);
+  const inferred = evictor?.inferred ? ", as inferred," : "";
+  const text = evictor?.bytes_per_second > 0 ? `${bytes(evictor.bytes_per_second)}/s of its memory is evicted${inferred} for` : `It would fit${inferred} into the GPU without`;
+  setText(element("detail-evictor-text"), evictor === null ? "" : text);
   setLinks(element("detail-evictor-link"), evictor === null ? [] : [{ text: words.name(evictor), href: processHref(evictor) }]);
 }
 

@@ -11,6 +11,7 @@ import * as format from "./format.js";
 import { list, more } from "./lists.js";
 import * as marks from "./marks.js";
 import * as matrix from "./matrix.js";
+import * as ownerSums from "./owner.js";
 import { Rates } from "./rates.js";
 import { Rounds } from "./rounds.js";
 import { sum } from "./spark.js";
@@ -182,6 +183,7 @@ async function plot() {
 const rounds = new Rounds();
 rounds.every(1000, refresh);
 const plots = rounds.every(marks.everyMs, plot);
+const ownerPoll = rounds.every(2000, ownerSums.poll);
 const pollHistory = detail.watch(rounds);
 marks.watch(() => {
   rounds.pollNow([plots]);
@@ -206,7 +208,10 @@ element("owner-clear").addEventListener("click", () => {
   element("filter").focus();
 });
 // Shows the selection of the address.
+let owned = null;
 function follow() {
+  if (addressed("owner") !== owned) rounds.pollNow([ownerPoll]);
+  owned = addressed("owner");
   const filter = addressed("filter") ?? "";
   if (element("filter").value !== filter) element("filter").value = filter;
   tables.processes.sortBy(addressed("sort"));

@@ -6,6 +6,7 @@ mod eviction;
 mod gpu;
 mod history;
 mod memory;
+mod oversubscription;
 mod owner;
 mod owner_detail;
 mod process;
@@ -25,6 +26,7 @@ pub(crate) use eviction::evictions;
 pub(crate) use gpu::gpus;
 pub(crate) use history::history;
 pub(crate) use memory::{heat_map, ranges};
+use oversubscription::Oversubscribers;
 pub(crate) use owner::owners;
 pub(crate) use owner_detail::owner_detail;
 pub(crate) use process::{detail, processes, redacted, summaries};
@@ -46,6 +48,7 @@ pub(crate) struct View<'a> {
     /// Evictions of each process's memory by other processes.
     lost: HashMap<ProcessId, Vec<&'a Victim>>,
     caused: HashMap<ProcessId, Vec<&'a Victim>>,
+    oversubscribers: Oversubscribers,
     /// Decisions that are open: in effect or in shadow.
     decisions: HashMap<ProcessId, Vec<&'a Decision>>,
 }
@@ -53,10 +56,12 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, verdicts: &'a Verdicts, decisions: &'a [Decision]) -> Self {
         let others = || verdicts.victims.iter().filter(|lost| lost.victim != lost.evictor);
+        let processes = snapshot.processes.iter().map(|process| (process.id, process)).collect();
         Self {
             snapshot,
             verdicts,
-            processes: snapshot.processes.iter().map(|process| (process.id, process)).collect(),
+            oversubscribers: Oversubscribers::new(snapshot, &processes, others()),
+            processes,
             active: by(verdicts.active.iter(), |verdict| verdict.process),
             lost: by(others(), |lost| lost.victim),
             caused: by(others(), |lost| lost.evictor),

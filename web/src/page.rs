@@ -17,7 +17,7 @@ macro_rules! script {
     };
 }
 
-const FILES: [File; 28] = [
+const FILES: [File; 29] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
@@ -37,6 +37,7 @@ const FILES: [File; 28] = [
     script!("marks"),
     script!("matrix"),
     script!("memory"),
+    script!("owner"),
     script!("picker"),
     script!("rates"),
     script!("rounds"),

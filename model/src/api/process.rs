@@ -171,18 +171,23 @@ pub struct Evictor {
     pub start_ticks: u64,
     /// Its short name.
     pub name: String,
-    /// Bytes per second evicted for it in the last window.
+    /// Bytes per second of the victim's memory evicted for it in the last window; 0 where it only takes the room of
+    /// others that evict the victim's.
     pub bytes_per_second: u64,
     /// True until the attribution has been checked on hardware.
     pub inferred: bool,
 }
 
 impl Evictor {
-    /// Evicted bytes and evictor, about the victim: `8.0 GiB/s of its memory are evicted for 182 streams`.
+    /// Evicted bytes and evictor, about the victim: `8.0 GiB/s of its memory are evicted for 182 streams`, or
+    /// `182 streams leaves too little of the GPU for it`.
     #[must_use]
     pub fn description(&self) -> String {
         let Self { pid, name, bytes_per_second, .. } = self;
-        format!("{}/s of its memory are evicted for {pid} {name}", text::bytes(*bytes_per_second))
+        match bytes_per_second {
+            0 => format!("{pid} {name} leaves too little of the GPU for it"),
+            rate => format!("{}/s of its memory are evicted for {pid} {name}", text::bytes(*rate)),
+        }
     }
 }
 

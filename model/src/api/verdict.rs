@@ -48,6 +48,12 @@ pub struct Verdict {
     pub name: String,
     /// Owner.
     pub owner: Owner,
+    /// User id of the process; null once it is forgotten.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// Name of that user; null without one.
+    #[serde(default)]
+    pub user: Option<String>,
     /// UUID of the GPU; null if it is not known.
     pub gpu_uuid: Option<String>,
     /// Kind; see [`super::VerdictSummary::kind`].

@@ -67,6 +67,7 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
         VerdictKind::CapacityThrash => {
             let for_evictor = evictor
                 .as_ref()
+                .filter(|evictor| evictor.bytes_per_second > 0)
                 .map(|evictor| format!(", {}/s of its memory for {}", bytes(evictor.bytes_per_second), evictor.pid));
             format!(
                 "it fetched {}, {} of that refetched after an eviction; {}{}",

@@ -10,12 +10,9 @@ pub(crate) fn headline(Evidence { process, verdicts, .. }: &Evidence) -> String 
     let subject = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
     match (&process.victim_of, process.state.as_str()) {
         (_, "exited") => format!("{verdict} on {subject}, which has exited."),
-        (Some(evictor), _) => format!(
-            "{verdict} on {subject} itself, but {} {} evicts {}/s of its memory.",
-            evictor.pid,
-            text::printable(&evictor.name),
-            text::bytes(evictor.bytes_per_second)
-        ),
+        (Some(evictor), _) => {
+            format!("{verdict} on {subject} itself, but {}.", text::printable(&evictor.description()))
+        }
         (None, _) => format!("{verdict} on {subject}."),
     }
 }

@@ -107,8 +107,9 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         updated_at: now - Duration::from_secs(210),
         ..rolled_back.clone()
     };
+    let last_denied = last_denied(&shadow, now);
     let trial = trial(&rolled_back, now);
-    let mut decisions = [trial, shadow, confirmed, rolled_back, ended, denied];
+    let mut decisions = [last_denied, trial, shadow, confirmed, rolled_back, ended, denied];
     if let Some(text) = text {
         for decision in &mut decisions {
             decision.policy = text;
@@ -117,6 +118,22 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         }
     }
     decisions.into()
+}
+
+/// Denial of another policy for the process of a decision in shadow.
+fn last_denied(shadow: &Decision, now: SystemTime) -> Decision {
+    Decision {
+        id: DecisionId(20),
+        policy: "hot-cold",
+        stage: Stage::Denied("it is larger than the GPU and already evicts processes that fit".to_owned()),
+        after: None,
+        pace: None,
+        done: Done::default(),
+        actuator: None,
+        created_at: now - Duration::from_secs(4),
+        updated_at: now - Duration::from_secs(4),
+        ..shadow.clone()
+    }
 }
 
 /// Median iteration of a trial, of which few counts are measured.

@@ -42,7 +42,10 @@ pub(super) fn evictor(view: &View<'_>, verdict: &Verdict) -> Option<Evictor> {
     if verdict.kind != VerdictKind::CapacityThrash || verdict.ended_at.is_some() {
         return None;
     }
-    let evictor = largest_evictor(view, verdict.process, |gpu| gpu == verdict.gpu)?;
+    let losses = || of(&view.lost, verdict.process).filter(|loss| loss.gpu == verdict.gpu);
+    let largest = largest_evictor(losses());
+    let oversubscriber = view.oversubscribers.other_than(verdict.process, verdict.gpu);
+    let evictor = described(view, oversubscriber.or(largest)?, losses());
     let caused_at_least_half = || {
         let bytes = evictor.bytes_per_second as f64 * verdict.window.as_secs_f64();
         bytes * 2.0 >= verdict.inputs.evicted_bytes as f64
@@ -58,25 +61,34 @@ fn fits_alone(view: &View<'_>, process: ProcessId, gpu: GpuKey) -> Option<bool> 
     Some(view.process(process)?.managed_bytes? <= capacity_bytes)
 }
 
-/// Process that evicted most of another's memory in the last window, on all GPUs.
+/// Evictor of a process without a verdict: the oversubscriber of the GPU where it lost most, else
+/// the process for which most of its memory was evicted in the last window.
 pub(super) fn victim_of(view: &View<'_>, id: ProcessId) -> Option<Evictor> {
-    largest_evictor(view, id, |_| true)
+    let losses = || of(&view.lost, id);
+    let gpu = losses().max_by_key(|loss| (loss.bytes, Reverse(loss.gpu)))?.gpu;
+    let evictor = view.oversubscribers.other_than(id, gpu).or_else(|| largest_evictor(losses()))?;
+    Some(described(view, evictor, losses()))
 }
 
-fn largest_evictor(view: &View<'_>, victim: ProcessId, at: impl Fn(GpuKey) -> bool) -> Option<Evictor> {
+fn largest_evictor<'a>(losses: impl Iterator<Item = &'a Victim>) -> Option<ProcessId> {
     let mut rates: BTreeMap<ProcessId, u64> = BTreeMap::new();
-    for Victim { evictor, bytes, window, .. } in of(&view.lost, victim).filter(|eviction| at(eviction.gpu)) {
-        let bytes_per_second = rates.entry(*evictor).or_default();
-        *bytes_per_second = bytes_per_second.saturating_add(rate(*bytes, *window));
+    for loss in losses {
+        let bytes_per_second = rates.entry(loss.evictor).or_default();
+        *bytes_per_second = bytes_per_second.saturating_add(rate(loss.bytes, loss.window));
     }
-    let (evictor, bytes_per_second) = rates.into_iter().max_by_key(|(evictor, rate)| (*rate, Reverse(*evictor)))?;
-    Some(Evictor {
+    rates.into_iter().max_by_key(|(evictor, rate)| (*rate, Reverse(*evictor))).map(|(evictor, _)| evictor)
+}
+
+/// Evictor with the rate of these losses that are for it.
+fn described<'a>(view: &View<'_>, evictor: ProcessId, losses: impl Iterator<Item = &'a Victim>) -> Evictor {
+    let for_it = losses.filter(|loss| loss.evictor == evictor).map(|loss| rate(loss.bytes, loss.window));
+    Evictor {
         pid: evictor.pid,
         start_ticks: evictor.start_ticks,
         name: view.process(evictor).map(|process| process.name.clone()).unwrap_or_default(),
-        bytes_per_second,
+        bytes_per_second: for_it.fold(0, u64::saturating_add),
         inferred: INFERRED,
-    })
+    }
 }
 
 /// Summary of a verdict.

@@ -108,6 +108,8 @@ fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
         start_ticks: each.process.start_ticks,
         name: process.map(|process| process.name.clone()).unwrap_or_default(),
         owner: process.map(|process| owner(&process.owner)).unwrap_or_default(),
+        uid: process.map(|process| process.uid),
+        user: process.and_then(|process| process.user.clone()),
         gpu_uuid: gpus::uuid(each.gpu),
         kind: each.kind.name().to_owned(),
         label: each.kind.label().to_owned(),

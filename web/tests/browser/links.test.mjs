@@ -37,11 +37,28 @@ test("one click leads from an owner to its processes, and from a process to thos
   assert.deepEqual(await page.locator("#processes tbody th a").allTextContents(), ["solver"]);
   assert.equal(await page.locator("#owner-name").textContent(), "job 4711");
   assert.equal(fragmentOf(page).get("owner"), "job:4711");
+  await page.locator("#owner-sums dd", { hasText: "in total" }).first().waitFor();
   await page.locator("#owner-clear").click();
+  await page.waitForFunction(() => document.querySelector("#owner-sums").children.length === 0);
   assert.equal(await page.locator("#processes tbody tr").count(), 6);
   await page.locator("#verdicts a", { hasText: "victim of 41207" }).click();
   await page.locator("#detail-owner", { hasText: "All processes of pod 7c1f0c0e" }).click();
   assert.deepEqual(await page.locator("#processes tbody th a").allTextContents(), ["python"]);
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test("the panel of a process says why nothing is done about it", async () => {
+  const { page, faults, close } = await openPage(browser, node.url);
+  await settle(page);
+  await page.locator("#processes tbody th a", { hasText: "python" }).click();
+  const denial = page.locator("#detail-decisions section", { hasText: "hot-cold: denied" });
+  assert.match(await denial.textContent(), /already evicts processes that fit/);
+  // What another decision followed is history.
+  await page.locator("#processes tbody th a", { hasText: "cudf-worker" }).click();
+  await titled(page, "cudf-worker");
+  await page.locator("#detail-decisions section", { hasText: "auto-plan: trial" }).waitFor();
+  assert.equal(await page.locator("#detail-decisions section", { hasText: "denied" }).count(), 0);
   assert.deepEqual(faults, []);
   await close();
 });

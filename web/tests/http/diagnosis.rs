@@ -14,6 +14,8 @@ use crate::{
     support::{always, at, busy, get, router_over},
 };
 
+/// Fits beside LIGHT.
+const PINGPONG: ProcessId = ProcessId { pid: 40, start_ticks: 140 };
 const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
 const LIGHT: ProcessId = ProcessId { pid: 10, start_ticks: 110 };
 const GPU: GpuKey = GpuKey::Known(GpuUuid([0xab; 16]));
@@ -24,6 +26,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 struct Node {
     size_bytes: Option<u64>,
     managed_bytes: Option<u64>,
+    /// Managed bytes of other processes.
+    others: Vec<(ProcessId, u64)>,
     verdicts: Vec<Verdict>,
     victims: Vec<Victim>,
     decisions: Vec<Decision>,
@@ -31,14 +35,22 @@ struct Node {
 
 impl Node {
     fn new(verdicts: Vec<Verdict>, victims: Vec<Victim>) -> Self {
-        Self { size_bytes: None, managed_bytes: Some(64), verdicts, victims, decisions: Vec::new() }
+        Self { size_bytes: None, managed_bytes: Some(64), others: Vec::new(), verdicts, victims, decisions: Vec::new() }
     }
 
     async fn get<T: serde::de::DeserializeOwned>(self, path: &str) -> T {
-        let Self { size_bytes, managed_bytes, verdicts, victims, decisions } = self;
+        let Self { size_bytes, managed_bytes, others, verdicts, victims, decisions } = self;
         let mut snapshot = busy();
         snapshot.gpus.insert(GPU, Gpu { memory_bytes: size_bytes, ..Gpu::default() });
         snapshot.processes.iter_mut().find(|process| process.id == LIGHT).unwrap().managed_bytes = managed_bytes;
+        for (id, bytes) in others {
+            let light = snapshot.processes.iter().find(|process| process.id == LIGHT).unwrap();
+            let other = model::Process { id, managed_bytes: Some(bytes), ..light.clone() };
+            match snapshot.processes.iter_mut().find(|process| process.id == id) {
+                Some(known) => known.managed_bytes = other.managed_bytes,
+                None => snapshot.processes.push(other),
+            }
+        }
         let verdicts = Arc::new(Verdicts { active: verdicts, victims, ..Verdicts::default() });
         let decisions: Arc<[Decision]> = decisions.into();
         let sources = Sources {
@@ -90,6 +102,33 @@ async fn a_process_that_would_fit_into_the_gpu_alone_is_a_victim() {
     assert_eq!(fits.evictor().await, Some(20));
     let exceeds = Node { size_bytes: Some(63), ..thrashing(100) };
     assert_eq!(exceeds.evictor().await, None);
+}
+
+/// LIGHT's 64 bytes, 30 of PINGPONG and 100 of HEAVY, on a GPU of 96. In the window, `for_pingpong`
+/// and `for_heavy` bytes of LIGHT were evicted, and PINGPONG lost some to HEAVY.
+fn three_tenants(for_pingpong: u64, for_heavy: u64) -> Node {
+    let lost_by_pingpong = Victim { victim: PINGPONG, ..evicted_for(HEAVY, GPU, 1) };
+    let mut victims =
+        vec![evicted_for(PINGPONG, GPU, for_pingpong), evicted_for(HEAVY, GPU, for_heavy), lost_by_pingpong];
+    victims.retain(|victim| victim.bytes > 0);
+    let verdict = verdict(VerdictKind::CapacityThrash, 1000);
+    Node { size_bytes: Some(96), others: vec![(PINGPONG, 30), (HEAVY, 100)], ..Node::new(vec![verdict], victims) }
+}
+
+#[tokio::test]
+async fn the_evictor_is_the_process_without_which_all_would_fit() {
+    assert_eq!(three_tenants(900, 100).evictor().await, Some(HEAVY.pid));
+    assert_eq!(three_tenants(100, 900).evictor().await, Some(HEAVY.pid));
+    let diagnosis = three_tenants(1000, 0).diagnosis_of(10).await.unwrap();
+    assert_eq!(diagnosis.description, "20 heavy leaves too little of the GPU for it");
+}
+
+#[tokio::test]
+async fn where_no_single_process_is_too_much_most_evicted_bytes_decide() {
+    let two_too_many = || Node { size_bytes: Some(64), ..three_tenants(900, 100) };
+    assert_eq!(two_too_many().evictor().await, Some(PINGPONG.pid));
+    let unknown = Node { others: vec![(HEAVY, 100)], ..three_tenants(900, 100) };
+    assert_eq!(unknown.evictor().await, Some(PINGPONG.pid));
 }
 
 #[tokio::test]

@@ -25,11 +25,14 @@ fn separation_from_evictor(case: &Case<'_>, evictor: &Evictor) -> Remedy {
         "run it apart from {pid} {}: one after the other, or on different GPUs; for remedies at {pid}: uvmctl explain {pid}",
         evictor.name
     );
-    let evidence = format!(
-        "of the {}/s evicted from it, {}/s were for {pid}",
-        case.rate(case.verdict.inputs.evicted_bytes, text::bytes),
-        text::bytes(evictor.bytes_per_second)
-    );
+    let evidence = match evictor.bytes_per_second {
+        0 => evictor.description(),
+        rate => format!(
+            "of the {}/s evicted from it, {}/s were for {pid}",
+            case.rate(case.verdict.inputs.evicted_bytes, text::bytes),
+            text::bytes(rate)
+        ),
+    };
     Remedy::new(action, evidence)
 }
 
