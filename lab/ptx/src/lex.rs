@@ -60,7 +60,10 @@ impl<'a> Lexer<'a> {
             let token = number_token(word).ok_or_else(|| self.error(&format!("number {word}")))?;
             self.tokens.push((token, self.line));
         } else if is_word(first) || first == '.' {
-            let token = match self.take(word_length(self.rest)) {
+            let length = word_length(self.rest);
+            // `.reg.b32` is two words, as `.reg .b32` is; `ld.global` is one.
+            let directive = self.rest.get(1..length).unwrap_or_default().find('.').map_or(length, |dot| dot + 1);
+            let token = match self.take(if first == '.' { directive } else { length }) {
                 "WARP_SZ" => Token::Integer(LANES as u64),
                 word => Token::Word(word.to_owned()),
             };

@@ -63,8 +63,14 @@ fn later(driver: &Driver, context: &Arc<Context>, stream: CUstream, copy: Copy) 
     submit(driver, &context, &stream, copy, false)
 }
 
-fn flat(to: u64, from: u64, bytes: usize) -> Copy {
-    Copy::flat(place(to), place(from), bytes as u64)
+/// Copy of one row. Null is no memory, of neither side.
+fn flat(to: u64, from: u64, bytes: usize) -> Result<Copy> {
+    let is_null = to == 0 || from == 0;
+    if is_null && bytes != 0 {
+        Err(Error::CUDA_ERROR_INVALID_VALUE)
+    } else {
+        Ok(Copy::flat(place(to), place(from), bytes as u64))
+    }
 }
 
 /// Copy between addresses of the GPU, which have to be known.
@@ -173,58 +179,58 @@ fn copy_peer(copy: &CUDA_MEMCPY3D_PEER_v1) -> Result<Copy> {
 
 functions! {
     context(driver, context) fn cuMemcpy <cuMemcpy_ptds>(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) {
-        now(driver, &context, flat(to, from, bytes))
+        now(driver, &context, flat(to, from, bytes)?)
     }
 
     context(driver, context) fn cuMemcpyAsync <cuMemcpyAsync_ptsz>
         (to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream)
     {
-        later(driver, &context, stream, flat(to, from, bytes))
+        later(driver, &context, stream, flat(to, from, bytes)?)
     }
 
     context(driver, context) fn cuMemcpyHtoD_v2 <cuMemcpyHtoD_v2_ptds>(to: CUdeviceptr, from: Any, bytes: usize) {
-        now(driver, &context, known(driver, Some(to), None, flat(to, from.address(), bytes))?)
+        now(driver, &context, known(driver, Some(to), None, flat(to, from.address(), bytes)?)?)
     }
 
     context(driver, context) fn cuMemcpyHtoDAsync_v2 <cuMemcpyHtoDAsync_v2_ptsz>
         (to: CUdeviceptr, from: Any, bytes: usize, stream: CUstream)
     {
-        later(driver, &context, stream, known(driver, Some(to), None, flat(to, from.address(), bytes))?)
+        later(driver, &context, stream, known(driver, Some(to), None, flat(to, from.address(), bytes)?)?)
     }
 
     context(driver, context) fn cuMemcpyDtoH_v2 <cuMemcpyDtoH_v2_ptds>(to: Any, from: CUdeviceptr, bytes: usize) {
-        now(driver, &context, known(driver, None, Some(from), flat(to.address(), from, bytes))?)
+        now(driver, &context, known(driver, None, Some(from), flat(to.address(), from, bytes)?)?)
     }
 
     context(driver, context) fn cuMemcpyDtoHAsync_v2 <cuMemcpyDtoHAsync_v2_ptsz>
         (to: Any, from: CUdeviceptr, bytes: usize, stream: CUstream)
     {
-        later(driver, &context, stream, known(driver, None, Some(from), flat(to.address(), from, bytes))?)
+        later(driver, &context, stream, known(driver, None, Some(from), flat(to.address(), from, bytes)?)?)
     }
 
     context(driver, context) fn cuMemcpyDtoD_v2 <cuMemcpyDtoD_v2_ptds>
         (to: CUdeviceptr, from: CUdeviceptr, bytes: usize)
     {
-        now(driver, &context, known(driver, Some(to), Some(from), flat(to, from, bytes))?)
+        now(driver, &context, known(driver, Some(to), Some(from), flat(to, from, bytes)?)?)
     }
 
     context(driver, context) fn cuMemcpyDtoDAsync_v2 <cuMemcpyDtoDAsync_v2_ptsz>
         (to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream)
     {
-        later(driver, &context, stream, known(driver, Some(to), Some(from), flat(to, from, bytes))?)
+        later(driver, &context, stream, known(driver, Some(to), Some(from), flat(to, from, bytes)?)?)
     }
 
     context(driver, context) fn cuMemcpyPeer <cuMemcpyPeer_ptds>
         (to: CUdeviceptr, _to_context: CUcontext, from: CUdeviceptr, _from_context: CUcontext, bytes: usize)
     {
-        now(driver, &context, known(driver, Some(to), Some(from), flat(to, from, bytes))?)
+        now(driver, &context, known(driver, Some(to), Some(from), flat(to, from, bytes)?)?)
     }
 
     context(driver, context) fn cuMemcpyPeerAsync <cuMemcpyPeerAsync_ptsz>
         (to: CUdeviceptr, _to_context: CUcontext, from: CUdeviceptr, _from_context: CUcontext, bytes: usize,
          stream: CUstream)
     {
-        later(driver, &context, stream, known(driver, Some(to), Some(from), flat(to, from, bytes))?)
+        later(driver, &context, stream, known(driver, Some(to), Some(from), flat(to, from, bytes)?)?)
     }
 
     context(driver, context) fn cuMemcpy2D_v2 <cuMemcpy2D_v2_ptds>(copy: In<CUDA_MEMCPY2D_v2>) {

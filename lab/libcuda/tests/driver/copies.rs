@@ -24,6 +24,14 @@ fn bytes_go_to_the_device_and_back() {
     assert_eq!(call!(cuMemsetD32_v2(second + 2, 0, 1)), CUresult::CUDA_ERROR_INVALID_VALUE);
     let beyond = call!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), first, 4097));
     assert_eq!(beyond, CUresult::CUDA_ERROR_INVALID_VALUE);
+    for null in [
+        call!(cuMemcpyDtoH_v2(ptr::null_mut(), first, 4)),
+        call!(cuMemcpyHtoD_v2(first, ptr::null(), 4)),
+        call!(cuMemcpy(0, first, 4)),
+    ] {
+        assert_eq!(null, CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    ok!(cuMemcpyDtoH_v2(ptr::null_mut(), first, 0));
     let own = back.as_mut_ptr().addr() as u64;
     assert_eq!(call!(cuMemcpyDtoD_v2(first, own, 4)), CUresult::CUDA_ERROR_INVALID_VALUE);
     ok!(cuMemcpy(own, first, 4));

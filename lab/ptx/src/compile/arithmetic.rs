@@ -246,9 +246,10 @@ impl Compiler<'_> {
                     let product = if part == "hi" { product >> bits } else { product };
                     (product as u64 & ones, get(c))
                 };
-                let flag = u128::from(carry_in && state.carry >> lane & 1 != 0);
-                let (left, right) = (u128::from(left), u128::from(right));
-                let result = if subtract { left.wrapping_sub(right).wrapping_sub(flag) } else { left + right + flag };
+                // A subtraction adds the complement, and 1 unless it borrows for the one before it.
+                let right = if subtract { !right & ones } else { right };
+                let flag = if carry_in { u128::from(state.carry >> lane & 1) } else { u128::from(subtract) };
+                let result = u128::from(left) + u128::from(right) + flag;
                 if carry_out {
                     state.carry = state.carry & !(1 << lane) | ((result >> bits & 1) as u32) << lane;
                 }

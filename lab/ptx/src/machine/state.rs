@@ -13,7 +13,8 @@ pub(crate) struct State {
     pub(crate) longs: Vec<[u64; LANES]>,
     /// Predicates: one bit per lane.
     pub(crate) predicates: Vec<u32>,
-    /// Carry flags: one bit per lane.
+    /// Carry flags: one bit per lane. After a subtraction, set where nothing was borrowed: hardware adds the complement, and
+    /// NVIDIA's code for 128-bit division reads that flag with `addc`.
     pub(crate) carry: u32,
     /// Lanes that have not exited.
     pub(crate) live: u32,

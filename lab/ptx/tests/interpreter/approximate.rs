@@ -6,7 +6,7 @@ use crate::common::{Answer, Buffer, Shape, kernel, launch, load};
 /// Results of an instruction, `ex2.approx.f32`, of many values.
 fn results(name: &str, values: &[f32]) -> Vec<f32> {
     let text = format!(
-        ".version 8.0\n.target sm_75\n.address_size 64\n.entry k(.param .u64 in, .param .u64 out) {{ .reg .f32 %f; .reg .b32 %t;\n\
+        ".version 8.0\n.target sm_75\n.address_size 64\n.entry k(.param .u64 in, .param .u64 out) {{.reg.f32 %f; .reg .b32 %t;\n\
          .reg .b32 %c; .reg .b32 %n; .reg .b64 %i; .reg .b64 %o; mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x; mov.u32 %n, %ntid.x;\n\
          mad.lo.u32 %t, %c, %n, %t; ld.param.u64 %i, [in]; mad.wide.u32 %i, %t, 4, %i; ld.param.u64 %o, [out];\n\
          mad.wide.u32 %o, %t, 4, %o; ld.global.f32 %f, [%i]; {name} %f, %f; st.global.f32 [%o], %f; ret; }}"

@@ -130,6 +130,13 @@ fn carries() {
         form("sub.cc.u32 %d32, %a32, %b32; @%g subc.u32 %d32, %c32, 0;", 32, |[a, b, c]| {
             c.wrapping_sub(u64::from((a as u32) < b as u32))
         }),
+        // After a subtraction, the flag is a carry: set where nothing was borrowed.
+        form("sub.cc.u32 %d32, %a32, %b32; @%g addc.u32 %d32, %c32, 0;", 32, |[a, b, c]| {
+            c.wrapping_add(u64::from((a as u32) >= b as u32))
+        }),
+        form("sub.cc.u64 %d64, %a64, %b64; @%g subc.u64 %d64, %c64, %a64;", 64, |[a, b, c]| {
+            c.wrapping_sub(a).wrapping_sub(u64::from(a < b))
+        }),
         form("add.cc.u64 %d64, %a64, %b64; @%g addc.u64 %d64, %c64, %c64;", 64, |[a, b, c]| {
             c.wrapping_add(c).wrapping_add(u64::from(a.checked_add(b).is_none()))
         }),
