@@ -20,23 +20,24 @@ const SUMS = [
 ];
 
 // A user is no owner with sums of its own.
-const path = (owner) => (owner === null || owner.startsWith("user:") ? null : `/api/v1/owners/${owner.split(":", 1)[0]}/${encodeURIComponent(owner.slice(owner.indexOf(":") + 1))}`);
+const hasSums = (owner) => owner !== null && !owner.startsWith("user:");
 
 export async function poll() {
   const owner = addressed("owner");
-  const from = path(owner);
-  if (from === null) return list.replaceChildren();
+  if (!hasSums(owner)) return list.replaceChildren();
   try {
-    show(owner, await request(from));
+    const { owners } = await request(`/api/v1/owners?owner=${encodeURIComponent(owner)}`);
+    // The selection may have changed meanwhile.
+    if (addressed("owner") === owner) show(owner, owners[0]);
   } catch {
-    // It is not known any more; the list of processes shows errors of the node.
+    // The list of processes shows errors of the node.
     list.replaceChildren();
   }
 }
 
+// Without sums, the owner is not known any more.
 function show(owner, totals) {
-  // The selection may have changed meanwhile.
-  if (addressed("owner") !== owner) return;
+  if (totals === undefined) return list.replaceChildren();
   rates.record(performance.now(), [[owner, counters(totals)]]);
   const rate = (name) => rates.of(owner, name);
   if (list.children.length === 0) list.append(...SUMS.flatMap(([title]) => [make("dt", { textContent: title }), make("dd")]));

@@ -7,10 +7,12 @@ use std::{
 
 use model::{
     Access, Block, Blocks, Cause, CopiedBytes, Counters, DriverInfo, DropReason, EvictionCause, EvictionPair, Gpu,
-    GpuKey, GpuSource, GpuUuid, Owner, OwnerTotals, Party, Pattern, PatternKind, ProbeStatus, Process, ProcessId,
-    Range, RangeCounts, Ranges, Residency, Reuse, Snapshot, SourceState, SourceStatus,
+    GpuKey, GpuSource, GpuUuid, Owner, Party, Pattern, PatternKind, ProbeStatus, Process, ProcessId, Range,
+    RangeCounts, Ranges, Residency, Reuse, Snapshot, SourceState, SourceStatus,
     owner::{Container, Pod},
 };
+
+use crate::owners;
 
 const MIB: u64 = 1 << 20;
 /// Defaults of `collector.max_owners` and `collector.max_eviction_pairs`.
@@ -62,25 +64,15 @@ impl Crowd {
         }
         snapshot.processes = (0..self.processes).map(|at| self.process(at, now)).collect();
         for process in &snapshot.processes {
-            let key = process.owner.key();
-            let owner = snapshot.owners.entry(key).or_insert_with(|| OwnerTotals {
-                host: Counters::default(),
-                gpus: BTreeMap::new(),
-                reuse: process.reuse.clone(),
-                processes: 0,
-                last_active_at: now,
-            });
-            owner.processes += 1;
-            owner.host += &process.host;
             snapshot.host_totals += &process.host;
             for (gpu, counters) in &process.gpus {
-                *owner.gpus.entry(*gpu).or_default() += counters;
                 *snapshot.gpu_totals.entry(*gpu).or_default() += counters;
             }
             for (gpu, reuse) in &process.reuse {
                 *snapshot.reuse_totals.entry(*gpu).or_default() += reuse;
             }
         }
+        snapshot.owners = owners(&snapshot.processes, now);
         snapshot.evictions = (0..EVICTION_PAIRS.min(self.processes)).map(|at| self.pair(at)).collect();
         snapshot
     }

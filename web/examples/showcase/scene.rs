@@ -238,6 +238,7 @@ impl Scene {
             snapshot.gpus.insert(key, card);
         }
         snapshot.evictions = self.evictions();
+        snapshot.owners = nodes::owners(&snapshot.processes, self.now);
     }
 
     /// Faults so far: the integral of faults * (1 + swing * sin(t / 4)), which is monotonic.
