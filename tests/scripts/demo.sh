@@ -25,9 +25,9 @@ guest_is_gone() {
 readme_is_true() {
   serves || return 1
   local token
-  token=$(grep -oE -- '--token-file [^ ]+' "$log" | sed -n '1s/.* //p')
+  token=$(grep -oE 'UVMD_TOKEN_FILE=[^ ]+' "$log" | sed -n '1s/.*=//p')
   [ -n "$token" ] || return 1
-  tests/scripts/readme.py "http://127.0.0.1:$port" "$token" "${token%/*}/write.token" || fail "README's commands"
+  tests/scripts/readme.py "http://127.0.0.1:$port" "${token%/*}/read.token" "$token" || fail "README's commands"
 }
 # interrupted WAIT_FOR: start the demo, send SIGINT once WAIT_FOR succeeds, expect 130.
 interrupted() {

@@ -124,6 +124,8 @@ export class Table {
     const cells = this.#columns.map((column, at) => {
       const cell = document.createElement(at === 0 ? "th" : "td");
       if (at === 0) cell.scope = "row";
+      // Narrow screens show it above the figure.
+      else cell.dataset.title = column.title;
       style(cell, column);
       const text = document.createElement(column.href ? "a" : "span");
       const [detail, links] = [document.createElement("small"), document.createElement("small")];
