@@ -53,11 +53,12 @@ fn query(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
 /// Known parameters of a function. Those of a new function are queried, and its name is recorded.
 fn look_up(recorder: &Recorder, function: Handle) -> Lookup {
     let lookup = recorder.parameters.find(function);
-    if lookup == Lookup::NotFound {
-        recorder.record_function(function);
-        recorder.parameters.insert(function, driver::reports_parameters().then(|| query(function)));
+    if lookup != Lookup::NotFound {
+        return lookup;
     }
-    lookup
+    recorder.record_function(function);
+    recorder.parameters.insert(function, driver::reports_parameters().then(|| query(function)));
+    recorder.parameters.find(function)
 }
 
 /// Prepares a launch: queries the name and the parameters of a new function, and makes the stream
@@ -116,15 +117,26 @@ fn add_arguments(recorder: &Recorder, launch: &KernelNode, lookup: Lookup, group
         recorder.add_pointers(group, words(all, address));
         return;
     }
-    let mut add = |at: usize, parameter: Parameter| {
+    let add = |group: &mut Group<'static>, at: usize, parameter: Parameter| {
         if let Some(value) = read_at(kernel_params, at) {
             recorder.add_pointers(group, words(parameter, value));
         }
     };
     match lookup {
-        Lookup::Found(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
+        Lookup::Found(layout) => {
+            for at in 0..layout.len() {
+                let Some(parameter) = recorder.parameters.get(layout, at) else {
+                    // Part of the layout was overwritten: the next launch queries the driver.
+                    recorder.parameters.invalidate();
+                    group.set_arguments_unknown();
+                    return;
+                };
+                add(group, at, parameter);
+            }
+        }
+        // Rare: modules are unloaded meanwhile, or a layout found no room.
         Lookup::NotFound if driver::reports_parameters() => {
-            query(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
+            query(function).enumerate().for_each(|(at, parameter)| add(group, at, parameter));
         }
         Lookup::NotFound | Lookup::NotReported => group.set_arguments_unknown(),
     }
