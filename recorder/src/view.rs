@@ -16,7 +16,7 @@ impl Recording {
     /// Recording with this number of last calls.
     #[must_use]
     pub fn view(&self, count: usize) -> api::Ops {
-        let Losses { dropped, unrecorded, unknown, invalid } = self.losses();
+        let Losses { dropped, late, unrecorded, unknown, invalid } = self.losses();
         let window = self.window();
         api::Ops {
             state: match self.state() {
@@ -40,6 +40,7 @@ impl Recording {
             calls: window.added(),
             calls_retained: window.retained() as u64,
             calls_dropped: dropped,
+            calls_late: late,
             calls_unrecorded: unrecorded,
             records_unknown: unknown,
             records_invalid: invalid,

@@ -46,7 +46,7 @@ is_recorded() { uvmctl ops "$1" --last 1 -o json >/tmp/ops 2>&1 && grep -q '"sta
 # is_whole NAME PID: all of its calls are recorded
 is_whole() {
   is_recorded "$2" || fail "the $1 program is not recorded any more"
-  for loss in calls_dropped calls_unrecorded records_unknown records_invalid; do
+  for loss in calls_dropped calls_late calls_unrecorded records_unknown records_invalid; do
     grep -q "\"$loss\": *0[,}]" /tmp/ops || fail "the $1 program has $loss"
   done
 }

@@ -45,7 +45,7 @@ is_recorded() {
   shift 2
   "$bundle/record" "$helper:$programs/hold.so" "$work/calls" "$@" >"$work/out" 2>"$work/err" || code=$?
   [ "$code" = "$expected" ] || differs "$what: exit code $code"
-  grep -q 'dropped: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/err" || differs "$what: $(tail -n 1 "$work/err")"
+  grep -q 'dropped: 0, late: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/err" || differs "$what: $(tail -n 1 "$work/err")"
   echo "$what: $(grep -o '"op":"[a-z_]*"' "$work/calls" | sort | uniq -c | awk '{ gsub(/"op":|"/, "", $2); printf "%s %s, ", $1, $2 }')exit code $code"
 }
 # is_same WHAT EXIT PROGRAM...: and it prints what it prints without the helper.

@@ -35,7 +35,7 @@ is_recorded() {
   rm -rf "$work/log" && mkdir "$work/log"
   CUDA_LAB_LOG=$work/log/of "$record" "$helper:$programs/hold.so" "$work/calls" "$@" >"$work/out" 2>&1 || code=$?
   [ "$code" = "$expected" ] || { tail -n 30 "$work/out" >&2 && die "$what: exit code $code"; }
-  grep -q 'dropped: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$what: $(tail -n 1 "$work/out")"
+  grep -q 'dropped: 0, late: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$what: $(tail -n 1 "$work/out")"
   # Tests that start processes of their own have logs of them, too.
   log=$(find "$work/log" -type f -printf '%s %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2)
   counts=$(tests/scripts/calls.py "$log" "$work/calls") || die "$what: what was recorded is not what was done"

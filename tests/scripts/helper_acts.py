@@ -514,7 +514,7 @@ class Test:
         out, said = child.communicate(timeout=SECONDS_MAX)
         spammer.kill()
         assert without_times(out.encode()) == expected, f"{out} instead of {expected}"
-        assert child.returncode == code and "dropped: 0, unrecorded: 0, unknown: 0, invalid: 0" in said, said
+        assert child.returncode == code and "dropped: 0, late: 0, unrecorded: 0, unknown: 0, invalid: 0" in said, said
         lines = [json.loads(line) for line in pathlib.Path(f"{log}.{program}").read_text(encoding="utf-8").splitlines()]
         operations = {}
         for line in lines:

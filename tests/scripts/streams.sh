@@ -27,7 +27,7 @@ recorded() {
   say "$name"
   env LD_LIBRARY_PATH="$work" PARALLEL=0 "${variables[@]}" "$record" "$helper" "$work/calls" "$@" >"$work/out" 2>&1 ||
     die "$name failed: $(tail "$work/out")"
-  grep -q 'dropped: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$name: $(tail -n 1 "$work/out")"
+  grep -q 'dropped: 0, late: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$name: $(tail -n 1 "$work/out")"
   python3 - "$work/calls.trace" "offline/trace-sources/tests/samples/runs/$name.json.gz" <<'END'
 import gzip, json, sys
 with open(sys.argv[1], encoding="utf-8") as text:

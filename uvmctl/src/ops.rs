@@ -111,6 +111,7 @@ fn heading(ops: &Ops) -> String {
     let calls = format!("{}, the last {} retained", text::counted(ops.calls, "call"), text::count(ops.calls_retained));
     let losses = [
         ("dropped", ops.calls_dropped),
+        ("late", ops.calls_late),
         ("not recorded", ops.calls_unrecorded),
         ("of an unknown kind", ops.records_unknown),
         ("invalid", ops.records_invalid),
@@ -254,10 +255,10 @@ NUMBER     MS  TID  CALL
     fn heading_has_the_state_and_all_losses() {
         let ops = Ops { state: "recording".to_owned(), calls: 1200, calls_retained: 40, ..Ops::default() };
         assert_eq!(heading(&ops), "recording: 1.2k calls, the last 40 retained");
-        let lossy = Ops { calls_dropped: 3, is_incomplete: true, ..ops };
+        let lossy = Ops { calls_dropped: 3, calls_late: 1, is_incomplete: true, ..ops };
         assert_eq!(
             heading(&lossy),
-            "recording: 1.2k calls, the last 40 retained; 3 dropped; too many blocks, functions or graphs for a whole trace"
+            "recording: 1.2k calls, the last 40 retained; 3 dropped; 1 late; too many blocks, functions or graphs for a whole trace"
         );
         let holder = Some(QuotaHolder { uid: 1001, recordings: 8, max_recordings: 16 });
         let waiting = Ops { state: "quota_reached".to_owned(), quota_holder: holder, ..Ops::default() };

@@ -20,6 +20,8 @@ pub struct Ops {
     pub calls_retained: u64,
     /// Calls that were not recorded, as there was no room for them.
     pub calls_dropped: u64,
+    /// Calls that arrived after later ones, and so are not among the calls retained.
+    pub calls_late: u64,
     /// Calls that were not recorded, or not whole, for another reason.
     pub calls_unrecorded: u64,
     /// Records of a later version of the helper, which are skipped.
