@@ -1,6 +1,8 @@
 exports! {
+    cuCtxAttach
     cuCtxDestroy
     cuCtxDestroy_v2
+    cuCtxDetach
     cuCtxSynchronize
     cuDevicePrimaryCtxRelease
     cuDevicePrimaryCtxRelease_v2
@@ -38,6 +40,7 @@ exports! {
     cuGraphMemcpyNodeSetParams
     cuGraphMemsetNodeSetParams
     cuGraphNodeSetParams
+    cuGreenCtxDestroy
     cuInit
     cuLaunchCooperativeKernel
     cuLaunchCooperativeKernelMultiDevice

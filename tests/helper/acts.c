@@ -13,7 +13,7 @@
 #include "filter.h"
 
 extern CUresult cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxReset_v2(int), cuCtxSetCurrent(Handle);
-extern CUresult cuCtxDestroy_v2(Handle);
+extern CUresult cuCtxDestroy_v2(Handle), cuCtxDetach(Handle);
 extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t);
 extern CUresult cuMemsetD8_v2(uint64_t, unsigned char, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 extern CUresult cuMemAdvise(uint64_t, size_t, unsigned, int), cuMemRangeGetAttribute(void *, size_t, unsigned, uint64_t, size_t);
@@ -174,13 +174,19 @@ int main(int count, char **arguments) {
       printf("counted %u\n", counted_by(4, thread, (int)address));
     } else if (strcmp(what, "contexts") == 0) {
       printf("counted %u\n", counted_in_contexts((int)address));
-    } else if (strcmp(what, "other") == 0) {
-      /* Another context, which ends with its memory. */
+    } else if (strcmp(what, "other") == 0 || strcmp(what, "detached") == 0) {
+      /* Another context, which ends with its memory; the second kind at the next line. */
       Handle other;
       uint64_t made;
       CHECK(cuCtxCreate_v2(&other, 0, 0));
       CHECK(cuMemAllocManaged(&made, 1 << 21, 1));
-      CHECK(cuCtxDestroy_v2(other));
+      if (what[0] == 'd') {
+        printf("%llu\n", (unsigned long long)made);
+        if (!fgets(line, sizeof line, stdin)) exit(1);
+        CHECK(cuCtxDetach(other));
+      } else {
+        CHECK(cuCtxDestroy_v2(other));
+      }
       CHECK(cuCtxSetCurrent(context));
       printf("%llu\n", (unsigned long long)made);
     } else if (strcmp(what, "capture") == 0) {

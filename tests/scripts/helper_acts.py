@@ -280,6 +280,11 @@ class Test:
         answers("done", "prefer-gpu")
         other = program.number("other")
         answers("not allocated", "prefetch-to-gpu", other)
+        detached = program.number("detached")
+        answers("done", "prefetch-to-gpu", detached)
+        assert program.number("detach") == detached
+        answers("not allocated", "prefetch-to-gpu", detached)
+        answers("done", "prefetch-to-gpu")
         assert program.do("contexts 1").startswith("counted")
         answers("not allocated", "prefetch-to-gpu")
         begin = program.number(f"managed {size}")

@@ -269,6 +269,16 @@ impl Blocks {
         removed
     }
 
+    /// Assigns the blocks of a context to another one; false if the table's lock was not acquired.
+    pub(crate) fn reassign(&self, context: u64, other: u64) -> bool {
+        let reassign = || {
+            for owner in self.contexts.iter().take(self.len()) {
+                let _ = owner.compare_exchange(context, other, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        };
+        self.update(reassign).is_some()
+    }
+
     /// Removes any block of a context, and returns it; `None` if it has none.
     pub(crate) fn remove_any_in(&self, context: u64) -> Option<Block> {
         self.update(|| {

@@ -11,8 +11,10 @@ use crate::{
 };
 
 driver_functions! {
+    fn cuCtxFromGreenCtx(context: *mut Handle, green: Handle);
     fn cuCtxGetCurrent(context: *mut Handle);
     fn cuCtxGetDevice(device: *mut i32);
+    fn cuCtxGetDevice_v2(device: *mut i32, context: Handle);
     fn cuCtxSetCurrent(context: Handle);
     fn cuDeviceGetAttribute(value: *mut i32, attribute: u32, device: i32);
     fn cuDeviceGet(device: *mut i32, ordinal: i32);
@@ -56,6 +58,20 @@ pub(crate) fn current_device() -> u64 {
     let mut device = 0;
     let result = cuCtxGetDevice(&raw mut device);
     output(result, device).and_then(|device| u64::try_from(device).ok()).unwrap_or(0)
+}
+
+/// Context of a green context.
+pub(crate) fn context_of_green(green: Handle) -> Option<Handle> {
+    let mut context = 0;
+    let result = cuCtxFromGreenCtx(&raw mut context, green);
+    output(result, ()).map(|()| context).filter(|context| *context != 0)
+}
+
+/// Device of a context; `None` before CUDA 13.0.
+pub(crate) fn device_of(context: Handle) -> Option<i32> {
+    let mut device = 0;
+    let result = cuCtxGetDevice_v2(&raw mut device, context);
+    output(result, ()).map(|()| device)
 }
 
 /// Whether the primary context of a device exists.
@@ -125,6 +141,13 @@ pub(crate) fn relax_capture_mode() {
     const RELAXED: u32 = 2;
     let mut mode = RELAXED;
     cuThreadExchangeStreamCaptureMode(&raw mut mode);
+}
+
+/// The device, if the program has only one.
+pub(crate) fn only_device() -> Option<i32> {
+    let (mut count, mut device) = (0, 0);
+    output(cuDeviceGetCount(&raw mut count), ()).filter(|()| count == 1)?;
+    output(cuDeviceGet(&raw mut device, 0), ()).map(|()| device)
 }
 
 /// Device by its UUID, or a MIG instance by the UUID of its GPU.

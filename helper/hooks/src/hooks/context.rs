@@ -5,6 +5,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use call_ring::plan::Reason;
+
 use crate::{
     cuda::{CuResult, Handle},
     driver,
@@ -19,6 +21,16 @@ static PRIMARY_CONTEXTS: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }
 
 fn primary(device: i32) -> Option<&'static AtomicU64> {
     PRIMARY_CONTEXTS.get(usize::try_from(device).ok()?)
+}
+
+/// Contexts with more than one reference, one entry for each reference by `cuCtxAttach`. With more
+/// of these than entries, the first `cuCtxDetach` without an entry counts as the context's end.
+static ATTACHED: [AtomicU64; ATTACHED_MAX] = [const { AtomicU64::new(0) }; ATTACHED_MAX];
+const ATTACHED_MAX: usize = 64;
+
+/// Replaces an entry of [`ATTACHED`]; false if there is none of this value.
+fn replace_attached(from: Handle, to: Handle) -> bool {
+    ATTACHED.iter().any(|entry| entry.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok())
 }
 
 /// Forgets the parameter layouts of functions before the driver may reuse their handles. With the
@@ -45,10 +57,15 @@ fn end_context(
     result
 }
 
-/// Handles the end of a device's primary context.
-fn on_primary_destroyed(recorder: &'static Recorder, device: i32) {
+/// Forgets the helper's streams and events on a device.
+fn forget_device(recorder: &Recorder, device: i32) {
     recorder.stream.forget_device(device);
     recorder.plan.forget_device(device);
+}
+
+/// Handles the end of a device's primary context.
+fn on_primary_destroyed(recorder: &'static Recorder, device: i32) {
+    forget_device(recorder, device);
     let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
     // Unknown if it was never retained by `cuDevicePrimaryCtxRetain`.
     if context != 0 {
@@ -62,6 +79,53 @@ fn destroy_context(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuRes
         destroy,
         |recorder| recorder.on_context_destroyed(context),
     )
+}
+
+/// Releases a reference to a context, which ends with the last one.
+fn detach(detach: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
+    if context == 0 || !replace_attached(context, 0) {
+        return destroy_context(detach, context);
+    }
+    let result = detach();
+    if !result.is_ok() {
+        replace_attached(0, context);
+    }
+    result
+}
+
+/// Destroys a green context, and releases the primary context of its device. Streams and events in
+/// it end; its memory is that of the primary context.
+fn destroy_green(destroy: impl FnOnce() -> CuResult, green: Handle) -> CuResult {
+    let Some(context) = driver::context_of_green(green) else { return end_context(|_| {}, destroy, |_| {}) };
+    let device = driver::device_of(context).or_else(driver::only_device);
+    end_context(
+        // The plan may be in it, or in the primary context, which may end.
+        |recorder| recorder.plan.stop(Reason::ContextEnded),
+        destroy,
+        |recorder| on_green_destroyed(recorder, context, device),
+    )
+}
+
+/// Handles the end of a green context. `device`: `None` if unknown.
+fn on_green_destroyed(recorder: &'static Recorder, context: Handle, device: Option<i32>) {
+    let Some(device) = device else {
+        // A stream that is forgotten in a living context is not destroyed, which does no harm.
+        for device in (0..).take(DEVICES_MAX) {
+            forget_device(recorder, device);
+        }
+        return;
+    };
+    if !driver::is_primary_context_active(device) {
+        recorder.on_context_destroyed(context);
+        on_primary_destroyed(recorder, device);
+        return;
+    }
+    recorder.stream.forget_context(context);
+    recorder.plan.forget_context(context);
+    let primary_context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
+    if !recorder.blocks.reassign(context, primary_context) {
+        recorder.count_unrecorded();
+    }
 }
 
 fn release_primary(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
@@ -130,6 +194,24 @@ hooks! {
 
     cuCtxDestroy_v2 = fn(context: Handle) |real, per_thread| {
         destroy_context(real, context)
+    }
+
+    cuCtxAttach = fn(context: *mut Handle, flags: u32) |real, per_thread| {
+        let result = real();
+        if result.is_ok()
+            && let Some(context) = read(context).filter(|context| *context != 0)
+        {
+            replace_attached(0, context);
+        }
+        result
+    }
+
+    cuCtxDetach = fn(context: Handle) |real, per_thread| {
+        detach(real, context)
+    }
+
+    cuGreenCtxDestroy = fn(green: Handle) |real, per_thread| {
+        destroy_green(real, green)
     }
 
     cuModuleUnload = fn(module: Handle) |real, per_thread| {
