@@ -4,6 +4,7 @@ exports! {
     cuCtxDestroy_v2
     cuCtxDetach
     cuCtxSynchronize
+    cuCtxSynchronize_v2
     cuDevicePrimaryCtxRelease
     cuDevicePrimaryCtxRelease_v2
     cuDevicePrimaryCtxReset
@@ -18,6 +19,7 @@ exports! {
     cuGraphAddMemsetNode
     cuGraphAddNode
     cuGraphAddNode_v2
+    cuGraphAddNode_v3
     cuGraphClone
     cuGraphDestroy
     cuGraphExecDestroy
@@ -40,6 +42,7 @@ exports! {
     cuGraphMemcpyNodeSetParams
     cuGraphMemsetNodeSetParams
     cuGraphNodeSetParams
+    cuGraphNodeSetParams_v2
     cuGreenCtxDestroy
     cuInit
     cuLaunchCooperativeKernel
@@ -49,6 +52,8 @@ exports! {
     cuLaunchKernelEx
     cuLaunchKernelEx_ptsz
     cuLaunchKernel_ptsz
+    cuLibraryGetGlobal
+    cuLibraryGetManaged
     cuLibraryUnload
     cuMemAdvise
     cuMemAdvise_v2
@@ -60,6 +65,10 @@ exports! {
     cuMemAllocManaged
     cuMemAllocPitch_v2
     cuMemAlloc_v2
+    cuMemDiscardAndPrefetchBatchAsync
+    cuMemDiscardAndPrefetchBatchAsync_ptsz
+    cuMemDiscardBatchAsync
+    cuMemDiscardBatchAsync_ptsz
     cuMemFreeAsync
     cuMemFreeAsync_ptsz
     cuMemFreeHost
@@ -83,10 +92,24 @@ exports! {
     cuMemcpy2D_v2_ptds
     cuMemcpy3DAsync_v2
     cuMemcpy3DAsync_v2_ptsz
+    cuMemcpy3DBatchAsync
+    cuMemcpy3DBatchAsync_ptsz
+    cuMemcpy3DBatchAsync_v2
+    cuMemcpy3DBatchAsync_v2_ptsz
+    cuMemcpy3DPeer
+    cuMemcpy3DPeerAsync
+    cuMemcpy3DPeerAsync_ptsz
+    cuMemcpy3DPeer_ptds
+    cuMemcpy3DWithAttributesAsync
+    cuMemcpy3DWithAttributesAsync_ptsz
     cuMemcpy3D_v2
     cuMemcpy3D_v2_ptds
     cuMemcpyAsync
     cuMemcpyAsync_ptsz
+    cuMemcpyBatchAsync
+    cuMemcpyBatchAsync_ptsz
+    cuMemcpyBatchAsync_v2
+    cuMemcpyBatchAsync_v2_ptsz
     cuMemcpyDtoDAsync_v2
     cuMemcpyDtoDAsync_v2_ptsz
     cuMemcpyDtoD_v2
@@ -103,6 +126,8 @@ exports! {
     cuMemcpyPeerAsync
     cuMemcpyPeerAsync_ptsz
     cuMemcpyPeer_ptds
+    cuMemcpyWithAttributesAsync
+    cuMemcpyWithAttributesAsync_ptsz
     cuMemcpy_ptds
     cuMemsetD16Async
     cuMemsetD16Async_ptsz
@@ -128,13 +153,18 @@ exports! {
     cuMemsetD8Async_ptsz
     cuMemsetD8_v2
     cuMemsetD8_v2_ptds
+    cuModuleGetGlobal_v2
     cuModuleUnload
+    cuStreamAttachMemAsync
+    cuStreamAttachMemAsync_ptsz
     cuStreamBeginCapture
     cuStreamBeginCaptureToGraph
     cuStreamBeginCaptureToGraph_ptsz
     cuStreamBeginCapture_ptsz
     cuStreamBeginCapture_v2
     cuStreamBeginCapture_v2_ptsz
+    cuStreamBeginRecaptureToGraph
+    cuStreamBeginRecaptureToGraph_ptsz
     cuStreamEndCapture
     cuStreamEndCapture_ptsz
     cuStreamSynchronize

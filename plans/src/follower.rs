@@ -308,7 +308,7 @@ impl Follower {
     pub fn add(&mut self, call: Call) -> Option<Change> {
         let (is_launch, time_ns) = (call.token().is_some(), call.stamp.time_ns);
         if let Some(probe) = &mut self.probe
-            && matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. })
+            && matches!(call.action, Action::Prefetch { .. } | Action::Discard { .. } | Action::Advise { .. })
         {
             probe.invalidate();
         }

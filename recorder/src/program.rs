@@ -259,7 +259,7 @@ impl Program {
                 self.has_advised_access |= Subject::from_advice(*advice) == (Subject::Access, true);
                 Vec::new()
             }
-            Action::Prefetch { .. } | Action::Sync { .. } => Vec::new(),
+            Action::Prefetch { .. } | Action::Discard { .. } | Action::Sync { .. } => Vec::new(),
         }
     }
 
@@ -439,7 +439,7 @@ mod tests {
     fn advice_on_access_is_permanent() {
         let mut program = Program::default();
         let has_advised_access = [1, 2, 3, 4, 6, 5, 6].map(|advice| {
-            program.apply(&Action::Advise { address: 0x1000, bytes: 64, advice, to: 0 });
+            program.apply(&Action::Advise { address: 0x1000, bytes: 64, advice, to: 0, host_node: None });
             program.has_advised_access()
         });
         assert_eq!(has_advised_access, [false, false, false, false, false, true, true]);
@@ -521,7 +521,7 @@ mod tests {
             1 => handle().prop_map(|address| Action::Free { stream: 0, address }),
             1 => handle().prop_map(|address| Action::NotFreed { address }),
             1 => (memory(), 1..7_u32).prop_map(|((address, bytes), advice)| {
-                Action::Advise { address, bytes, advice, to: 0 }
+                Action::Advise { address, bytes, advice, to: 0, host_node: None }
             }),
             1 => handle().prop_map(|function| Action::Function { function, name: "f".repeat(50) }),
         ]

@@ -129,12 +129,23 @@ fn action<'a>(action: &Action, name: impl Fn(u64) -> Option<&'a str>) -> api::Op
         Action::Fill { target: to, address, bytes, rows } => {
             api::OpAction::Fill { target: target(*to), address: hex(*address), bytes: *bytes, rows: *rows }
         }
-        Action::Prefetch { stream, address, bytes, to } => {
-            api::OpAction::Prefetch { stream: hex(*stream), address: hex(*address), bytes: *bytes, device: *to }
+        Action::Prefetch { stream, address, bytes, to, host_node } => api::OpAction::Prefetch {
+            stream: hex(*stream),
+            address: hex(*address),
+            bytes: *bytes,
+            device: *to,
+            host_node: *host_node,
+        },
+        Action::Discard { stream, address, bytes } => {
+            api::OpAction::Discard { stream: hex(*stream), address: hex(*address), bytes: *bytes }
         }
-        Action::Advise { address, bytes, advice, to } => {
-            api::OpAction::Advise { address: hex(*address), bytes: *bytes, advice: *advice, device: *to }
-        }
+        Action::Advise { address, bytes, advice, to, host_node } => api::OpAction::Advise {
+            address: hex(*address),
+            bytes: *bytes,
+            advice: *advice,
+            device: *to,
+            host_node: *host_node,
+        },
         Action::Sync { kind, handle } => api::OpAction::Sync { kind: sync(*kind).to_owned(), handle: hex(*handle) },
         Action::GraphCaptured { capture, graph } => {
             api::OpAction::GraphCapture { capture: *capture, graph: hex(*graph) }

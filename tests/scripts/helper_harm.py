@@ -136,6 +136,11 @@ class Harm:
             deep = [str(self.programs_folder / "deep"), str(self.programs_folder / f"deep_{library}.so"), library.split("_")[1]]
             self.same(f"a library opened with RTLD_DEEPBIND, {library}", deep)
             self.same(f"another library before the helper, and one opened with RTLD_DEEPBIND, {library}", deep, preload=f"{other} {{}}")
+        limiter, reports = str(self.programs_folder / "liblimiter.so"), {"LIMITER_REPORTS": "1"}
+        for command in ([self.program, "threads"], [str(self.programs_folder / "handles")], [str(self.programs_folder / "handles"), "process"]):
+            for order in (f"{limiter} {{}}", f"{{}} {limiter}"):
+                about = f"a library that limits memory and replaces dlsym, {order.index('{}') and 'before' or 'after'} the helper: {command[0]}"
+                self.same(about, command, environment=reports, preload=order)
         self.same("an injection path of CUDA", [self.program], environment={"CUDA_INJECTION64_PATH": "/nonexistent.so"})
         alone = self.folder / "libuvmd_helper.so"
         shutil.copy(self.helper, alone)

@@ -150,8 +150,13 @@ fn to(target: &OpTarget) -> String {
     }
 }
 
-fn place(device: i32) -> String {
-    u32::try_from(device).map_or_else(|_| "host".to_owned(), |device| format!("device {device}"))
+fn place(device: i32, host_node: Option<u32>) -> String {
+    match (device, host_node) {
+        (0.., _) => format!("device {device}"),
+        (-1, Some(node)) => format!("host node {node}"),
+        (-1, None) => "host".to_owned(),
+        _ => "another location".to_owned(),
+    }
 }
 
 /// Advice as in `CUmem_advise`.
@@ -194,11 +199,12 @@ fn call(op: &Op) -> String {
         OpAction::Fill { target, address, bytes, rows: _ } => {
             format!("fill {} at {address}{}", text::bytes(*bytes), to(target))
         }
-        OpAction::Prefetch { stream: _, address, bytes, device } => {
-            format!("prefetch {} at {address} to {}", text::bytes(*bytes), place(*device))
+        OpAction::Prefetch { stream: _, address, bytes, device, host_node } => {
+            format!("prefetch {} at {address} to {}", text::bytes(*bytes), place(*device, *host_node))
         }
-        OpAction::Advise { address, bytes, advice: kind, device } => {
-            format!("{} for {} at {address}: {}", advice(*kind), text::bytes(*bytes), place(*device))
+        OpAction::Discard { stream: _, address, bytes } => format!("discard {} at {address}", text::bytes(*bytes)),
+        OpAction::Advise { address, bytes, advice: kind, device, host_node } => {
+            format!("{} for {} at {address}: {}", advice(*kind), text::bytes(*bytes), place(*device, *host_node))
         }
         OpAction::Sync { kind, handle: _ } => format!("wait for {kind}"),
         OpAction::GraphCapture { capture, graph } => format!("graph {graph} of capture {capture}"),
@@ -222,6 +228,10 @@ mod tests {
         Op { sequence, time_ns: 1_000_000 * sequence, tid: 182, is_asynchronous: true, is_cut: false, action }
     }
 
+    fn prefetch(address: &str, device: i32, host_node: Option<u32>) -> OpAction {
+        OpAction::Prefetch { stream: "0x1".to_owned(), address: address.to_owned(), bytes: 4096, device, host_node }
+    }
+
     #[test]
     fn a_line_has_the_call_with_its_memory() {
         let address = "0x7f2a40000000".to_owned();
@@ -238,7 +248,10 @@ mod tests {
                     pointers: Some(vec![OpPointer { offset_bytes: 0, address: address.clone() }]),
                 },
             ),
-            op(10, OpAction::Advise { address, bytes: 4096, advice: 3, device: -1 }),
+            op(10, OpAction::Advise { address: address.clone(), bytes: 4096, advice: 3, device: -1, host_node: None }),
+            op(11, prefetch(&address, -1, Some(1))),
+            op(12, prefetch(&address, -2, None)),
+            op(13, OpAction::Discard { stream: "0x1".to_owned(), address, bytes: 4096 }),
         ];
         assert_eq!(
             table(&ops).render(Colour::OFF),
@@ -247,6 +260,9 @@ NUMBER     MS  TID  CALL
      7  0.000  182  malloc 0x7f2a40000000 4.0 MiB managed of device 0
      9  2.000  182  launch add(0x7f2a40000000) 16x1x1 of 256x1x1
     10  3.000  182  set preferred location for 4.0 KiB at 0x7f2a40000000: host
+    11  4.000  182  prefetch 4.0 KiB at 0x7f2a40000000 to host node 1
+    12  5.000  182  prefetch 4.0 KiB at 0x7f2a40000000 to another location
+    13  6.000  182  discard 4.0 KiB at 0x7f2a40000000
 "
         );
     }

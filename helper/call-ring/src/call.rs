@@ -101,8 +101,19 @@ pub enum Action {
         address: u64,
         /// Size.
         bytes: u64,
-        /// CUDA device, or -1 for the host.
+        /// CUDA device, -1 for the host, or -2 for another location.
         to: i32,
+        /// NUMA node of the host, if the call names one.
+        host_node: Option<u32>,
+    },
+    /// Discards the content of managed memory: it need not be copied until it is written again.
+    Discard {
+        /// Stream.
+        stream: u64,
+        /// Address.
+        address: u64,
+        /// Size.
+        bytes: u64,
     },
     /// Sets advice on managed memory, or removes it.
     Advise {
@@ -112,8 +123,10 @@ pub enum Action {
         bytes: u64,
         /// `CUmem_advise`.
         advice: u32,
-        /// CUDA device, or -1 for the host.
+        /// CUDA device, -1 for the host or no location, or -2 for another location.
         to: i32,
+        /// NUMA node of the host, if the call names one.
+        host_node: Option<u32>,
     },
     /// Waits for the GPU.
     Sync {
@@ -322,6 +335,11 @@ fn to_device(word: u64) -> i32 {
     word as u32 as i32
 }
 
+/// Host node in a word.
+fn to_host_node(word: u64) -> Option<u32> {
+    word.checked_sub(1).and_then(to_u32)
+}
+
 /// Launch number of a kernel in a stream or capture, or of a graph.
 #[expect(clippy::cast_possible_truncation, reason = "half of a word")]
 const fn number(action: &Action, &Record { words: [_, _, third, _, fifth], .. }: &Record) -> Option<u32> {
@@ -347,7 +365,7 @@ fn action(kind: Kind, record: &Record, following: &[Record]) -> Option<Action> {
     let target = Target::from_parts(record.flags >> TARGET_SHIFT, first, node);
     // Copies are exempt: source and destination may be memory of other kinds, with addresses outside of
     // user space.
-    let has_range = matches!(kind, Kind::Malloc | Kind::Fill | Kind::Prefetch | Kind::Advise);
+    let has_range = matches!(kind, Kind::Malloc | Kind::Fill | Kind::Prefetch | Kind::Advise | Kind::Discard);
     if has_range && !is_in_user_space(second, third) {
         return None;
     }
@@ -372,8 +390,21 @@ fn action(kind: Kind, record: &Record, following: &[Record]) -> Option<Action> {
         },
         Kind::Copy => Action::Copy { target, to: second, from: third, bytes: fourth, rows: fifth },
         Kind::Fill => Action::Fill { target, address: second, bytes: third, rows: fourth },
-        Kind::Prefetch => Action::Prefetch { stream: first, address: second, bytes: third, to: to_device(fourth) },
-        Kind::Advise => Action::Advise { address: second, bytes: third, advice: to_u32(fourth)?, to: to_device(fifth) },
+        Kind::Prefetch => Action::Prefetch {
+            stream: first,
+            address: second,
+            bytes: third,
+            to: to_device(fourth),
+            host_node: to_host_node(fifth),
+        },
+        Kind::Discard => Action::Discard { stream: first, address: second, bytes: third },
+        Kind::Advise => Action::Advise {
+            address: second,
+            bytes: third,
+            advice: to_u32(fourth)?,
+            to: to_device(fifth),
+            host_node: to_host_node(first),
+        },
         Kind::Sync => Action::Sync { kind: SyncKind::from_number(second)?, handle: first },
         Kind::GraphCaptured => Action::GraphCaptured { capture: second, graph: third },
         Kind::GraphInstantiated => Action::GraphInstantiated { graph: second, executable: third },

@@ -10,8 +10,9 @@
 //! | `Launch` | [`Target`], function, grid, block, shared bytes with the number of the launch (32 bits each); its pointers follow, and its node |
 //! | `Copy` | [`Target`], to, from, bytes, rows |
 //! | `Fill` | [`Target`], address, bytes, rows |
-//! | `Prefetch` | stream, address, bytes, device or -1 |
-//! | `Advise` | –, address, bytes, advice, device or -1 |
+//! | `Prefetch` | stream, address, bytes, device, host node |
+//! | `Advise` | host node, address, bytes, advice, device |
+//! | `Discard` | stream, address, bytes |
 //! | `Sync` | stream or event, [`SyncKind`] |
 //! | `GraphCaptured` | –, capture id, graph |
 //! | `GraphInstantiated` | –, graph, executable |
@@ -21,6 +22,8 @@
 //! | `Pointers` | four 16-bit offsets in the arguments, four addresses; the record's count is the pointers in it |
 //! | `Name` | 40 bytes of a name |
 //! | `Node` | –, node |
+//!
+//! A device of -1 is the host, and -2 neither the host nor a device. A host node is its number plus 1, or 0.
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +46,14 @@ pub enum Kind {
     GraphCloned,
     GraphDestroyed,
     ExecutableDestroyed,
+    Discard,
     Pointers = 64,
     Name,
     Node,
 }
 
 impl Kind {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Malloc,
         Self::Free,
         Self::NotFreed,
@@ -66,6 +70,7 @@ impl Kind {
         Self::GraphCloned,
         Self::GraphDestroyed,
         Self::ExecutableDestroyed,
+        Self::Discard,
         Self::Pointers,
         Self::Name,
         Self::Node,

@@ -35,8 +35,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
 /// add kinds of records, which the reader skips and counts.
 pub const MAJOR: u32 = 1;
 /// Minor version. From 1: commands. From 2: launch numbers, and a separate memory for
-/// [plans](crate::plan).
-pub const MINOR: u32 = 2;
+/// [plans](crate::plan). From 3: discards and host nodes.
+pub const MINOR: u32 = 3;
 /// Count of lanes.
 pub const LANES: usize = 16;
 /// Number of lanes with a single owner. Further threads share the other lanes: for each call, they lock a

@@ -106,7 +106,7 @@ fn ranges_outside_user_space_are_invalid() {
     let lane = memory.lane(0);
     let ranges =
         [(0x1000, 1, true), (USER_SPACE_END - 8, 8, true), (USER_SPACE_END - 8, 9, false), (8, u64::MAX, false)];
-    for kind in [Kind::Malloc, Kind::Fill, Kind::Prefetch, Kind::Advise] {
+    for kind in [Kind::Malloc, Kind::Fill, Kind::Prefetch, Kind::Advise, Kind::Discard] {
         for (address, bytes, is_valid) in ranges {
             assert!(Group::begin(lane, memory.stamp(1, 1), kind, 0, [0, address, bytes, 1, 0]).publish());
             let read = reads(&memory, &words, &lane).pop();

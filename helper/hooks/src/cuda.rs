@@ -1,4 +1,4 @@
-//! Types of the CUDA driver API that hooks read (`cuda.h` of CUDA 12.9 and 13).
+//! Types of the CUDA driver API that hooks read (`cuda.h` of CUDA 12.9 to 13.5).
 
 /// `CUresult`. Any number, because later drivers may add codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +27,34 @@ pub(crate) struct Location {
 }
 
 impl Location {
+    /// None, as for advice without a location.
+    const NONE: u32 = 0;
     const DEVICE: u32 = 1;
     const HOST: u32 = 2;
+    const HOST_NODE: u32 = 3;
+    /// Node of the calling thread.
+    const CURRENT_HOST_NODE: u32 = 4;
+    /// Part of a device's memory: the device is the id's lowest byte.
+    const DEVICE_DOMAIN: u32 = 6;
 
-    /// Device, or -1 for the host and its nodes.
+    /// `CU_DEVICE_CPU`: the host, or no location.
+    const CPU: i32 = -1;
+    /// `CU_DEVICE_INVALID`: neither the host nor a device, or a type of a later driver.
+    const OTHER: i32 = -2;
+
+    /// Device; -1 for the host and its nodes, -2 for another location.
     pub(crate) const fn device(self) -> i32 {
-        if self.kind == Self::DEVICE { self.id } else { -1 }
+        match self.kind {
+            Self::DEVICE => self.id,
+            Self::DEVICE_DOMAIN => self.id & 0xff,
+            Self::NONE | Self::HOST | Self::HOST_NODE | Self::CURRENT_HOST_NODE => Self::CPU,
+            _ => Self::OTHER,
+        }
+    }
+
+    /// NUMA node of the host, if the location is one.
+    pub(crate) const fn host_node(self) -> Option<u32> {
+        if self.kind == Self::HOST_NODE && self.id >= 0 { Some(self.id.cast_unsigned()) } else { None }
     }
 
     /// Location of a device, or of the host for -1.
@@ -156,7 +178,8 @@ pub(crate) struct Copy2d {
     pub(crate) rows: usize,
 }
 
-/// Source or destination of `CUDA_MEMCPY3D`.
+/// Source or destination of `CUDA_MEMCPY3D`, or of `CUDA_MEMCPY3D_PEER`, in which the context is
+/// not reserved.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Side3d {
@@ -173,7 +196,7 @@ pub(crate) struct Side3d {
     height: usize,
 }
 
-/// `CUDA_MEMCPY3D`.
+/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Copy3d {
@@ -182,6 +205,37 @@ pub(crate) struct Copy3d {
     pub(crate) width_bytes: usize,
     pub(crate) rows: usize,
     pub(crate) planes: usize,
+}
+
+/// `CUmemcpy3DOperand`, as far as it is read: an array, or memory at an address.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Operand {
+    kind: u32,
+    /// Address, or handle of the array.
+    value: u64,
+    /// Pitches and location, or offsets in the array.
+    rest: [u64; 3],
+}
+
+impl Operand {
+    /// Address; `None` for an array.
+    pub(crate) const fn address(&self) -> Option<u64> {
+        const POINTER: u32 = 1;
+        if self.kind == POINTER { Some(self.value) } else { None }
+    }
+}
+
+/// `CUDA_MEMCPY3D_BATCH_OP`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct BatchCopy {
+    pub(crate) from: Operand,
+    pub(crate) to: Operand,
+    /// Width, height and depth in elements, which are bytes unless one side is an array.
+    pub(crate) extent: [usize; 3],
+    order: u32,
+    flags: u32,
 }
 
 /// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_ARRAY`; other types have a device address.
@@ -225,3 +279,33 @@ pub(crate) const EXTRA_BYTES: usize = 2;
 pub(crate) const PER_THREAD_STREAM: Handle = 2;
 /// Another name of the legacy default stream.
 pub(crate) const LEGACY_STREAM: Handle = 1;
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn location_is_a_device_the_host_or_neither() {
+        let location = |kind, id| Location { kind, id };
+        let read = |kind, id| (location(kind, id).device(), location(kind, id).host_node());
+        assert_eq!(read(1, 3), (3, None));
+        assert_eq!(read(2, 9), (-1, None), "the id of the host is ignored");
+        assert_eq!(read(3, 2), (-1, Some(2)), "a NUMA node");
+        assert_eq!(read(4, 2), (-1, None), "the thread's node, whose number is not in the call");
+        assert_eq!(read(0, 7), (-1, None), "advice without a location");
+        assert_eq!(read(5, -2), (-2, None), "a location that is not visible");
+        assert_eq!(read(6, 0x0103), (3, None), "domain 1 of device 3");
+        assert_eq!(read(7, 0), (-2, None), "a type of a later driver");
+    }
+
+    #[test]
+    fn structures_have_the_layout_of_cuda_h() {
+        assert_eq!(size_of::<Location>(), 8);
+        assert_eq!((size_of::<Operand>(), offset_of!(Operand, value)), (40, 8));
+        assert_eq!((size_of::<BatchCopy>(), offset_of!(BatchCopy, to), offset_of!(BatchCopy, extent)), (112, 40, 80));
+        assert_eq!((size_of::<Copy2d>(), size_of::<Copy3d>()), (128, 200));
+        assert_eq!((size_of::<KernelNode>(), size_of::<KernelNodeV2>(), size_of::<NodeParams>()), (56, 72, 248));
+    }
+}

@@ -117,6 +117,15 @@ pub(crate) fn is_managed(address: u64) -> bool {
     output(result, ()).is_some() && is_managed != 0
 }
 
+/// Whether memory that is not managed is the host's.
+pub(crate) fn is_on_host(address: u64) -> bool {
+    const MEMORY_TYPE: u32 = 2;
+    const HOST: u32 = 1;
+    let mut kind = 0_u32;
+    let result = cuPointerGetAttribute((&raw mut kind).cast(), MEMORY_TYPE, address);
+    output(result, ()).is_some() && kind == HOST
+}
+
 /// Whether a stream is being captured, and the capture's id; `None` if the driver does not report
 /// it, as for the legacy default stream while another stream is captured.
 fn capture_info(stream: Handle) -> Option<(bool, u64)> {

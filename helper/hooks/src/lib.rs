@@ -21,7 +21,7 @@
 //! * [`permission`]: whether that thread may act
 //! * [`contexts`]: contexts in which that thread calls the driver
 //! * [`program_advice`]: the program's own advice
-//! * [`blocks`]: memory that the program has allocated
+//! * [`blocks`]: memory that the program has allocated; [`variables`]: managed variables of its modules
 //! * [`parameters`]: layout of functions' parameters
 //! * [`driver`]: driver calls by the helper itself
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
@@ -62,6 +62,7 @@ mod sync;
 mod system;
 mod thread;
 mod threads;
+mod variables;
 mod watch;
 
 use core::{ffi::c_void, sync::atomic::AtomicBool};

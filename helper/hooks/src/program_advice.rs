@@ -25,6 +25,8 @@ impl Subject {
     pub(crate) const LOCATION: Self = Self(2);
     /// Unknown advice, which may be on any subject.
     pub(crate) const UNKNOWN: Self = Self(3);
+    /// Attachment to a stream, or to the host: it counts as advice on every subject.
+    pub(crate) const ATTACHMENT: Self = Self(5);
 
     /// Access by a device; each device is a subject of its own.
     fn access(device: i32) -> Self {
@@ -44,7 +46,7 @@ impl Subject {
     }
 
     fn includes(self, other: Self) -> bool {
-        self == other || other == Self::UNKNOWN
+        self == other || other == Self::UNKNOWN || other == Self::ATTACHMENT
     }
 }
 
@@ -259,6 +261,16 @@ mod tests {
         let (subject, is_set) = Subject::of(77, 0);
         assert!(is_set && table.insert(range(1, 2), subject));
         assert!(table.overlaps(range(1, 2), Some(Subject::LOCATION)));
+    }
+
+    #[test]
+    fn memory_attached_to_a_stream_counts_as_advised_until_it_is_detached() {
+        let table = ProgramAdvice::new().unwrap();
+        assert!(table.insert(range(1, 2), Subject::ATTACHMENT));
+        assert!(table.overlaps(range(1, 2), Some(Subject::LOCATION)) && table.overlaps(range(1, 2), None));
+        assert_eq!(table.first_in(range(1, 2), Subject::LOCATION), Ok(None), "uvmd's own advice can be withdrawn");
+        assert!(table.insert(range(1, 2), Subject::UNKNOWN) && table.remove(range(1, 2), Some(Subject::ATTACHMENT)));
+        assert!(table.overlaps(range(1, 2), None), "other advice stays");
     }
 
     #[test]

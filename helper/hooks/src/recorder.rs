@@ -34,6 +34,7 @@ use crate::{
     stream::Stream,
     thread,
     threads::Threads,
+    variables::Variables,
 };
 
 /// Functions and keys that a forked child's recorder inherits from its parent's. The child looks up
@@ -77,6 +78,8 @@ pub(crate) struct Recorder {
     generation: u8,
     memory: Memory<'static>,
     pub(crate) blocks: Blocks,
+    /// Managed variables, whose memory is among the blocks.
+    pub(crate) variables: Variables,
     pub(crate) parameters: Parameters,
     /// The program's own advice.
     pub(crate) program_advice: ProgramAdvice,
@@ -193,8 +196,8 @@ impl Recorder {
         let mut words = Words::new(mapping::private_wiped_on_fork(FORK_ZEROED_WORDS).ok()?);
         let is_own = words.next()?;
         let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
-        let (blocks, parameters, program_advice) =
-            (Blocks::new().ok()?, Parameters::new().ok()?, ProgramAdvice::new().ok()?);
+        let (blocks, variables) = (Blocks::new().ok()?, Variables::new().ok()?);
+        let (parameters, program_advice) = (Parameters::new().ok()?, ProgramAdvice::new().ok()?);
         // Before the ring: a reader that finds the ring finds both.
         let plan_memory = PlanMemory::create(shared::create_plan().ok()?).ok()?;
         let memory = Memory::create(shared::create_ring().ok()?, Mode::Record).ok()?;
@@ -210,6 +213,7 @@ impl Recorder {
             generation,
             memory,
             blocks,
+            variables,
             parameters,
             program_advice,
             gate,
@@ -395,10 +399,19 @@ impl Recorder {
         }
     }
 
+    /// Assigns the memory of a context to another one, in which it lives on.
+    pub(crate) fn reassign(&self, context: Handle, other: Handle) {
+        self.variables.reassign(context, other);
+        if !self.blocks.reassign(context, other) {
+            self.count_unrecorded();
+        }
+    }
+
     /// Records frees of all memory of a destroyed context.
     pub(crate) fn on_context_destroyed(&'static self, context: Handle) {
         self.stream.forget_context(context);
         self.plan.forget_context(context);
+        self.variables.remove(|variable| variable.context == context);
         while let Some(block) = self.blocks.remove_any_in(context) {
             self.forget_advice(&block);
             if self.is_recording() {

@@ -145,8 +145,19 @@ pub enum OpAction {
         address: String,
         /// Size.
         bytes: u64,
-        /// CUDA device, or -1 for the host.
+        /// CUDA device; -1 for the host, -2 for another location.
         device: i32,
+        /// NUMA node of the host; null where the call names none.
+        host_node: Option<u32>,
+    },
+    /// Discards the content of managed memory.
+    Discard {
+        /// Stream.
+        stream: String,
+        /// First address.
+        address: String,
+        /// Size.
+        bytes: u64,
     },
     /// Gives advice on managed memory, or takes it back.
     Advise {
@@ -156,8 +167,10 @@ pub enum OpAction {
         bytes: u64,
         /// `CUmem_advise`.
         advice: u32,
-        /// CUDA device, or -1 for the host.
+        /// CUDA device; -1 for the host, -2 for another location.
         device: i32,
+        /// NUMA node of the host; null where the call names none.
+        host_node: Option<u32>,
     },
     /// Waits.
     Sync {

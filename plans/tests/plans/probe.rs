@@ -249,7 +249,7 @@ fn run(launches: &[Launch], world: &mut World, conditions: Conditions) -> Run {
                 samples += 1;
                 let may_probe = conditions.forbidden_from.is_none_or(|from| samples < from);
                 if conditions.prefetches_at == Some(samples) {
-                    program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0 });
+                    program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0, host_node: None });
                 }
                 let change = follower.observe(may_probe.then_some(&world.counted));
                 take(&follower, world, change);
@@ -263,7 +263,7 @@ fn run(launches: &[Launch], world: &mut World, conditions: Conditions) -> Run {
             }
         }
         if conditions.prefetches {
-            program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0 });
+            program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0, host_node: None });
         }
         program.sync();
         while let Some(call) = program.calls.get(added) {

@@ -13,7 +13,15 @@ use crate::{
     recorder::{Recorder, enter_gate, record_success, unique_stream},
 };
 
-fn add_block(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind, is_pooled: bool) {
+/// Adds a block, and records its allocation.
+pub(super) fn add_block(
+    recorder: &Recorder,
+    stream: Handle,
+    address: u64,
+    bytes: usize,
+    kind: MemoryKind,
+    is_pooled: bool,
+) {
     let bytes = bytes as u64;
     let block = Block::new(address, bytes, driver::current_context(), kind == MemoryKind::Managed);
     if !recorder.blocks.add(if is_pooled { block.in_pool() } else { block }) {
@@ -37,12 +45,22 @@ fn record_allocation(
     })
 }
 
-/// Records a successful allocation from a pool. Memory of a pool may be managed.
+/// Kind of a pool's memory: pools may be of managed memory, or of the host's.
+fn pool_kind(address: u64) -> MemoryKind {
+    if driver::is_managed(address) {
+        MemoryKind::Managed
+    } else if driver::is_on_host(address) {
+        MemoryKind::Host
+    } else {
+        MemoryKind::Pool
+    }
+}
+
+/// Records a successful allocation from a pool.
 fn record_pool_allocation(result: CuResult, stream: Handle, address: *const u64, bytes: usize) -> CuResult {
     record_success(result, |recorder| {
         if let Some(address) = read(address) {
-            let kind = if driver::is_managed(address) { MemoryKind::Managed } else { MemoryKind::Pool };
-            add_block(recorder, stream, address, bytes, kind, true);
+            add_block(recorder, stream, address, bytes, pool_kind(address), true);
         }
     })
 }

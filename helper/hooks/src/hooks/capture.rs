@@ -37,6 +37,12 @@ hooks! {
         count_capture(real())
     }
 
+    cuStreamBeginRecaptureToGraph / cuStreamBeginRecaptureToGraph_ptsz = fn(
+        stream: Handle, mode: u32, graph: Handle, callback: *const u8, data: *const u8,
+    ) |real, per_thread| {
+        count_capture(real())
+    }
+
     cuStreamEndCapture / cuStreamEndCapture_ptsz = fn(stream: Handle, graph: *mut Handle) |real, per_thread| {
         let Some(recorder) = current() else { return real() };
         let stream = resolve_default_stream(stream, per_thread);

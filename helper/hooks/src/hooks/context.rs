@@ -1,5 +1,4 @@
-//! Ends of contexts and modules: memory ends with its context, and handles of functions may be
-//! reused.
+//! Ends of contexts: memory ends with its context, and handles of functions may be reused.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
@@ -123,9 +122,7 @@ fn on_green_destroyed(recorder: &'static Recorder, context: Handle, device: Opti
     recorder.stream.forget_context(context);
     recorder.plan.forget_context(context);
     let primary_context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
-    if !recorder.blocks.reassign(context, primary_context) {
-        recorder.count_unrecorded();
-    }
+    recorder.reassign(context, primary_context);
 }
 
 fn release_primary(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
@@ -146,11 +143,6 @@ fn reset_primary(reset: impl FnOnce() -> CuResult, device: i32) -> CuResult {
         reset,
         |recorder| on_primary_destroyed(recorder, device),
     )
-}
-
-fn unload(real: impl FnOnce() -> CuResult) -> CuResult {
-    invalidate_parameters();
-    real()
 }
 
 hooks! {
@@ -212,13 +204,5 @@ hooks! {
 
     cuGreenCtxDestroy = fn(green: Handle) |real, per_thread| {
         destroy_green(real, green)
-    }
-
-    cuModuleUnload = fn(module: Handle) |real, per_thread| {
-        unload(real)
-    }
-
-    cuLibraryUnload = fn(library: Handle) |real, per_thread| {
-        unload(real)
     }
 }

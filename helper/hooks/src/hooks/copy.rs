@@ -5,8 +5,8 @@
 use call_ring::{Kind, Target, kind::ASYNCHRONOUS};
 
 use crate::{
-    cuda::{Copy2d, Copy3d, CuResult, Handle},
-    program::read,
+    cuda::{BatchCopy, Copy2d, Copy3d, CuResult, Handle},
+    program::{read, read_at},
     real::hooks,
     recorder::{Recorder, record_success},
 };
@@ -34,6 +34,14 @@ impl Copy {
         let Copy3d { from, to, width_bytes, rows, planes } = read(copy)?;
         let rows = rows.wrapping_mul(planes);
         Some(Self { to: to.address(), from: from.address(), bytes: width_bytes.wrapping_mul(rows), rows })
+    }
+
+    /// Copy of a batch; `None` if one side is an array, whose elements have an unknown size.
+    fn from_batch(copy: &BatchCopy) -> Option<Self> {
+        let [width_bytes, height, depth] = copy.extent;
+        let rows = height.wrapping_mul(depth);
+        let bytes = width_bytes.wrapping_mul(rows);
+        Some(Self { to: copy.to.address()?, from: copy.from.address()?, bytes, rows })
     }
 
     pub(super) fn record(self, recorder: &Recorder, target: Target, flags: u8) {
@@ -69,6 +77,40 @@ fn record_async(
     is_per_thread: bool,
 ) -> CuResult {
     record_copy(result, copy, ASYNCHRONOUS, stream, is_per_thread)
+}
+
+/// Records copies that were submitted to a stream by one call. `None` is a copy that is not recorded.
+fn record_batch(
+    result: CuResult,
+    copies: impl Iterator<Item = Option<Copy>>,
+    stream: Handle,
+    is_per_thread: bool,
+) -> CuResult {
+    record_success(result, |recorder| {
+        let target = recorder.target(stream, is_per_thread);
+        for copy in copies {
+            match copy {
+                Some(copy) => copy.record(recorder, target, ASYNCHRONOUS),
+                None => recorder.count_unrecorded(),
+            }
+        }
+    })
+}
+
+/// Copies of three arrays. A size of 0 is no copy.
+fn flat_batch(
+    to: *const u64,
+    from: *const u64,
+    sizes: *const usize,
+    count: usize,
+) -> impl Iterator<Item = Option<Copy>> {
+    let copies = (0..count).map(move |at| Some(Copy::flat(read_at(to, at)?, read_at(from, at)?, read_at(sizes, at)?)));
+    copies.filter(|copy| copy.is_none_or(|copy| copy.bytes != 0))
+}
+
+/// Copies of an array of operations.
+fn batch(list: *const BatchCopy, count: usize) -> impl Iterator<Item = Option<Copy>> {
+    (0..count).map(move |at| Copy::from_batch(&read_at(list, at)?))
 }
 
 hooks! {
@@ -140,5 +182,52 @@ hooks! {
 
     cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz = fn(copy: *const Copy3d, stream: Handle) |real, per_thread| {
         record_async(real(), || Copy::from_3d(copy), stream, per_thread)
+    }
+
+    cuMemcpy3DPeer / cuMemcpy3DPeer_ptds = fn(copy: *const Copy3d) |real, per_thread| {
+        record_sync(real(), || Copy::from_3d(copy), per_thread)
+    }
+
+    cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz = fn(copy: *const Copy3d, stream: Handle) |real, per_thread| {
+        record_async(real(), || Copy::from_3d(copy), stream, per_thread)
+    }
+
+    cuMemcpyWithAttributesAsync / cuMemcpyWithAttributesAsync_ptsz = fn(
+        to: u64, from: u64, bytes: usize, attributes: *mut u8, stream: Handle,
+    ) |real, per_thread| {
+        record_async(real(), || Some(Copy::flat(to, from, bytes)), stream, per_thread)
+    }
+
+    cuMemcpy3DWithAttributesAsync / cuMemcpy3DWithAttributesAsync_ptsz = fn(
+        copy: *const BatchCopy, flags: u64, stream: Handle,
+    ) |real, per_thread| {
+        record_batch(real(), batch(copy, 1), stream, per_thread)
+    }
+
+    // The arrays are read after the call, and the driver has read them in it.
+    cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz = fn(
+        to: *const u64, from: *const u64, sizes: *const usize, count: usize, attributes: *mut u8,
+        attribute_begins: *mut usize, attribute_count: usize, failed: *mut usize, stream: Handle,
+    ) |real, per_thread| {
+        record_batch(real(), flat_batch(to, from, sizes, count), stream, per_thread)
+    }
+
+    cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz = fn(
+        to: *const u64, from: *const u64, sizes: *const usize, count: usize, attributes: *mut u8,
+        attribute_begins: *mut usize, attribute_count: usize, stream: Handle,
+    ) |real, per_thread| {
+        record_batch(real(), flat_batch(to, from, sizes, count), stream, per_thread)
+    }
+
+    cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz = fn(
+        count: usize, list: *const BatchCopy, failed: *mut usize, flags: u64, stream: Handle,
+    ) |real, per_thread| {
+        record_batch(real(), batch(list, count), stream, per_thread)
+    }
+
+    cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz = fn(
+        count: usize, list: *const BatchCopy, flags: u64, stream: Handle,
+    ) |real, per_thread| {
+        record_batch(real(), batch(list, count), stream, per_thread)
     }
 }

@@ -178,6 +178,17 @@ hooks! {
         record_node(real(), NewNode { graph, node }, params)
     }
 
+    cuGraphAddNode_v3 = fn(
+        node: *mut Handle, graph: Handle, dependencies: *const Handle, edges: *const u8, count: usize,
+        params: *const NodeParams,
+    ) |real, per_thread| {
+        record_node(real(), NewNode { graph, node }, params)
+    }
+
+    cuGraphNodeSetParams_v2 = fn(node: Handle, params: *const NodeParams) |real, per_thread| {
+        record_node(real(), Target::Graph { graph: 0, node }, params)
+    }
+
     cuGraphNodeSetParams = fn(node: Handle, params: *const NodeParams) |real, per_thread| {
         record_node(real(), Target::Graph { graph: 0, node }, params)
     }

@@ -19,6 +19,10 @@ hooks! {
         record_sync(real(), SyncKind::Context, 0)
     }
 
+    cuCtxSynchronize_v2 = fn(context: Handle) |real, per_thread| {
+        record_sync(real(), SyncKind::Context, 0)
+    }
+
     cuStreamSynchronize / cuStreamSynchronize_ptsz = fn(stream: Handle) |real, per_thread| {
         record_sync(real(), SyncKind::Stream, unique_stream(stream, per_thread))
     }

@@ -102,6 +102,11 @@ impl Program {
         calls
     }
 
+    /// Calls that were not recorded, or not whole, since the start.
+    pub(crate) fn unrecorded(&self) -> u64 {
+        Memory::open(self.ring).unwrap().unrecorded()
+    }
+
     /// Allocates managed memory at an address, in the current context.
     pub(crate) fn allocate(&self, address: u64, bytes: usize) {
         let mut allocated = 0;

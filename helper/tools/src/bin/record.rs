@@ -122,10 +122,13 @@ fn line(call: &Call) -> Value {
         Action::Fill { target, address, bytes, rows } => {
             ("memset", Some(*target), json!({ "address": address, "bytes": bytes, "rows": rows }))
         }
-        Action::Prefetch { stream, address, bytes, to } => {
+        Action::Prefetch { stream, address, bytes, to, host_node: _ } => {
             ("prefetch", None, json!({ "stream": stream, "address": address, "bytes": bytes, "to": to }))
         }
-        Action::Advise { address, bytes, advice, to } => {
+        Action::Discard { stream, address, bytes } => {
+            ("discard", None, json!({ "stream": stream, "address": address, "bytes": bytes }))
+        }
+        Action::Advise { address, bytes, advice, to, host_node: _ } => {
             ("advise", None, json!({ "address": address, "bytes": bytes, "advice": advice, "to": to }))
         }
         Action::Sync { kind, handle } => {

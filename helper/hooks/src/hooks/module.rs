@@ -1,0 +1,99 @@
+//! Modules and libraries: their managed variables, which are memory of the program until the module
+//! ends, and the end of functions, whose handles may be reused.
+
+#![expect(unsafe_code, reason = "functions of the driver's ABI")]
+
+use call_ring::{Kind, MemoryKind};
+
+use super::allocation::add_block;
+use crate::{
+    blocks::Block,
+    cuda::{CuResult, Handle},
+    driver,
+    program::read,
+    real::hooks,
+    recorder::{self, Recorder, enter_gate, record_success},
+    variables::Variable,
+};
+
+/// Records the look-up of a variable as an allocation, if it is managed, and the first of it.
+fn record_variable(result: CuResult, module: Handle, address: *const u64, bytes: *const usize) -> CuResult {
+    record_success(result, |recorder| {
+        let (Some(address), Some(bytes)) = (read(address), read(bytes)) else { return };
+        if !driver::is_managed(address) {
+            return;
+        }
+        let variable = Variable { module, address, bytes: bytes as u64, context: driver::current_context() };
+        match recorder.variables.insert(variable) {
+            Some(true) => add_block(recorder, 0, address, bytes, MemoryKind::Managed, false),
+            Some(false) => {}
+            None => recorder.count_unrecorded(),
+        }
+    })
+}
+
+/// Removes the memory of a variable, whose module ends.
+fn remove_variable(recorder: &'static Recorder, variable: Variable) {
+    recorder.remove(variable.address);
+    if recorder.is_recording() {
+        recorder.record(Kind::Free, 0, [0, variable.address, 0, 0, 0]);
+    }
+}
+
+/// Restores the memory of a variable after its module was not unloaded.
+fn restore_variable(recorder: &'static Recorder, Variable { address, bytes, context, .. }: Variable) {
+    recorder.restore(Block::new(address, bytes, context, true));
+    if recorder.is_recording() {
+        recorder.record(Kind::NotFreed, 0, [0, address, 0, 0, 0]);
+    }
+}
+
+/// Unloads a module or a library. As for a free, its variables are removed before.
+fn unload(real: impl FnOnce() -> CuResult, module: Handle) -> CuResult {
+    if let Some(recorder) = recorder::current() {
+        recorder.parameters.invalidate();
+    }
+    let Some((recorder, _call)) = enter_gate() else { return real() };
+    let is_own = |variable: &Variable| variable.module == module;
+    recorder.variables.iter().filter(is_own).for_each(|variable| remove_variable(recorder, variable));
+    let result = real();
+    if !result.is_ok() {
+        recorder.variables.iter().filter(is_own).for_each(|variable| restore_variable(recorder, variable));
+        return result;
+    }
+    recorder.variables.remove(is_own);
+    // Those that were looked up by another handle: that of a library's module.
+    for variable in recorder.variables.iter().filter(|variable| !driver::is_managed(variable.address)) {
+        remove_variable(recorder, variable);
+        recorder.variables.remove(|other| other.address == variable.address);
+    }
+    result
+}
+
+hooks! {
+    cuModuleGetGlobal_v2 = fn(
+        address: *mut u64, bytes: *mut usize, module: Handle, name: *const u8,
+    ) |real, per_thread| {
+        record_variable(real(), module, address, bytes)
+    }
+
+    cuLibraryGetGlobal = fn(
+        address: *mut u64, bytes: *mut usize, library: Handle, name: *const u8,
+    ) |real, per_thread| {
+        record_variable(real(), library, address, bytes)
+    }
+
+    cuLibraryGetManaged = fn(
+        address: *mut u64, bytes: *mut usize, library: Handle, name: *const u8,
+    ) |real, per_thread| {
+        record_variable(real(), library, address, bytes)
+    }
+
+    cuModuleUnload = fn(module: Handle) |real, per_thread| {
+        unload(real, module)
+    }
+
+    cuLibraryUnload = fn(library: Handle) |real, per_thread| {
+        unload(real, library)
+    }
+}

@@ -1,0 +1,80 @@
+//! Managed variables of modules.
+
+use std::{ptr::null_mut, sync::atomic::Ordering};
+
+use call_ring::{MemoryKind, call::Action};
+
+use crate::{driver, program::Program};
+
+type GetGlobal = extern "C" fn(*mut u64, *mut usize, u64, *const u8) -> i32;
+type OfHandle = extern "C" fn(u64) -> i32;
+
+const MODULE: u64 = 0x8000;
+
+fn allocated(address: u64) -> Action {
+    Action::Malloc { stream: 0, address, bytes: 8, kind: MemoryKind::Managed, device: 0 }
+}
+
+fn freed(address: u64) -> Action {
+    Action::Free { stream: 0, address }
+}
+
+/// Looks up a variable at an address, in a module.
+fn look_up(program: &Program, address: u64, module: u64) -> Vec<Action> {
+    let (mut found, mut bytes) = (0, 0);
+    driver::CREATED.store(address, Ordering::Relaxed);
+    let get: GetGlobal = program.function(c"cuModuleGetGlobal_v2");
+    assert_eq!((get(&raw mut found, &raw mut bytes, module, c"name".as_ptr().cast()), found, bytes), (0, address, 8));
+    program.actions()
+}
+
+#[test]
+fn managed_variable_is_memory_until_its_module_is_unloaded() {
+    let program = Program::start();
+    assert_eq!(look_up(&program, 0x10_0000, MODULE), [allocated(0x10_0000)]);
+    assert_eq!(look_up(&program, 0x10_0000, MODULE), [], "known");
+    assert_eq!(look_up(&program, 0x20_0000, MODULE + 1), [allocated(0x20_0000)]);
+    let unload: OfHandle = program.function(c"cuModuleUnload");
+    driver::RESULT.store(1, Ordering::Relaxed);
+    let failed = [freed(0x10_0000), Action::NotFreed { address: 0x10_0000 }];
+    assert_eq!((unload(MODULE), program.actions()), (1, failed.to_vec()));
+    driver::RESULT.store(0, Ordering::Relaxed);
+    assert_eq!((unload(MODULE), program.actions()), (0, vec![freed(0x10_0000)]));
+    assert_eq!((unload(MODULE), program.actions()), (0, vec![]), "once");
+    assert_eq!((unload(MODULE + 1), program.actions()), (0, vec![freed(0x20_0000)]));
+}
+
+#[test]
+fn variable_of_a_library_ends_with_it_by_whatever_handle_it_was_found() {
+    let program = Program::start();
+    assert_eq!(look_up(&program, 0x30_0000, MODULE), [allocated(0x30_0000)]);
+    let unload: OfHandle = program.function(c"cuLibraryUnload");
+    assert_eq!((unload(0x9000), program.actions()), (0, vec![]), "another library");
+    driver::MANAGED.store(0, Ordering::Relaxed);
+    assert_eq!((unload(0x9100), program.actions()), (0, vec![freed(0x30_0000)]));
+}
+
+#[test]
+fn variable_ends_with_its_context_once() {
+    let program = Program::start();
+    assert_eq!(look_up(&program, 0x40_0000, MODULE), [allocated(0x40_0000)]);
+    let context = driver::CURRENT.load(Ordering::Relaxed);
+    let destroy: OfHandle = program.function(c"cuCtxDestroy_v2");
+    assert_eq!(destroy(context), 0);
+    assert!(program.actions().contains(&freed(0x40_0000)));
+    // The handle of the module and the address are another's now.
+    let unload: OfHandle = program.function(c"cuModuleUnload");
+    assert_eq!((unload(MODULE), program.actions()), (0, vec![]));
+}
+
+#[test]
+fn device_variable_and_unknown_size_are_not_recorded() {
+    let program = Program::start();
+    driver::MANAGED.store(0, Ordering::Relaxed);
+    assert_eq!(look_up(&program, 0x50_0000, MODULE), []);
+    driver::MANAGED.store(1, Ordering::Relaxed);
+    let get: GetGlobal = program.function(c"cuModuleGetGlobal_v2");
+    let mut address = 0;
+    assert_eq!(get(&raw mut address, null_mut(), MODULE, c"name".as_ptr().cast()), 0);
+    assert_eq!(program.actions(), []);
+}
