@@ -13,7 +13,7 @@
 
 #include "count.h"
 
-extern CUresult cuCtxSetCurrent(Handle);
+extern CUresult cuCtxSetCurrent(Handle), cuCtxDetach(Handle);
 extern CUresult cuModuleUnload(Handle);
 extern CUresult cuMemAlloc_v2(uint64_t *, size_t);
 extern CUresult cuCtxSynchronize(void), cuStreamCreate(Handle *, unsigned), cuStreamDestroy_v2(Handle);
@@ -107,6 +107,15 @@ int main(int count, char **arguments) {
       load();
       counted(1);
     }
+  }
+  if (strcmp(what, "detach") == 0) {
+    /* A context that ends with memory in it. */
+    Handle other;
+    uint64_t word;
+    CHECK(cuCtxCreate_v2(&other, 0, 0));
+    CHECK(cuMemAllocManaged(&word, 1 << 20, 1));
+    CHECK(cuCtxDetach(other));
+    CHECK(cuCtxSetCurrent(context));
   }
   if (strcmp(what, "exec") == 0) {
     char *again[] = {arguments[0], "run", NULL};

@@ -45,7 +45,8 @@ export LD_LIBRARY_PATH=$work/cuda PARALLEL=0
 for workload in $(target/release/uvm-workload --list | awk '{ print $1 }'); do
   is_recorded "workload $workload" 0 target/release/uvm-workload --mib 16 --iterations 3 "$workload"
 done
-for what in run threads graph unload fork; do is_recorded "program linked to the driver, $what" 5 "$programs/program" "$what"; done
+for what in run threads graph unload fork detach; do is_recorded "program linked to the driver, $what" 5 "$programs/program" "$what"; done
+helper=$programs/liblimiter.so:$helper is_recorded "program behind a library that limits memory" 5 "$programs/program" run
 is_recorded "allocator for PyTorch" 0 "$programs/pluggable" "$helper"
 is_recorded "allocator for PyTorch, before any context" 0 "$programs/pluggable" "$helper" first
 is_recorded "program linked to a stub of the driver" 0 "$programs/stubbed"

@@ -90,7 +90,7 @@ fn advise(real: impl FnOnce() -> CuResult, address: u64, bytes: usize, advice: u
     })
 }
 
-/// Makes a call that sets or unsets advice on a subject, or what counts as such.
+/// Makes a call that sets or removes advice on a subject, or what counts as such.
 fn track(
     recorder: &Recorder,
     real: impl FnOnce() -> CuResult,
