@@ -14,7 +14,7 @@ use crate::{
     support::{always, at, busy, get, router_over},
 };
 
-/// Fits beside LIGHT.
+/// Fits beside `LIGHT`.
 const PINGPONG: ProcessId = ProcessId { pid: 40, start_ticks: 140 };
 const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
 const LIGHT: ProcessId = ProcessId { pid: 10, start_ticks: 110 };
@@ -104,8 +104,8 @@ async fn a_process_that_would_fit_into_the_gpu_alone_is_a_victim() {
     assert_eq!(exceeds.evictor().await, None);
 }
 
-/// LIGHT's 64 bytes, 30 of PINGPONG and 100 of HEAVY, on a GPU of 96. In the window, `for_pingpong`
-/// and `for_heavy` bytes of LIGHT were evicted, and PINGPONG lost some to HEAVY.
+/// 64 bytes of `LIGHT`, 30 of `PINGPONG` and 100 of `HEAVY`, on a GPU of 96. In the window,
+/// `for_pingpong` and `for_heavy` bytes of `LIGHT` were evicted, and `PINGPONG` lost some to `HEAVY`.
 fn three_tenants(for_pingpong: u64, for_heavy: u64) -> Node {
     let lost_by_pingpong = Victim { victim: PINGPONG, ..evicted_for(HEAVY, GPU, 1) };
     let mut victims =
