@@ -1,8 +1,10 @@
-/* What deep opens: a library that is linked to the driver, or finds it by itself (FINDS). */
+/* What deep opens: a library that is linked to the driver, or finds it by itself (FINDS). It has a table of functions that it makes read-only. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 typedef int CUresult;
 typedef void *Handle;
@@ -14,6 +16,10 @@ typedef void *Handle;
 #endif
 #define CHECK(call) \
   if ((call) != 0) return printf("%s failed\n", #call), 1
+
+static void *table[512] __attribute__((aligned(4096))) = {(void *)dlsym, (void *)dlopen};
+
+__attribute__((constructor)) static void seal(void) { mprotect(table, sizeof(table), PROT_READ); }
 
 int run(void) {
 #ifdef FINDS

@@ -132,8 +132,15 @@ class Harm:
             self.same("another library before the helper", command, environment=reports, preload=f"{other} {{}}")
             # It sees that dlsym is called by the helper, where the driver itself calls none.
             self.same("another library behind the helper", command, environment={} if self.is_nvidia else reports, preload=f"{{}} {other}")
+        driver = str(pathlib.Path(self.environment["LD_LIBRARY_PATH"]) / "libcuda.so.1")
+        opened = lambda library, *how: [str(self.programs_folder / "deep"), str(self.programs_folder / f"deep_{library}.so"), *how]
+        for how in ("filtered", "origin"):
+            self.same(f"a library opened with RTLD_DEEPBIND, {how}", opened("linked_now", how))
+        for how in ("now", "lazy"):
+            code, out, _ = self.same(f"a library opened with RTLD_DEEPBIND that is linked to another driver, {how}", opened(f"emulated_{how}", how, driver))
+            assert code == 1 and b"cuInit(0) failed" in out, out
         for library in ("linked_now", "linked_lazy", "finds_now", "finds_lazy", "depends_now"):
-            deep = [str(self.programs_folder / "deep"), str(self.programs_folder / f"deep_{library}.so"), library.split("_")[1]]
+            deep = opened(library, library.split("_")[1])
             self.same(f"a library opened with RTLD_DEEPBIND, {library}", deep)
             self.same(f"another library before the helper, and one opened with RTLD_DEEPBIND, {library}", deep, preload=f"{other} {{}}")
         limiter, reports = str(self.programs_folder / "liblimiter.so"), {"LIMITER_REPORTS": "1"}

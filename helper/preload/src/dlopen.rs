@@ -10,19 +10,18 @@ use core::{
     cell::Cell,
     ffi::{CStr, c_char, c_int, c_void},
     ptr::null_mut,
+    sync::atomic::Ordering,
 };
 
 use crate::{
     dlsym::{dlsym, is_driver_name},
-    driver,
     elf::{self, Binding},
-    exports, libc, second_stage,
+    exports, libc, sandbox, second_stage,
 };
 
-/// `RTLD_DEEPBIND`.
+/// `RTLD_NOLOAD` and `RTLD_DEEPBIND`.
+const RTLD_NOLOAD: c_int = 4;
 const RTLD_DEEPBIND: c_int = 8;
-/// Files of the C library with `dlsym` and `dlopen`; the second one before glibc 2.34.
-const C_LIBRARIES: [&CStr; 2] = [c"libc.so.6", c"libdl.so.2"];
 
 /// `void *dlopen(const char *path, int flags)`. It jumps to the C library's `dlopen`, which
 /// identifies the caller by the return address. Only a path with `RTLD_DEEPBIND`, for which the
@@ -70,9 +69,14 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_voi
     )
 }
 
-/// Whether a library is opened by its path, and the helper is enabled.
-unsafe extern "C" fn should_rebind(path: *const c_char) -> bool {
-    second_stage::is_loaded() && libc::text(path).is_some_and(|path| path.to_bytes().contains(&b'/'))
+/// Whether a library is opened by its path, without parts that the loader expands for the caller,
+/// and the helper is enabled. A system call filter may forbid what rebinding takes.
+unsafe extern "C" fn should_rebind(path: *const c_char, flags: c_int) -> bool {
+    let is_plain = |path: &CStr| path.to_bytes().contains(&b'/') && !path.to_bytes().contains(&b'$');
+    flags & RTLD_NOLOAD == 0
+        && second_stage::is_loaded()
+        && !sandbox::IS_FILTER_REQUESTED.load(Ordering::Relaxed)
+        && libc::text(path).is_some_and(is_plain)
 }
 
 /// Opens a library, and changes its bindings.
@@ -80,45 +84,69 @@ unsafe extern "C" fn open_and_rebind(path: *const c_char, flags: c_int) -> *mut 
     let Some(real) = libc::next_dlopen() else { return null_mut() };
     // SAFETY: the arguments are the program's.
     let handle = unsafe { real(path, flags) };
-    if handle.is_null() {
-        return handle;
-    }
-    let is_linked_to_driver = Cell::new(false);
-    let replacement = |name: &CStr, binding| {
-        let own = replacement(name, binding)?;
-        is_linked_to_driver.set(is_linked_to_driver.get() || is_driver_name(name));
-        Some(own as usize)
-    };
-    let is_relocated = |base| libc::reports_relocation() && libc::is_relocated(base);
-    // SAFETY: the C library has just opened the handle, and the replacements have the types of the
-    // functions of these names.
-    unsafe { elf::rebind(handle, is_relocated, replacement) };
-    if is_linked_to_driver.get() {
-        exports::prepare();
+    if !handle.is_null() {
+        rebind(handle);
     }
     handle
 }
 
-/// This library's function in place of one of the C library or of the driver.
-fn replacement(name: &CStr, binding: Binding) -> Option<*mut c_void> {
-    let own = match name.to_bytes() {
-        b"dlsym" => dlsym as *mut c_void,
-        b"dlopen" => dlopen as *mut c_void,
-        _ if is_driver_name(name) => exports::address_of(name)?,
-        _ => return None,
+/// Replaces the functions that this library interposes, of this or a library that it is linked to.
+/// Only those that the interposed function would call: a library that stands between others and the
+/// driver keeps its place, and so does another driver.
+fn rebind(handle: *mut c_void) {
+    let is_linked_to_driver = Cell::new(false);
+    let scope = Scope::of(handle);
+    let replacement = |name: &CStr, binding| {
+        let (own, next) = match name.to_bytes() {
+            b"dlsym" => (dlsym as *mut c_void, libc::DLSYM.load(Ordering::Relaxed)),
+            b"dlopen" => (dlopen as *mut c_void, libc::DLOPEN.load(Ordering::Relaxed)),
+            _ if is_driver_name(name) => (exports::address_of(name)?, exports::next(name)?),
+            _ => return None,
+        };
+        let target = match binding {
+            Binding::To(address) => address as *mut c_void,
+            Binding::Lazy => scope.definition(name)?,
+        };
+        let is_replaced = target == next && !next.is_null();
+        is_linked_to_driver.set(is_linked_to_driver.get() || (is_replaced && is_driver_name(name)));
+        is_replaced.then_some(own as usize)
     };
-    let is_replaced = |address| {
-        let Some(object) = elf::object_containing(address) else { return false };
-        if is_driver_name(name) {
-            object.symbol(driver::FUNCTION).is_some()
-        } else {
-            C_LIBRARIES.into_iter().any(|library| object.is_named(library))
+    // SAFETY: the C library has just opened the handle, and the replacements have the types of the
+    // functions of these names.
+    unsafe { elf::rebind(handle, replacement) };
+    if is_linked_to_driver.get() {
+        exports::prepare();
+    }
+}
+
+/// Definitions to which the lazy slots of a library lead: of `dlsym` and `dlopen`, and of the
+/// exports in their order. Null without a definition. Found before the loader's list is locked.
+struct Scope {
+    dlsym: *mut c_void,
+    dlopen: *mut c_void,
+    exports: [*mut c_void; exports::COUNT],
+}
+
+impl Scope {
+    fn of(handle: *mut c_void) -> Self {
+        let definition = |name: &CStr| {
+            // SAFETY: the handle is open, and the name ends with a zero.
+            libc::dlsym().map_or(null_mut(), |real| unsafe { real(handle, name.as_ptr()) })
+        };
+        let mut scope =
+            Self { dlsym: definition(c"dlsym"), dlopen: definition(c"dlopen"), exports: [null_mut(); exports::COUNT] };
+        if exports::next(c"cuInit").is_some() {
+            scope.exports.iter_mut().zip(exports::names()).for_each(|(to, name)| *to = definition(name));
         }
-    };
-    // A library that stands between others and the driver keeps its place.
-    let replaces = match binding {
-        Binding::Lazy => true,
-        Binding::To(address) => is_replaced(address),
-    };
-    replaces.then_some(own)
+        libc::clear_error();
+        scope
+    }
+
+    fn definition(&self, name: &CStr) -> Option<*mut c_void> {
+        match name.to_bytes() {
+            b"dlsym" => Some(self.dlsym),
+            b"dlopen" => Some(self.dlopen),
+            _ => self.exports.iter().zip(exports::names()).find(|(_, export)| *export == name).map(|(to, _)| *to),
+        }
+    }
 }

@@ -330,7 +330,7 @@ impl Object {
         unsafe { CStr::from_ptr((self.strings + at) as *const c_char) }
     }
 
-    pub(crate) fn is_named(&self, name: &CStr) -> bool {
+    fn is_named(&self, name: &CStr) -> bool {
         let own = self.name.is_some_and(|at| self.string(at) == name);
         own || self.file().is_some_and(|file| file == name.to_bytes())
     }

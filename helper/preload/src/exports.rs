@@ -120,6 +120,14 @@ pub(crate) fn next(name: &CStr) -> Option<*mut c_void> {
     elf::next_definition(own_address(), name).map(Next::address)
 }
 
+/// Number of exports.
+pub(crate) const COUNT: usize = EXPORTS.len();
+
+/// Names of all exports.
+pub(crate) fn names() -> impl Iterator<Item = &'static CStr> {
+    EXPORTS.iter().map(|(export, _)| export.name)
+}
+
 /// Export of a name.
 pub(crate) fn address_of(name: &CStr) -> Option<*mut c_void> {
     let (_, export) = EXPORTS.iter().find(|(export, _)| export.name == name)?;

@@ -93,11 +93,6 @@ pub(crate) fn find_dl_find_object() {
     FIND_OBJECT.store(found, Ordering::Relaxed);
 }
 
-/// Whether the C library reports which objects are relocated.
-pub(crate) fn reports_relocation() -> bool {
-    !FIND_OBJECT.load(Ordering::Relaxed).is_null()
-}
-
 /// Whether the object of an address is relocated, so that its `dlopen` can no longer fail;
 /// constructors may not have run. Takes no lock. True if the C library does not report it.
 pub(crate) fn is_relocated(address: *mut c_void) -> bool {
