@@ -237,6 +237,8 @@ indexed! {
         AllocRange => "uvm_pmm_gpu_pma_evict_range_wrapper_entry",
         /// End of the eviction for an unmanaged allocation in a certain range of memory.
         AllocRangeReturn => "uvm_pmm_gpu_pma_evict_range_wrapper_entry (return)",
+        /// Error that the driver cannot recover from.
+        FatalError => "uvm_global_set_fatal_error_impl",
         /// End of a migration call.
         MigrateReturn => "uvm_api_migrate (return)",
         /// Start of a migration call; see [`ApiCall`], as for all below.

@@ -44,6 +44,15 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| by_call(&figures.total().tool_bytes)),
     },
     Definition {
+        name: "uvm_driver_fatal_error",
+        labels: &[],
+        help: "1 while nvidia-uvm has a global fatal error, after which it refuses every new CUDA program until it is reloaded; else 0, also where none is known. \
+               /api/v1/status has the error and the remedy.",
+        samples: Samples::Gauge(|figures| {
+            vec![Sample::new([], f64::from(u8::from(figures.snapshot.source.fatal_error.is_some())))]
+        }),
+    },
+    Definition {
         name: "uvm_managed_bytes",
         labels: &[],
         help: "Managed memory that running processes have mapped, touched or not: of those whose mappings uvmd could read.",
