@@ -58,6 +58,9 @@ indexed! {
         GpuBatchNs => "gpu_batch_ns",
         /// Nanoseconds of one run of the fault handler, by [`bucket`]. VA space as above.
         HandlerNs => "fault_handler_duration_ns",
+        /// Moves of blocks of ordinary memory (HMM) to the key's GPU, or to the host for GPU 0, by any
+        /// process. The VA space is 0: where such a block has its own is not in the layout.
+        HmmMove => "hmm_move",
         /// Bytes of one copy from the host to the key's GPU, by [`bucket`]; amount: their sum.
         HtodMigrationBytes => "htod_migration_bytes",
         /// Bytes of one copy from the key's GPU to the host, by [`bucket`]; amount: their sum.

@@ -109,6 +109,8 @@ counts! {
         remote_mappings: Option<u64> = counters.remote_mappings.total(), if RemoteMappings;
         /// Bytes so mapped; memory that is mapped again counts again.
         remote_mapped_bytes: Option<u64> = counters.remote_mapped_bytes.total(), if RemoteMappings;
+        /// Moves of blocks of ordinary memory under HMM, of which faults and copies are counted and nothing else. Only in totals: their process is unknown.
+        hmm_moves: Option<u64> = counters.hmm_moves, if Populated;
         /// Calls of the application about its memory: prefetches and advice.
         api_calls: u64 = counters.api_calls.total();
         /// Events dropped that belong here.

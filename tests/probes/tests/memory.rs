@@ -168,6 +168,23 @@ fn simultaneously_throttled_threads_each_add_their_time() {
 }
 
 #[test]
+fn moves_of_ordinary_memory_are_counted_apart() {
+    for family in image::families() {
+        let Some(mut bench) = Bench::new(&family) else { return };
+        let (_, record) = bench.register(SPACE);
+        // Its range is 0, as its VA space is stored elsewhere.
+        let ordinary = bench.block(&bench.space(0), START).without_range();
+        for destination in [1, 1, 0] {
+            driver::make_resident(&MakeResident { block: ordinary.address(), destination, ..ALL_PAGES }, || {});
+        }
+        let expected = [((1, Kind::HmmMove, 0), (2, 0)), ((0, Kind::HmmMove, 0), (1, 0))];
+        assert_eq!(bench.counts(0), expected.into(), "{family}");
+        assert_eq!(bench.counts(record.generation), [].into(), "{family}");
+        assert_eq!(bench.lost(), [], "{family}");
+    }
+}
+
+#[test]
 fn remote_mappings_are_counted_by_the_cause_on_the_stack() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);

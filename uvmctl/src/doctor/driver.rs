@@ -26,6 +26,7 @@ pub(super) fn checks(roots: &Roots, module: Option<&Module>, lacking: &[Missing]
             functions(roots),
             gpus(roots),
             new_programs(fatal_error::acceptance(roots)),
+            ordinary_memory(roots),
             parameters(roots),
         ]);
     }
@@ -134,6 +135,28 @@ fn new_programs(acceptance: Acceptance) -> Check {
             "run `nvidia-modprobe -c 0 -u`, which creates it, and this as root",
         ),
     }
+}
+
+/// Whether GPUs use memory that is not managed, such as malloc's: by HMM, or by ATS where the
+/// processor and the GPU share page tables. The driver prefers ATS.
+fn ordinary_memory(roots: &Roots) -> Check {
+    const NAME: &str = "HMM, ATS";
+    let value = |name| parameters::value(roots, name);
+    let ats = match value("uvm_ats_mode").as_deref() {
+        Some("0") => "ATS is off (uvm_ats_mode=0)",
+        _ => "ATS is on where the platform has it (`nvidia-smi -q`: Addressing Mode)",
+    };
+    let hmm = match value("uvm_disable_hmm").as_deref() {
+        // The driver before 530 has none.
+        None => "this driver has no HMM",
+        Some("N") if value("uvm_enable_va_space_mm").as_deref() == Some("0") => "HMM is off (uvm_enable_va_space_mm=0)",
+        Some("N") if symbols::has_hmm(roots).is_ok_and(|has_hmm| !has_hmm) => {
+            "HMM is off (the driver was built without it, as for a kernel without CONFIG_DEVICE_PRIVATE)"
+        }
+        Some("N") => "HMM is on, unless ATS is: of ordinary memory, faults and copies are counted, and nothing else",
+        Some(_) => "HMM is off (uvm_disable_hmm=Y)",
+    };
+    Check::ok(NAME, format!("{hmm}; {ats}"))
 }
 
 fn parameters(roots: &Roots) -> Check {

@@ -194,6 +194,28 @@ fn before_5_11_the_limit_of_locked_memory_matters() {
 }
 
 #[test]
+fn use_of_ordinary_memory_by_gpus_is_shown() {
+    let parameter = |name: &str| format!("sys/module/nvidia_uvm/parameters/{name}");
+    let finding = |machine: &Machine| {
+        let text = stdout(&doctor(&healthy(), machine, &[]));
+        text.lines().find(|line| line.contains("HMM, ATS")).unwrap().to_owned()
+    };
+    let machine = node();
+    assert!(finding(&machine).contains("this driver has no HMM; ATS is on where"), "{}", finding(&machine));
+    machine.write(&parameter("uvm_disable_hmm"), "N\n");
+    assert!(finding(&machine).contains("HMM is off (the driver was built without it"), "{}", finding(&machine));
+    let symbols = fs::read_to_string(machine.roots.proc.join("kallsyms")).unwrap();
+    machine.write("proc/kallsyms", symbols + "0 t uvm_hmm_va_space_initialize\t[nvidia_uvm]\n");
+    assert!(finding(&machine).contains("HMM is on"), "{}", finding(&machine));
+    machine.write(&parameter("uvm_enable_va_space_mm"), "0\n");
+    assert!(finding(&machine).contains("HMM is off (uvm_enable_va_space_mm=0)"), "{}", finding(&machine));
+    machine.write(&parameter("uvm_disable_hmm"), "Y\n");
+    machine.write(&parameter("uvm_ats_mode"), "0\n");
+    let expected = "HMM is off (uvm_disable_hmm=Y); ATS is off (uvm_ats_mode=0)";
+    assert!(finding(&machine).contains(expected), "{}", finding(&machine));
+}
+
+#[test]
 fn changed_parameters_are_shown() {
     let machine = node().with("sys/module/nvidia_uvm/parameters/uvm_perf_prefetch_threshold", "75\n");
     let text = stdout(&doctor(&healthy(), &machine, &[]));

@@ -105,7 +105,7 @@ async fn each_figure_has_a_series() {
     let known = *snapshot.gpus.keys().next().unwrap();
     let gpu = snapshot.gpu_totals.get_mut(&known).unwrap();
     (gpu.replays, gpu.evictions, gpu.populated_bytes, gpu.thrashing_pages) = (11, 12, 13, 14);
-    (gpu.throttles, gpu.throttled_ns) = (15, 1_500_000_000);
+    (gpu.throttles, gpu.throttled_ns, gpu.hmm_moves) = (15, 1_500_000_000, 16);
     gpu.fault_handler_duration_ns.record(500_000, 2, 1_000_000);
     gpu.remote_mappings[RemoteCause::Thrashing] = 17;
     gpu.remote_mapped_bytes[RemoteCause::Eviction] = 18;
@@ -126,6 +126,7 @@ async fn each_figure_has_a_series() {
         ("uvm_populated_bytes_total{GPU}", "13"),
         ("uvm_thrashing_pages_total{GPU}", "14"),
         ("uvm_throttles_total{GPU}", "15"),
+        ("uvm_hmm_moves_total{GPU}", "16"),
         ("uvm_throttles_total{CPU}", "2"),
         ("uvm_throttled_seconds_total{GPU}", "1.5"),
         ("uvm_throttled_seconds_total{CPU}", "0.25"),

@@ -86,6 +86,18 @@ fn counts_without_a_va_space_belong_to_the_gpu() {
 }
 
 #[test]
+fn moves_of_ordinary_memory_count_at_their_destination_and_for_no_process() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, NO_SPACE, 9, Kind::HmmMove, 0, 3, 0);
+    count(&mut ledger, NO_SPACE, 0, Kind::HmmMove, 0, 2, 0);
+    let totals = totals(&ledger);
+    assert_eq!(totals.gpus.values().sum::<Counters>().hmm_moves, 3);
+    assert_eq!(totals.host.hmm_moves, 2);
+    assert_eq!(processes(&ledger)[0].total().hmm_moves, 0);
+}
+
+#[test]
 fn calls_of_tools_and_of_the_application_are_separate() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
