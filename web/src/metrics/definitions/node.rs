@@ -4,6 +4,8 @@ use model::{Access, ApiCall, counters::PerVariant};
 
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
+    figures::Figures,
+    host::Host,
     labels::{CALL, CPU_ACCESS},
 };
 
@@ -53,6 +55,19 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvm_host_memory_bytes",
+        labels: &[],
+        help: "Total memory of the host: `MemTotal` of /proc/meminfo.",
+        samples: Samples::Gauge(|figures| host(figures, |host| host.memory_bytes)),
+    },
+    Definition {
+        name: "uvm_host_memory_available_bytes",
+        labels: &[],
+        help: "Memory of the host that programs can take without swapping: `MemAvailable` of /proc/meminfo. Managed memory that is evicted or first \
+               touched by a CPU takes of it.",
+        samples: Samples::Gauge(|figures| host(figures, |host| host.available_bytes)),
+    },
+    Definition {
         name: "uvm_managed_bytes",
         labels: &[],
         help: "Managed memory that running processes have mapped, touched or not: of those whose mappings uvmd could read.",
@@ -63,6 +78,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
 ];
+
+fn host(figures: &Figures<'_>, value: impl Fn(Host) -> u64) -> Vec<Sample> {
+    figures.host.map(|host| Sample::new([], value(host) as f64)).into_iter().collect()
+}
 
 fn by_call(counts: &PerVariant<8>) -> Vec<Sample> {
     ApiCall::ALL.map(|call| Sample::new([call.name()], counts[call] as f64)).into()
