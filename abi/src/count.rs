@@ -58,6 +58,9 @@ indexed! {
         GpuBatchNs => "gpu_batch_ns",
         /// Nanoseconds of one run of the fault handler, by [`bucket`]. VA space as above.
         HandlerNs => "fault_handler_duration_ns",
+        /// Blocks of the VA space that were freed with memory in them, as when the process frees managed
+        /// memory or exits. Key's GPU is 0, amount is unused.
+        FreedBlock => "freed_block",
         /// Moves of blocks of ordinary memory (HMM) to the key's GPU, or to the host for GPU 0, by any
         /// process. The VA space is 0: where such a block has its own is not in the layout.
         HmmMove => "hmm_move",

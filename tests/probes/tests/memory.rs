@@ -1,6 +1,7 @@
 //! Driver events beside faults and copies: evictions, first touches, thrashing, remote mappings.
 
 use abi::{Kind, RecordKind};
+use collector::Records;
 use probes_test::{
     bench::{Bench, GpuFault, Migration},
     driver::{self, MakeResident},
@@ -181,6 +182,25 @@ fn moves_of_ordinary_memory_are_counted_apart() {
         assert_eq!(bench.counts(0), expected.into(), "{family}");
         assert_eq!(bench.counts(record.generation), [].into(), "{family}");
         assert_eq!(bench.lost(), [], "{family}");
+    }
+}
+
+#[test]
+fn freed_blocks_are_counted_with_and_without_block_records() {
+    for family in image::families() {
+        for enabled in [true, false] {
+            let records = Records { enabled, ..Records::default() };
+            let Some(mut bench) = Bench::with(&family, 1024, records) else { return };
+            let (space, record) = bench.register(SPACE);
+            for _ in 0..3 {
+                bench.destroy_block(&space, &bench.block(&space, START));
+            }
+            assert_eq!(bench.counts(record.generation), [((0, Kind::FreedBlock, 0), (3, 0))].into(), "{family}");
+            // One of a VA space that nobody knows is no event that was missed.
+            let unknown = bench.space(SPACE + 4096);
+            bench.destroy_block(&unknown, &bench.block(&unknown, START));
+            assert_eq!(bench.lost(), [], "{family}");
+        }
     }
 }
 

@@ -111,7 +111,7 @@ async fn each_figure_has_a_series() {
     gpu.remote_mapped_bytes[RemoteCause::Eviction] = 18;
     gpu.api_calls[ApiCall::Prefetch] = 19;
     let host = &mut snapshot.host_totals;
-    (host.throttles, host.throttled_ns) = (2, 250_000_000);
+    (host.throttles, host.throttled_ns, host.freed_blocks) = (2, 250_000_000, 27);
     host.api_calls[ApiCall::Prefetch] = 1;
     host.api_bytes[ApiCall::SetAccessedBy] = 21;
     host.tool_calls[ApiCall::Prefetch] = 22;
@@ -136,6 +136,7 @@ async fn each_figure_has_a_series() {
         (r#"uvm_api_bytes_total{call="set_accessed_by"}"#, "21"),
         (r#"uvm_tool_calls_total{call="prefetch"}"#, "22"),
         (r#"uvm_tool_bytes_total{call="prefetch"}"#, "23"),
+        ("uvm_freed_blocks_total", "27"),
         ("uvmd_block_records_total", "24"),
         (r#"uvmd_block_records_dropped_total{reason="sampled_out"}"#, "25"),
         (r#"uvmd_block_records_dropped_total{reason="dropped"}"#, "26"),

@@ -22,6 +22,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvm_freed_blocks_total",
+        labels: &[],
+        help: "Blocks of at most 2 MiB that were freed with managed memory in them, as by `cudaFree` and at exit. Programs that allocate and free all the time \
+               keep it growing: `uvmctl explain` names them.",
+        samples: Samples::Counter(|figures| vec![Sample::new([], figures.snapshot.host_totals.freed_blocks as f64)]),
+    },
+    Definition {
         name: "uvm_api_calls_total",
         labels: &[&CALL],
         help: "Calls of applications about their managed memory: prefetches and advice.",
