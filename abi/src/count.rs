@@ -58,6 +58,12 @@ indexed! {
         GpuBatchNs => "gpu_batch_ns",
         /// Nanoseconds of one run of the fault handler, by [`bucket`]. VA space as above.
         HandlerNs => "fault_handler_duration_ns",
+        /// Blocks of the VA space that were freed with memory in them, as when the process frees managed
+        /// memory or exits. Key's GPU is 0, amount is unused.
+        FreedBlock => "freed_block",
+        /// Moves of blocks of ordinary memory (HMM) to the key's GPU, or to the host for GPU 0, by any
+        /// process. The VA space is 0: where such a block has its own is not in the layout.
+        HmmMove => "hmm_move",
         /// Bytes of one copy from the host to the key's GPU, by [`bucket`]; amount: their sum.
         HtodMigrationBytes => "htod_migration_bytes",
         /// Bytes of one copy from the key's GPU to the host, by [`bucket`]; amount: their sum.
@@ -237,6 +243,8 @@ indexed! {
         AllocRange => "uvm_pmm_gpu_pma_evict_range_wrapper_entry",
         /// End of the eviction for an unmanaged allocation in a certain range of memory.
         AllocRangeReturn => "uvm_pmm_gpu_pma_evict_range_wrapper_entry (return)",
+        /// Error that the driver cannot recover from.
+        FatalError => "uvm_global_set_fatal_error_impl",
         /// End of a migration call.
         MigrateReturn => "uvm_api_migrate (return)",
         /// Start of a migration call; see [`ApiCall`], as for all below.

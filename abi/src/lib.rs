@@ -98,6 +98,8 @@ pub mod names {
     pub const SELF_TESTS: &str = "SELF_TESTS";
     /// Per-CPU array of probe hits, by [`Probe`](crate::Probe).
     pub const HITS: &str = "HITS";
+    /// Array with one element: the driver's first fatal error, 0 without any.
+    pub const FATAL_ERROR: &str = "FATAL_ERROR";
     /// Ring of [`Lifecycle`](crate::Lifecycle) records.
     pub const LIFECYCLES: &str = "LIFECYCLES";
     /// Ring of [`BlockRecord`](crate::BlockRecord)s.

@@ -18,7 +18,7 @@ use abi::{
 };
 use aya::{
     Btf, Ebpf, EbpfLoader, Endianness,
-    maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap, RingBuf},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap, RingBuf},
     programs::{Iter, KProbe, ProgramError},
 };
 
@@ -86,6 +86,7 @@ pub struct Probes {
     dropped: PerCpuArray<MapData, u64>,
     self_tests: PerCpuArray<MapData, u64>,
     hits: PerCpuArray<MapData, u64>,
+    fatal_error: Array<MapData, u32>,
     /// Rejected probes, and the errors.
     rejected: BTreeMap<Probe, Refusal>,
     /// Uncounted events of the probes that could not be attached, and the reasons.
@@ -154,6 +155,7 @@ impl Probes {
             dropped: take(&mut ebpf, names::DROPPED)?,
             self_tests: take(&mut ebpf, names::SELF_TESTS)?,
             hits: take(&mut ebpf, names::HITS)?,
+            fatal_error: take(&mut ebpf, names::FATAL_ERROR)?,
             rejected,
             missing: BTreeMap::new(),
             ebpf,
@@ -254,6 +256,7 @@ impl Probes {
         }
         Ok(Figures {
             hits: self.hits()?,
+            fatal_status: self.fatal_status()?,
             dropped: self.dropped()?,
             self_tests: self.self_tests()?,
             programs,

@@ -8,6 +8,7 @@
 //! * `reading`: reads of the probes into the ledger; `orphans` and `verdict`: their plausibility;
 //!   `running_totals`: figures since uvmd started
 //! * `tenants`: holders of map entries; `budget`, `turn`: limits of reads of /proc for processes
+//! * `driver_state`: whether the driver accepts new programs
 //! * `snapshot`: output
 
 use std::{
@@ -21,6 +22,7 @@ use model::DriverInfo;
 use sys::{
     driver::{self, Module},
     families::{Families, TableError},
+    fatal_error,
     sysfs::{self, Unread},
 };
 use tokio::time::Instant;
@@ -41,6 +43,7 @@ use crate::{
 
 mod attached;
 mod budget;
+mod driver_state;
 mod orphans;
 mod reading;
 mod retry;
@@ -53,6 +56,7 @@ mod verdict;
 
 use attached::Attached;
 use budget::Budget;
+use driver_state::DriverState;
 use retry::Retry;
 use running_totals::RunningTotals;
 use sys_files::{DriverFiles, SysFiles};
@@ -78,6 +82,7 @@ pub(crate) struct Watcher {
     processes: Processes,
     gpus: Gpus,
     gpus_unreadable: Option<String>,
+    driver_state: DriverState,
     /// Reason why it is unknown whether the driver is still loaded.
     sys_unread: Option<String>,
     users: Users,
@@ -119,6 +124,7 @@ impl Watcher {
             processes: Processes::new(&config.roots),
             gpus: Gpus::new(&config.roots),
             gpus_unreadable: None,
+            driver_state: DriverState::default(),
             sys_unread: None,
             users: Users::default(),
             managed: ManagedMemory::new(&config.roots),
@@ -141,6 +147,10 @@ impl Watcher {
         if let (State::Waiting(_), Some(unread)) = (&self.state, &self.sys_unread) {
             self.wait(vec![unread.clone()]);
         }
+        self.driver_state.probed(match &self.state {
+            State::Counting(attached) => attached.figures.fatal_status,
+            _ => None,
+        });
         // A process may start and exit between two readings; its GPUs are listed only meanwhile.
         self.look_at_gpus();
     }
@@ -256,6 +266,15 @@ impl Watcher {
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(None);
         tracing::info!("detached from the driver; counts of running processes are dropped");
+    }
+
+    /// Checks whether the driver accepts new programs.
+    pub(crate) fn look_at_driver_state(&mut self) {
+        let roots = &self.config.roots;
+        let is_loaded = sysfs::read(roots, driver::module).is_ok_and(|module| module.is_some());
+        // Without a driver, an open would have the kernel load one.
+        let acceptance = is_loaded.then(|| fatal_error::acceptance_in_time(roots));
+        self.driver_state.opened(acceptance.unwrap_or_default());
     }
 
     /// Checks which processes are alive, and their names and cgroups: a number per second, in turn.

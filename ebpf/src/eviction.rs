@@ -7,7 +7,8 @@
 //! resource manager requests memory that it allocates.
 //! Produces: evictions in `COUNTS`, for the victim's VA space and for the evictor's; both together
 //! in `EVICTIONS`; and block records. These cover managed memory only. Of HMM's memory at a GPU,
-//! the bytes copied out are counted, as for all copies, but not the evictions.
+//! the bytes copied out are counted, as for all copies, and the moves ([`crate::make_resident`]),
+//! but not the evictions.
 //! Cost: about a microsecond per event.
 
 use abi::{

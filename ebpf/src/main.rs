@@ -9,6 +9,7 @@
 //! * [`thrashing`] and [`remote`]: throttling, and remote mappings of memory that several
 //!   processors use
 //! * [`calls`]: prefetch and advice calls
+//! * [`fatal_error`]: the error after which the driver refuses every new program
 //! * [`blocks`]: block records
 //! * [`lifecycle`]: creation and end of VA spaces, and their processes
 //! * [`adopt`]: VA spaces older than the probes
@@ -26,6 +27,7 @@ mod blocks;
 mod calls;
 mod counting;
 mod eviction;
+mod fatal_error;
 mod lifecycle;
 mod make_resident;
 mod maps;

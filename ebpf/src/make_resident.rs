@@ -3,7 +3,8 @@
 //! Attaches to: kprobes and kretprobes `uvm_va_block_make_resident_copy` and
 //! `_read_duplicate(uvm_va_block_t *, uvm_va_block_retry_t *, uvm_va_block_context_t *, u32
 //! destination, uvm_va_block_region_t, const uvm_page_mask_t *, const uvm_page_mask_t *, cause)`.
-//! Produces: populated bytes in `COUNTS`: first touches, for which the driver has no event. And
+//! Produces: populated bytes in `COUNTS`: first touches, for which the driver has no event; and the
+//! moves of blocks of ordinary memory (HMM), of which nothing else here is counted. And
 //! block records: of populated bytes, of copies, and of the resident pages at each GPU where they
 //! changed.
 //! Cost: one or two microseconds per call.
@@ -12,7 +13,7 @@
 //! between entry and return. The driver has an event per copy, up to 512 where a block's pages are
 //! scattered in host memory: one record covers them together.
 
-use abi::{DropReason, Kind, Probe, RecordKind, Tally, block::BLOCK_BYTES};
+use abi::{CountKey, DropReason, Kind, Probe, RecordKind, Tally, block::BLOCK_BYTES};
 use aya_ebpf::{
     macros::{kprobe, kretprobe},
     programs::{ProbeContext, RetProbeContext},
@@ -20,8 +21,8 @@ use aya_ebpf::{
 
 use crate::{
     blocks::{self, BlockEvent},
-    counting::{self, Dropped, Known},
-    maps::{hit, layout},
+    counting::{self, Account, Dropped, Known},
+    maps::{count_drop, hit, layout},
     memory::{self, Unreadable},
     movement::{Copies, MOVES, Move, NO_COPIES, place},
     pages::{at_gpu, set_requested},
@@ -78,6 +79,9 @@ fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Dropped> {
 fn note(ctx: &ProbeContext, cause: u32, is_duplicate: bool) -> Result<(), Dropped> {
     let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let va_space = va_space_of(block)?.unwrap_or_default();
+    if va_space == 0 {
+        count_hmm_move(ctx.arg::<u32>(3).ok_or(Unreadable)?);
+    }
     let result = begin(ctx, block, va_space, cause, is_duplicate);
     if result.is_err() && va_space != 0 {
         mark_stale(va_space);
@@ -115,6 +119,17 @@ fn begin(ctx: &ProbeContext, block: u64, va_space: u64, cause: u32, is_duplicate
     }
     quotas::leave_call(caller);
     Err(Dropped(DropReason::CountsFull))
+}
+
+/// Counts a move of a block of ordinary memory (HMM), which is not tracked. Not inlined: the
+/// verifier would follow it on the way of each managed block.
+#[inline(never)]
+fn count_hmm_move(gpu: u32) -> u32 {
+    let key = CountKey { generation: 0, gpu, kind: Kind::HmmMove as u16, detail: 0 };
+    if gpu > layout!(gpu_max) || counting::add(&Account::UNKNOWN, &key, Tally { events: 1, amount: 0 }).is_err() {
+        count_drop(DropReason::CountsFull);
+    }
+    0
 }
 
 /// Marks a VA space's residency as stale. Not inlined: rare.

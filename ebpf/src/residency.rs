@@ -5,12 +5,12 @@
 //! masks are stable from a move's entry to its return, while the block's lock is held. If the
 //! driver releases the lock, the call fails.
 
-use abi::{RecordKind, block::RESIDENT_UNKNOWN};
+use abi::{Kind, RecordKind, Tally, block::RESIDENT_UNKNOWN};
 use aya_ebpf::macros::map;
 
 use crate::{
     blocks::{self, BlockEvent},
-    counting::Known,
+    counting::{Dropped, Known},
     maps::layout,
     memory::{self, PROCESSOR_WORDS, Scratch, Unreadable},
     movement::Move,
@@ -129,18 +129,18 @@ fn report(space: &Known, address: u64, gpu: u32, pages: Result<u64, Unreadable>)
     blocks::record(space, &BlockEvent { resident_pages, ..BlockEvent::of(address, gpu, RecordKind::Residency) });
 }
 
-/// Reports a block's destruction, which frees all its memory. `data`: of the driver's event.
+/// Counts and reports a block's destruction, which frees all its memory. `data`: of the driver's
+/// event.
 #[inline(always)]
-pub fn block_destroyed(va_space: u64, data: u64) -> Result<(), Unreadable> {
+pub fn block_destroyed(va_space: u64, data: u64) -> Result<(), Dropped> {
     // An unknown VA space has no records to correct.
-    if blocks::are_enabled()
-        && let Ok(space) = Known::at(va_space)
-    {
+    let Ok(space) = Known::at(va_space) else { return Ok(()) };
+    if blocks::are_enabled() {
         let Ok(address) = memory::driver(data).and_then(start_of) else {
             blocks::mark_stale(&space);
-            return Err(Unreadable);
+            return Err(Unreadable.into());
         };
         blocks::record(&space, &BlockEvent::of(address, 0, RecordKind::Gone));
     }
-    Ok(())
+    space.add(0, Kind::FreedBlock, 0, Tally { events: 1, amount: 0 })
 }

@@ -18,7 +18,7 @@ pub const CAUSE_EVICTION: u32 = 4;
 pub const CAUSE_API: u32 = 5;
 
 /// VA space of a block of managed memory. `None` for a dead block, or for ordinary memory (HMM),
-/// which stores its VA space elsewhere.
+/// which stores its VA space elsewhere, at an offset that depends on the kernel's configuration.
 #[inline(always)]
 pub fn va_space_of(block: u64) -> Result<Option<u64>, Unreadable> {
     match memory::driver::<u64>(block.wrapping_add(u64::from(layout!(block_range))))? {

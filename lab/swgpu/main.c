@@ -28,6 +28,20 @@ static bool nvlink;
 module_param(nvlink, bool, 0444);
 MODULE_PARM_DESC(nvlink, "join all cards by NVLink: they reach each other's memory");
 
+static bool ecc;
+module_param(ecc, bool, 0444);
+MODULE_PARM_DESC(ecc, "cards have ECC; see ecc_error");
+
+/* NvBool, to which UvmGpuEccInfo points. */
+NvBool swgpu_ecc_error;
+module_param_named(ecc_error, swgpu_ecc_error, byte, 0644);
+MODULE_PARM_DESC(ecc_error, "1: each card reports an uncorrected ECC error, which is fatal to nvidia-uvm");
+
+bool swgpu_has_ecc(void)
+{
+    return ecc;
+}
+
 static unsigned int fault_buffer_packets = 4096;
 module_param(fault_buffer_packets, uint, 0444);
 MODULE_PARM_DESC(fault_buffer_packets, "capacity of the replayable-fault buffer: a small one overflows");

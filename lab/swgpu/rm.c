@@ -149,7 +149,16 @@ EXPORT_SYMBOL(nvUvmInterfaceGetFbInfo);
 
 NV_STATUS nvUvmInterfaceGetEccInfo(uvmGpuDeviceHandle device, UvmGpuEccInfo *eccInfo)
 {
+    /* No interrupt is ever pending. */
+    static NvU32 interrupts;
+
     memset(eccInfo, 0, sizeof(*eccInfo));
+    if (swgpu_has_ecc()) {
+        eccInfo->bEccEnabled = NV_TRUE;
+        eccInfo->eccMask = 1;
+        eccInfo->eccReadLocation = &interrupts;
+        eccInfo->eccErrorNotifier = &swgpu_ecc_error;
+    }
     return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetEccInfo);

@@ -74,6 +74,10 @@ struct swgpu {
 extern struct swgpu *swgpu_gpus[SWGPU_MAX_GPUS];
 extern unsigned int swgpu_gpu_count;
 
+/* Whether cards have ECC, and whether each reports an uncorrected error. */
+bool swgpu_has_ecc(void);
+extern NvBool swgpu_ecc_error;
+
 /* The next two functions return NULL if there is no such card. */
 struct swgpu *swgpu_find(const NvProcessorUuid *uuid);
 

@@ -184,6 +184,11 @@ counts! {
         replays: u64,
         /// Nanoseconds of each run of the driver's fault handler, which services several batches. Only in a GPU's totals: it services faults of all processes.
         fault_handler_duration_ns: Distribution,
+        /// Blocks of 2 MiB at most that were freed with memory in them. They belong to no GPU.
+        freed_blocks: u64,
+        /// Moves of blocks of ordinary memory to the processor, under HMM. Of such memory, faults and copies are counted, and nothing else. Only in totals: their
+        /// process is unknown.
+        hmm_moves: u64,
         /// Pages that the driver found to be thrashing, once an episode. It does not see thrashing by evictions.
         thrashing_pages: u64,
         /// Times that the driver throttled a processor's access to a thrashing page.

@@ -2,9 +2,11 @@
 //! prints them escapes control characters.
 
 mod case;
+mod churn;
 mod remedies;
 mod verdict;
 
 pub use case::Case;
+pub use churn::churn;
 pub use remedies::remedies;
 pub use verdict::{reason, summary};

@@ -9,6 +9,7 @@
 //! * [`eviction`]: evictions by victim and evictor
 //! * [`owner`]: container, pod, job or service of a process
 //! * [`dropped`]: reasons of dropped events
+//! * [`fatal_error`]: the driver's error after which it refuses new programs
 //! * [`snapshot`]: the state at one moment, as the collector publishes it
 //! * [`history`]: recent counts, second by second
 //! * [`verdict`]: verdicts and their evidence
@@ -31,6 +32,7 @@ pub mod distribution;
 pub mod dropped;
 pub mod eviction;
 pub mod explain;
+pub mod fatal_error;
 pub mod following;
 pub mod heat;
 pub mod history;
@@ -58,6 +60,7 @@ pub use degraded::{Degradation, DegradedReason, QuotaRefusals};
 pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
+pub use fatal_error::FatalError;
 pub use following::{
     ArmFigures, Following, FollowingState, IterationBegin, LaunchLead, LeadBucket, PlanCommand, PlanCounters,
     PlanEvidence, PlanReport, PlannedIteration, ProbeFigures, ProbedIteration, Publication,

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    Blocks, Counters, Degradation, EvictionPair, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals, ProcessId,
-    QuotaRefusals, Ranges, Residency, Reuse,
+    Blocks, Counters, Degradation, EvictionPair, FatalError, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals,
+    ProcessId, QuotaRefusals, Ranges, Residency, Reuse,
 };
 
 /// Source of the facts about a GPU beyond its UUID.
@@ -210,6 +210,8 @@ pub struct SourceStatus {
     pub quota_refusals: Vec<QuotaRefusals>,
     /// The driver, once one is there.
     pub driver: Option<DriverInfo>,
+    /// The driver's global fatal error; `None` if none is known.
+    pub fatal_error: Option<FatalError>,
     /// The probes, those that this driver lacks among them.
     pub probes: Vec<ProbeStatus>,
     /// Events that were not counted, by reason. Every reason is always present, most with 0.
@@ -229,6 +231,7 @@ impl SourceStatus {
             degraded: Vec::new(),
             quota_refusals: Vec::new(),
             driver: None,
+            fatal_error: None,
             probes: Vec::new(),
             dropped_events: BTreeMap::new(),
             block_records: RecordFigures::default(),

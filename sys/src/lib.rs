@@ -4,7 +4,8 @@
 //!   tests can provide other machines
 //! * [`preconditions`]: missing preconditions of this node
 //! * [`kernel`] and [`capabilities`]: supported kernels, and the permissions that a process needs
-//! * [`driver`] and [`parameters`]: the loaded nvidia-uvm and its module parameters
+//! * [`driver`] and [`parameters`]: the loaded nvidia-uvm and its module parameters; [`fatal_error`]:
+//!   whether it refuses new programs
 //! * [`processes`]: permissions of processes by name, and start times; [`process_reads`]: reads that a
 //!   process can make hang; [`sysfs`]: those of /sys; `readers`: threads for both
 //! * [`private`]: private files of uvmd; [`private_proc`]: a /proc of its own; [`clock`]: time that processes share
@@ -42,6 +43,7 @@ pub mod executable;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod families;
+pub mod fatal_error;
 pub mod futex;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -25,7 +25,7 @@ const fn parameter(name: &'static str, default: &'static str) -> Parameter {
 /// Parameters that matter to uvmd.
 pub const PARAMETERS: [Parameter; 30] = [
     parameter("uvm_ats_mode", "1"),
-    // Y if the driver was built without it.
+    // Y on arm64. N does not mean that the driver was built with it: see `symbols::has_hmm`.
     Parameter { name: "uvm_disable_hmm", default: None },
     parameter("uvm_enable_builtin_tests", "0"),
     parameter("uvm_enable_debug_procfs", "0"),

@@ -23,6 +23,24 @@ pub const NEEDED: [Probe; 3] = [Probe::Notify, Probe::Register, Probe::DestroyEn
 /// If the kernel does not list its functions.
 pub fn lacking(roots: &Roots) -> io::Result<Vec<&'static str>> {
     let mut missing: BTreeSet<_> = NEEDED.iter().map(|probe| probe.name()).collect();
+    of_driver(roots, |name| {
+        missing.remove(name);
+    })?;
+    Ok(missing.into_iter().collect())
+}
+
+/// Whether the driver was built with HMM, which takes a kernel with `CONFIG_DEVICE_PRIVATE`.
+///
+/// # Errors
+/// If the kernel does not list its functions.
+pub fn has_hmm(roots: &Roots) -> io::Result<bool> {
+    let mut has_hmm = false;
+    of_driver(roots, |name| has_hmm |= name.starts_with("uvm_hmm_"))?;
+    Ok(has_hmm)
+}
+
+/// Visits the names of the driver's functions.
+fn of_driver(roots: &Roots, mut visit: impl FnMut(&str)) -> io::Result<()> {
     let mut symbols = BufReader::new(File::open(roots.proc.join("kallsyms"))?);
     let mut line = String::new();
     let mut is_any = false;
@@ -31,12 +49,12 @@ pub fn lacking(roots: &Roots) -> io::Result<Vec<&'static str>> {
         if let Some(symbol) = line.trim_end().strip_suffix("[nvidia_uvm]") {
             is_any = true;
             if let Some(name) = symbol.split_ascii_whitespace().nth(2) {
-                missing.remove(name);
+                visit(name);
             }
         }
         line.clear();
     }
-    if is_any { Ok(missing.into_iter().collect()) } else { Err(io::ErrorKind::NotFound.into()) }
+    if is_any { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 #[cfg(test)]
@@ -61,6 +79,14 @@ mod tests {
             lacking.contains(&"uvm_perf_event_notify") && !lacking.contains(&"uvm_va_space_destroy"),
             "{lacking:?}"
         );
+    }
+
+    #[test]
+    fn driver_with_functions_of_hmm_was_built_with_it() {
+        let machine = Machine::new().with("proc/kallsyms", "0 t uvm_va_space_cpu_fault_hmm\t[nvidia_uvm]\n");
+        assert!(!has_hmm(&machine.roots).unwrap());
+        machine.write("proc/kallsyms", "0 t uvm_hmm_va_space_initialize\t[nvidia_uvm]\n");
+        assert!(has_hmm(&machine.roots).unwrap());
     }
 
     #[test]

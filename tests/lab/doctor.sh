@@ -27,7 +27,9 @@ says 'ok kprobes' 'ok kernel types' 'missing driver' 'missing uvmd cannot be rea
 echo "--- with both"
 insmod /lib/modules/nvidia.ko arch=hopper memory_mib=64 || fail "nvidia.ko"
 insmod /lib/modules/nvidia-uvm.ko uvm_perf_prefetch_threshold=75 || fail "nvidia-uvm.ko"
-mknod /dev/nvidia-uvm c "$(awk '$2 == "nvidia-uvm" { print $1 }' /proc/devices)" 0
+major=$(awk '$2 == "nvidia-uvm" { print $1 }' /proc/devices)
+mknod /dev/nvidia-uvm c "$major" 0
+mknod /dev/nvidia-uvm-tools c "$major" 1
 printf '[log]\nformat = "json"\n' >/tmp/uvmd.toml
 start uvmd --config /tmp/uvmd.toml
 state_becomes counting
@@ -35,7 +37,7 @@ status=0
 expect --config /tmp/uvmd.toml
 cat /tmp/doctor
 says 'ok driver nvidia-uvm' 'ok rights uvmd (process' 'ok ptrace' 'ok configuration /tmp/uvmd.toml is in order' 'ok uvmd counts on lab' \
-  'ok version' 'ok losses' 'nothing that uvmd needs is missing' 'ok parameters uvm_perf_prefetch_threshold=75 (default 51)$' 'ok functions'
+  'ok version' 'ok losses' 'nothing that uvmd needs is missing' 'ok parameters uvm_perf_prefetch_threshold=75 (default 51)$' 'ok functions' 'ok new programs'
 ! grep -q '^missing\|^unknown' /tmp/doctor || fail "something is missing"
 uvmctl status -o json | grep -q '"uvm_perf_prefetch_threshold": *"75"' || fail "the status does not have the driver's parameters"
 # For programs.

@@ -63,7 +63,7 @@ const fn wide(counter: Counter) -> Counter {
     Counter { is_wide: true, ..counter }
 }
 
-const COUNTERS: [Counter; 11] = [
+const COUNTERS: [Counter; 12] = [
     counter("FAULTS", "FAULTS/s", |counts| Some(counts.fault_entries), text::count),
     counter("H2D", "H2D/s", |counts| Some(counts.bytes_htod), text::bytes),
     counter("D2H", "D2H/s", |counts| Some(counts.bytes_dtoh), text::bytes),
@@ -73,6 +73,7 @@ const COUNTERS: [Counter; 11] = [
     wide(counter("BATCHES", "BATCHES/s", |counts| Some(counts.batches), text::count)),
     wide(counter("CPU-FAULTS", "CPU-FAULTS/s", |counts| Some(counts.cpu_faults), text::count)),
     wide(counter("EVICTIONS", "EVICTIONS/s", |counts| counts.evictions, text::count)),
+    wide(counter("FREED", "FREED/s", |counts| Some(counts.freed_blocks), text::count)),
     wide(counter("THRASH", "THRASH/s", |counts| counts.thrashing_pages, text::count)),
     wide(counter("REMOTE", "REMOTE/s", |counts| counts.remote_mapped_bytes, text::bytes)),
 ];

@@ -5,6 +5,7 @@ mod definition;
 mod definitions;
 mod doc;
 mod figures;
+mod host;
 mod http;
 mod labels;
 mod listed;

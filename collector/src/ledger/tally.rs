@@ -44,6 +44,8 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
             add(&mut counters.induced_eviction_bytes, amount);
         }
         Kind::Replay | Kind::GpuReplay => add(&mut counters.replays, events),
+        Kind::FreedBlock => add(&mut counters.freed_blocks, events),
+        Kind::HmmMove => add(&mut counters.hmm_moves, events),
         Kind::Thrashing => add(&mut counters.thrashing_pages, events),
         Kind::Throttle => {
             add(&mut counters.throttles, events);

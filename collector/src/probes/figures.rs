@@ -9,6 +9,8 @@ use abi::Probe;
 pub(crate) struct Figures {
     /// Runs, by [`Probe`].
     pub(crate) hits: Vec<u64>,
+    /// The driver's first fatal error, as an `NV_STATUS`.
+    pub(crate) fatal_status: Option<u32>,
     /// Dropped events by [`DropReason`].
     pub(crate) dropped: Vec<u64>,
     /// Failed self-tests by [`SelfTest`].

@@ -170,6 +170,14 @@ impl Probes {
     pub fn hits(&self) -> Result<Vec<u64>, MapError> {
         read(&self.hits, Probe::COUNT)
     }
+
+    /// The driver's first fatal error since the probes were attached, as an `NV_STATUS`.
+    ///
+    /// # Errors
+    /// If the kernel does not permit a read of the map.
+    pub fn fatal_status(&self) -> Result<Option<u32>, MapError> {
+        Ok(Some(self.fatal_error.get(&0, 0)?).filter(|status| *status != 0))
+    }
 }
 
 fn read(array: &PerCpuArray<MapData, u64>, length: u32) -> Result<Vec<u64>, MapError> {

@@ -100,6 +100,12 @@ pub(super) const PROBES: &[Row] = &[
     row(Probe::AllocPages, "uvm_alloc_pages", ALLOC_PAGES, WITHOUT_ALLOCATIONS),
     row(Probe::AllocRangeReturn, "uvm_alloc_range_done", ALLOC_RANGE, WITHOUT_ALLOCATIONS),
     row(Probe::AllocRange, "uvm_alloc_range", ALLOC_RANGE, WITHOUT_ALLOCATIONS),
+    row(
+        Probe::FatalError,
+        "uvm_fatal_error",
+        &["uvm_global_set_fatal_error_impl"],
+        without("a fatal error of the driver, where uvmd may not open /dev/nvidia-uvm-tools, is"),
+    ),
     row(Probe::MigrateReturn, "uvm_migrated", &["uvm_api_migrate"], without("evictions caused by page tables are")),
     row(Probe::Migrate, "uvm_migrate", &["uvm_api_migrate"], WITHOUT_CALLS),
     row(Probe::SetPreferredLocation, "uvm_set_preferred_location", &["uvm_api_set_preferred_location"], WITHOUT_CALLS),

@@ -99,7 +99,9 @@ impl Watcher {
         let of_processes = [Processes::hung_reads(), self.command_lines.warning()];
         // Else it is what uvmd waits for.
         let sys_unread = self.sys_unread.clone().filter(|_| !matches!(self.state, State::Waiting(_)));
+        let fatal_error = self.driver_state.fatal_error();
         let warnings = of_processes.into_iter().chain([sys_unread, self.gpus_unreadable.clone(), not_adopted]);
+        let warnings = [fatal_error.map(|error| error.to_string())].into_iter().chain(warnings);
         let warnings = self.processes.warnings().map(Some).chain(warnings).chain(self.managed.warnings().map(Some));
         let mut warnings: Vec<_> = warnings.flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.
@@ -127,6 +129,7 @@ impl Watcher {
                 degraded,
                 quota_refusals: self.tenants.limits.refusals(|uid| self.users.name(uid)),
                 driver,
+                fatal_error,
                 probes,
                 dropped_events,
                 block_records,

@@ -87,6 +87,8 @@ counts! {
         evicted_bytes: u64 = counters.evicted_bytes();
         /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
         populated_bytes: Option<u64> = counters.populated_bytes, if Populated;
+        /// Blocks of at most 2 MiB freed with managed memory in them, as by `cudaFree` and at exit. 0 in a GPU's own counts: they belong to no GPU.
+        freed_blocks: u64 = counters.freed_blocks;
         /// Chunks of at most 2 MiB evicted from GPU memory.
         evictions: Option<u64> = counters.evictions, if Evictions;
         /// Evictions that needed memory for this process, of any process's chunks, its own included.
@@ -109,6 +111,8 @@ counts! {
         remote_mappings: Option<u64> = counters.remote_mappings.total(), if RemoteMappings;
         /// Bytes so mapped; memory that is mapped again counts again.
         remote_mapped_bytes: Option<u64> = counters.remote_mapped_bytes.total(), if RemoteMappings;
+        /// Moves of blocks of ordinary memory under HMM, of which faults and copies are counted and nothing else. Only in totals: their process is unknown.
+        hmm_moves: Option<u64> = counters.hmm_moves, if Populated;
         /// Calls of the application about its memory: prefetches and advice.
         api_calls: u64 = counters.api_calls.total();
         /// Events dropped that belong here.

@@ -34,6 +34,8 @@ pub struct Status {
     pub counting_started_at: Option<String>,
     /// The driver's version.
     pub driver: Option<String>,
+    /// The driver's global fatal error, its effect and the remedy, as a sentence; null if none is known.
+    pub driver_fatal_error: Option<String>,
     /// The family of struct layouts in use.
     pub layout: Option<String>,
     /// Module parameters of nvidia-uvm that change what is counted, by name.

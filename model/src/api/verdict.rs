@@ -17,6 +17,9 @@ pub struct Verdicts {
     pub ended: Vec<Verdict>,
     /// Kinds that cannot be judged with this configuration. A process without a verdict may still show one of them.
     pub unavailable: Vec<UnavailableKind>,
+    /// Remarks on one process beyond its verdicts, as sentences; empty in a list of several.
+    #[serde(default)]
+    pub remarks: Vec<String>,
     /// Cursor of the next page, for the parameter `continue`. Null on the last page, and for one process.
     pub r#continue: Option<String>,
     /// Verdicts that follow this page.

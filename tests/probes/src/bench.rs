@@ -274,7 +274,8 @@ impl Bench {
         words[at(self.layout.block_range)] = range.as_ptr() as u64;
         words[at(self.layout.block_start)] = start;
         words[at(self.layout.block_start) + 1] = start + BLOCK_BYTES - 1;
-        Block { words, start: at(self.layout.block_start), _range: range, _states: states }
+        let [range_at, start] = [self.layout.block_range, self.layout.block_start].map(at);
+        Block { words, range_at, start, _range: range, _states: states }
     }
 
     /// Destroys a block.
@@ -345,6 +346,8 @@ pub struct Space {
 #[derive(Clone, Debug)]
 pub struct Block {
     words: Vec<u64>,
+    /// Word of the pointer to its range.
+    range_at: usize,
     /// Word of its first address.
     start: usize,
     _range: Vec<u64>,
@@ -355,6 +358,13 @@ impl Block {
     /// Address of the block.
     pub fn address(&self) -> u64 {
         self.words.as_ptr() as u64
+    }
+
+    /// The block as one of ordinary memory (HMM).
+    #[must_use]
+    pub fn without_range(mut self) -> Self {
+        self.words[self.range_at] = 0;
+        self
     }
 
     /// The block with at most this many bytes.

@@ -29,6 +29,7 @@ functions! {
     "fake_throttled": "ret",
     "fake_map_remote": "ret",
     "fake_evict": "ret",
+    "fake_fatal_error": "ret",
     "fake_set_preferred_location": "ret",
     "fake_discard": "ret",
     "fake_destroy": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
@@ -62,6 +63,7 @@ unsafe extern "C" {
     fn fake_throttled(va_space: u64, address: u64, processor: u32);
     fn fake_map_remote(block: u64, push: u64, processor: u32, residency: u32, address: u64, bytes: u64, cause: u32);
     fn fake_evict(block: u64, gpu: u64, chunk: u64, tracker: u64);
+    fn fake_fatal_error(status: u32);
     fn fake_migrate(parameters: u64, file: u64, call: Callback, argument: &mut Meanwhile<'_>);
     fn fake_alloc_pages(pmm: u64, call: Callback, argument: &mut Meanwhile<'_>);
     fn fake_alloc_range(pmm: u64, call: Callback, argument: &mut Meanwhile<'_>);
@@ -173,6 +175,12 @@ pub fn evict_chunks(block: u64, gpu: u64) {
     unsafe { fake_evict(block, gpu, 0, 0) }
 }
 
+/// `uvm_global_set_fatal_error_impl(status)`
+pub fn set_fatal_error(status: u32) {
+    // SAFETY: the function touches nothing.
+    unsafe { fake_fatal_error(status) }
+}
+
 /// Call of a process.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
@@ -268,6 +276,7 @@ pub fn address(function: &str) -> Option<u64> {
         "uvm_tools_record_throttling_end" => fake_throttled as *const (),
         "uvm_tools_record_map_remote" => fake_map_remote as *const (),
         "uvm_va_block_evict_chunks" => fake_evict as *const (),
+        "uvm_global_set_fatal_error_impl" => fake_fatal_error as *const (),
         "uvm_va_block_make_resident_copy" => fake_resident as *const (),
         "uvm_va_block_make_resident_read_duplicate" => fake_duplicate as *const (),
         "uvm_va_block_split" => fake_split as *const (),

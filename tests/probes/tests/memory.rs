@@ -1,6 +1,7 @@
 //! Driver events beside faults and copies: evictions, first touches, thrashing, remote mappings.
 
 use abi::{Kind, RecordKind};
+use collector::Records;
 use probes_test::{
     bench::{Bench, GpuFault, Migration},
     driver::{self, MakeResident},
@@ -165,6 +166,42 @@ fn simultaneously_throttled_threads_each_add_their_time() {
     });
     let (throttles, ns) = bench.counts(record.generation)[&(0, Kind::Throttle, 0)];
     assert!(throttles == 2 && (400_000_000..60_000_000_000).contains(&ns), "{throttles} {ns}");
+}
+
+#[test]
+fn moves_of_ordinary_memory_are_counted_apart() {
+    for family in image::families() {
+        let Some(mut bench) = Bench::new(&family) else { return };
+        let (_, record) = bench.register(SPACE);
+        // Its range is 0, as its VA space is stored elsewhere.
+        let ordinary = bench.block(&bench.space(0), START).without_range();
+        for destination in [1, 1, 0] {
+            driver::make_resident(&MakeResident { block: ordinary.address(), destination, ..ALL_PAGES }, || {});
+        }
+        let expected = [((1, Kind::HmmMove, 0), (2, 0)), ((0, Kind::HmmMove, 0), (1, 0))];
+        assert_eq!(bench.counts(0), expected.into(), "{family}");
+        assert_eq!(bench.counts(record.generation), [].into(), "{family}");
+        assert_eq!(bench.lost(), [], "{family}");
+    }
+}
+
+#[test]
+fn freed_blocks_are_counted_with_and_without_block_records() {
+    for family in image::families() {
+        for enabled in [true, false] {
+            let records = Records { enabled, ..Records::default() };
+            let Some(mut bench) = Bench::with(&family, 1024, records) else { return };
+            let (space, record) = bench.register(SPACE);
+            for _ in 0..3 {
+                bench.destroy_block(&space, &bench.block(&space, START));
+            }
+            assert_eq!(bench.counts(record.generation), [((0, Kind::FreedBlock, 0), (3, 0))].into(), "{family}");
+            // One of a VA space that nobody knows is no event that was missed.
+            let unknown = bench.space(SPACE + 4096);
+            bench.destroy_block(&unknown, &bench.block(&unknown, START));
+            assert_eq!(bench.lost(), [], "{family}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,16 @@
 
 use std::{fs, io};
 
-use sys::{Roots, driver::Module, families::Families, parameters, preconditions::Missing, reason, symbols};
+use model::FatalError;
+use sys::{
+    Roots,
+    driver::Module,
+    families::Families,
+    fatal_error::{self, Acceptance},
+    parameters,
+    preconditions::Missing,
+    reason, symbols,
+};
 
 use super::Check;
 use crate::text;
@@ -12,7 +21,14 @@ const NOT_LOADED: &str = "the version is available once the driver is loaded";
 pub(super) fn checks(roots: &Roots, module: Option<&Module>, lacking: &[Missing]) -> Vec<Check> {
     let mut checks = vec![version(module, lacking)];
     if module.is_some() {
-        checks.extend([types(roots), functions(roots), gpus(roots), parameters(roots)]);
+        checks.extend([
+            types(roots),
+            functions(roots),
+            gpus(roots),
+            new_programs(fatal_error::acceptance(roots)),
+            ordinary_memory(roots),
+            parameters(roots),
+        ]);
     }
     checks
 }
@@ -102,6 +118,47 @@ fn gpus(roots: &Roots) -> Check {
     }
 }
 
+/// Whether the driver refuses new programs. `nvidia-smi` does not show that, as it does not use
+/// nvidia-uvm.
+fn new_programs(acceptance: Acceptance) -> Check {
+    const NAME: &str = "new programs";
+    match acceptance {
+        Acceptance::Accepted => Check::ok(NAME, "the driver accepts them"),
+        Acceptance::Refused => {
+            let sentence = FatalError { status: None }.to_string();
+            let (finding, advice) = sentence.split_once(": ").unwrap_or((&sentence, ""));
+            Check::warning(NAME, finding, format!("{advice}; `dmesg | grep NVRM` may show the cause"))
+        }
+        Acceptance::Unknown => Check::unknown(
+            NAME,
+            "/dev/nvidia-uvm-tools of the driver is missing or may not be opened",
+            "run `nvidia-modprobe -c 0 -u`, which creates it, and this as root",
+        ),
+    }
+}
+
+/// Whether GPUs use memory that is not managed, such as malloc's: by HMM, or by ATS where the
+/// processor and the GPU share page tables. The driver prefers ATS.
+fn ordinary_memory(roots: &Roots) -> Check {
+    const NAME: &str = "HMM, ATS";
+    let value = |name| parameters::value(roots, name);
+    let ats = match value("uvm_ats_mode").as_deref() {
+        Some("0") => "ATS is off (uvm_ats_mode=0)",
+        _ => "ATS is on where the platform has it (`nvidia-smi -q`: Addressing Mode)",
+    };
+    let hmm = match value("uvm_disable_hmm").as_deref() {
+        // The driver before 530 has none.
+        None => "this driver has no HMM",
+        Some("N") if value("uvm_enable_va_space_mm").as_deref() == Some("0") => "HMM is off (uvm_enable_va_space_mm=0)",
+        Some("N") if symbols::has_hmm(roots).is_ok_and(|has_hmm| !has_hmm) => {
+            "HMM is off (the driver was built without it, as for a kernel without CONFIG_DEVICE_PRIVATE)"
+        }
+        Some("N") => "HMM is on, unless ATS is: of ordinary memory, faults and copies are counted, and nothing else",
+        Some(_) => "HMM is off (uvm_disable_hmm=Y)",
+    };
+    Check::ok(NAME, format!("{hmm}; {ats}"))
+}
+
 fn parameters(roots: &Roots) -> Check {
     const NAME: &str = "parameters";
     const TESTS: &str = "uvm_enable_builtin_tests";
@@ -128,4 +185,19 @@ fn parameters(roots: &Roots) -> Check {
         return Check::ok(NAME, format!("all {} that matter are at their defaults", values.len()));
     }
     Check::ok(NAME, shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Verdict, *};
+
+    #[test]
+    fn driver_that_refuses_new_programs_is_a_warning_with_the_remedy() {
+        let refused = new_programs(Acceptance::Refused);
+        assert_eq!(refused.verdict, Verdict::Warning);
+        assert_eq!(refused.finding, "nvidia-uvm has a global fatal error");
+        assert!(refused.advice.unwrap().contains("modprobe -r nvidia_uvm && modprobe nvidia_uvm"));
+        assert_eq!(new_programs(Acceptance::Accepted).verdict, Verdict::Ok);
+        assert_eq!(new_programs(Acceptance::Unknown).verdict, Verdict::Unknown);
+    }
 }

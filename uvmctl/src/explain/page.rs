@@ -56,6 +56,7 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
             page.push(item("-", Style::Warning, format!("The ranges of its memory require read permission: {remedy}")));
         }
     }
+    page.extend(verdicts.remarks.iter().map(|remark| Paragraph::new(Style::Warning, (0, 2), text::printable(remark))));
     let actions = actions(evidence);
     if !actions.is_empty() {
         page.push(Paragraph::title("Actions of uvmd"));

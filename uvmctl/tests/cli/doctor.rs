@@ -83,9 +83,13 @@ fn the_node_that_is_checked_is_named() {
 fn a_complete_node_is_ok() {
     let (checks, ok) = verdicts(&healthy(), &node());
     assert!(ok, "{checks:?}");
-    // The test server reports another version.
+    // The test server reports another version, and files cannot be devices of the driver.
     let not_ok: Vec<_> = checks.iter().filter(|(_, verdict)| verdict != "ok").collect();
-    assert_eq!(not_ok, [&("version".to_owned(), "warning".to_owned())]);
+    let expected = [("new programs", "unknown"), ("version", "warning")];
+    assert_eq!(
+        not_ok,
+        expected.map(|(name, verdict)| (name.to_owned(), verdict.to_owned())).iter().collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn unreadable_facts_are_unknown_and_no_failure() {
     machine.remove("sys/module/nvidia_uvm/parameters");
     let (checks, ok) = verdicts(&healthy(), &machine);
     assert!(ok, "{checks:?}");
-    let unknown = ["kprobes", "kernel types", "ptrace", "functions", "parameters"];
+    let unknown = ["kprobes", "kernel types", "ptrace", "functions", "new programs", "parameters"];
     assert_eq!(with_verdict(&healthy(), &machine, "unknown"), unknown);
 }
 
@@ -187,6 +191,28 @@ fn before_5_11_the_limit_of_locked_memory_matters() {
         machine.write("proc/41/limits", limits(max));
         assert_eq!(verdict(), expected, "{max}");
     }
+}
+
+#[test]
+fn use_of_ordinary_memory_by_gpus_is_shown() {
+    let parameter = |name: &str| format!("sys/module/nvidia_uvm/parameters/{name}");
+    let finding = |machine: &Machine| {
+        let text = stdout(&doctor(&healthy(), machine, &[]));
+        text.lines().find(|line| line.contains("HMM, ATS")).unwrap().to_owned()
+    };
+    let machine = node();
+    assert!(finding(&machine).contains("this driver has no HMM; ATS is on where"), "{}", finding(&machine));
+    machine.write(&parameter("uvm_disable_hmm"), "N\n");
+    assert!(finding(&machine).contains("HMM is off (the driver was built without it"), "{}", finding(&machine));
+    let symbols = fs::read_to_string(machine.roots.proc.join("kallsyms")).unwrap();
+    machine.write("proc/kallsyms", symbols + "0 t uvm_hmm_va_space_initialize\t[nvidia_uvm]\n");
+    assert!(finding(&machine).contains("HMM is on"), "{}", finding(&machine));
+    machine.write(&parameter("uvm_enable_va_space_mm"), "0\n");
+    assert!(finding(&machine).contains("HMM is off (uvm_enable_va_space_mm=0)"), "{}", finding(&machine));
+    machine.write(&parameter("uvm_disable_hmm"), "Y\n");
+    machine.write(&parameter("uvm_ats_mode"), "0\n");
+    let expected = "HMM is off (uvm_disable_hmm=Y); ATS is off (uvm_ats_mode=0)";
+    assert!(finding(&machine).contains(expected), "{}", finding(&machine));
 }
 
 #[test]

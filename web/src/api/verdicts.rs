@@ -78,7 +78,11 @@ pub(crate) async fn verdicts(
         let active = known.verdicts.active.iter().filter(|each| is_selected(each)).count();
         let page = convert::verdicts(&view, ranges, order, is_selected, &cursors, &page_request)?;
         let (active, ended) = page.items.split_at(active.saturating_sub(page.begin).min(page.items.len()));
-        let fields = [("time", time(snapshot.taken).into()), ("unavailable", json!(convert::unavailable(snapshot)))];
+        let fields = [
+            ("time", time(snapshot.taken).into()),
+            ("unavailable", json!(convert::unavailable(snapshot))),
+            ("remarks", json!([])),
+        ];
         Ok(Text::page(&fields, &[("active", active), ("ended", ended)], &page))
     };
     responses.of_observation(cache_key, make).await

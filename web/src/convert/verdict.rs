@@ -3,7 +3,7 @@
 use std::{cell::LazyCell, cmp::Reverse, time::SystemTime};
 
 use model::{
-    GpuKey, ProcessId, Snapshot, VerdictKind, Verdicts,
+    GpuKey, ProcessId, Snapshot, SourceState, VerdictKind, Verdicts,
     api::{self, decision::Event},
     explain::{self, Case},
     owner::label_or_user,
@@ -68,8 +68,21 @@ pub(crate) fn verdicts_of(
         active: of(&view.active, id).map(with_remedies).collect(),
         ended: ended.map(show).collect(),
         unavailable: unavailable(view.snapshot),
+        remarks: view.process(id).and_then(|process| churn(view.snapshot, process)).into_iter().collect(),
         ..api::Verdicts::default()
     }
+}
+
+/// Remark on a running process that frees its managed memory all the time.
+fn churn(snapshot: &Snapshot, process: &model::Process) -> Option<String> {
+    let SourceState::Counting { since } = snapshot.source.state else { return None };
+    if process.exited_at.is_some() {
+        return None;
+    }
+    let begun = process.started_at.map_or(since, |started| started.max(since));
+    let counted = snapshot.taken.duration_since(begun).ok()?;
+    let total = process.total();
+    explain::churn(total.freed_blocks, total.populated_bytes, process.managed_bytes, counted)
 }
 
 fn since_1970_ns(time: SystemTime) -> u64 {

@@ -2,13 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use model::api::decision::{Call, Event, PlanCounters};
+use model::{
+    api::decision::{Call, Event, PlanCounters},
+    policy::{Choice, POLICIES, Policy},
+};
 
 /// Maximum of decisions whose policy is stored, as calls may be reported after their end.
 const DECISIONS_MAX: usize = 4096;
 
+/// Results of a call whose counts exist before the first call: an increase from no series to the
+/// first value is none for Prometheus.
+const RESULTS: [&str; 3] = ["done", "denied", "failed"];
+
 /// Sums since the service started.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tally {
     policies: BTreeMap<u64, String>,
     /// Counts of plans, by decision.
@@ -19,6 +26,33 @@ pub(crate) struct Tally {
     pub(crate) migrated_bytes: BTreeMap<[String; 2], u64>,
     /// Decisions that were rolled back, by policy.
     pub(crate) rollbacks: BTreeMap<String, u64>,
+}
+
+impl Default for Tally {
+    /// Zeros of each policy that acts and that operators name. Those of others begin with their
+    /// first decision.
+    fn default() -> Self {
+        let mut tally = Self {
+            policies: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            actions: BTreeMap::new(),
+            migrated_bytes: BTreeMap::new(),
+            rollbacks: BTreeMap::new(),
+        };
+        let is_named = |policy: &&Policy| policy.choice != Choice::Control && !policy.actions.is_empty();
+        for policy in POLICIES.iter().filter(is_named) {
+            tally.rollbacks.insert(policy.name.to_owned(), 0);
+            for action in policy.actions {
+                for result in RESULTS {
+                    tally.actions.insert([policy.name, action, result].map(str::to_owned), 0);
+                }
+                if let Some(direction) = direction(action) {
+                    tally.migrated_bytes.insert([policy.name, direction].map(str::to_owned), 0);
+                }
+            }
+        }
+        tally
+    }
 }
 
 impl Tally {
@@ -58,15 +92,20 @@ impl Tally {
         let key = [policy, action, &result.result].map(str::to_owned);
         let calls = self.actions.entry(key).or_default();
         *calls = calls.saturating_add(*count);
-        let direction = match action.as_str() {
-            "migrate_to_gpu" => "htod",
-            "migrate_to_host" => "dtoh",
-            _ => return,
-        };
+        let Some(direction) = direction(action) else { return };
         if result.result == "done" {
             let migrated = self.migrated_bytes.entry([policy, direction].map(str::to_owned)).or_default();
             *migrated = migrated.saturating_add(*bytes);
         }
+    }
+}
+
+/// Direction of the bytes of an action.
+fn direction(action: &str) -> Option<&'static str> {
+    match action {
+        "migrate_to_gpu" => Some("htod"),
+        "migrate_to_host" => Some("dtoh"),
+        _ => None,
     }
 }
 
@@ -90,5 +129,21 @@ mod tests {
         }
         let migrated = |direction: &str| tally.migrated_bytes[&["auto-plan", direction].map(str::to_owned)];
         assert_eq!((migrated("htod"), migrated("dtoh")), (250, 500));
+    }
+
+    #[test]
+    fn counts_of_policies_begin_at_0_before_their_first_decision() {
+        let tally = Tally::default();
+        assert_eq!(tally.rollbacks.get("cycle"), Some(&0));
+        assert_eq!(tally.migrated_bytes.get(&["stream", "htod"].map(str::to_owned)), Some(&0));
+        assert_eq!(tally.migrated_bytes.get(&["stream", "dtoh"].map(str::to_owned)), None);
+        for result in RESULTS {
+            assert_eq!(tally.actions.get(&["ping-pong", "prefer_host", result].map(str::to_owned)), Some(&0));
+        }
+        // It acts by the names of others.
+        assert_eq!(tally.rollbacks.get("auto-live"), None);
+        // A control is for comparisons.
+        assert_eq!(tally.rollbacks.get("harmful"), None);
+        assert!(tally.actions.len() < 100, "{}", tally.actions.len());
     }
 }

@@ -15,7 +15,7 @@ use model::{
 };
 pub(super) use owners::{OwnerRows, listed, names};
 
-use super::{http::Http, listed::Listing, own::Own};
+use super::{host::Host, http::Http, listed::Listing, own::Own};
 use crate::{AdviceJournal, Node, Sources, events::Tally, gpus};
 
 /// `UUID` of GPUs whose UUID is unknown.
@@ -48,6 +48,7 @@ pub(super) struct Figures<'a> {
     pub(super) omitted: Option<usize>,
     /// Resources of uvmd itself; `None` if they cannot be read.
     pub(super) own: Option<Own>,
+    pub(super) host: Option<Host>,
 }
 
 /// State and counts of policies.
@@ -126,6 +127,7 @@ impl<'a> Figures<'a> {
             processes: listed.into_iter().map(|(process, names)| process_rows(snapshot, process, names)).collect(),
             omitted,
             own: Own::read(),
+            host: Host::read(),
         }
     }
 

@@ -177,4 +177,6 @@ async fn metrics_have_the_sums_of_what_policies_did() {
         assert!(text.contains(&format!("\n{line}\n")), "{line} is not in {text}");
     }
     assert!(!text.contains(r#"direction="dtoh"} 2097152"#), "{text}");
+    // Of a policy without decisions, so that `increase` covers its first one.
+    assert!(text.contains("\nuvmd_policy_rollbacks_total{policy=\"stream\"} 0\n"), "{text}");
 }

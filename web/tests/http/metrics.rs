@@ -105,13 +105,13 @@ async fn each_figure_has_a_series() {
     let known = *snapshot.gpus.keys().next().unwrap();
     let gpu = snapshot.gpu_totals.get_mut(&known).unwrap();
     (gpu.replays, gpu.evictions, gpu.populated_bytes, gpu.thrashing_pages) = (11, 12, 13, 14);
-    (gpu.throttles, gpu.throttled_ns) = (15, 1_500_000_000);
+    (gpu.throttles, gpu.throttled_ns, gpu.hmm_moves) = (15, 1_500_000_000, 16);
     gpu.fault_handler_duration_ns.record(500_000, 2, 1_000_000);
     gpu.remote_mappings[RemoteCause::Thrashing] = 17;
     gpu.remote_mapped_bytes[RemoteCause::Eviction] = 18;
     gpu.api_calls[ApiCall::Prefetch] = 19;
     let host = &mut snapshot.host_totals;
-    (host.throttles, host.throttled_ns) = (2, 250_000_000);
+    (host.throttles, host.throttled_ns, host.freed_blocks) = (2, 250_000_000, 27);
     host.api_calls[ApiCall::Prefetch] = 1;
     host.api_bytes[ApiCall::SetAccessedBy] = 21;
     host.tool_calls[ApiCall::Prefetch] = 22;
@@ -126,6 +126,7 @@ async fn each_figure_has_a_series() {
         ("uvm_populated_bytes_total{GPU}", "13"),
         ("uvm_thrashing_pages_total{GPU}", "14"),
         ("uvm_throttles_total{GPU}", "15"),
+        ("uvm_hmm_moves_total{GPU}", "16"),
         ("uvm_throttles_total{CPU}", "2"),
         ("uvm_throttled_seconds_total{GPU}", "1.5"),
         ("uvm_throttled_seconds_total{CPU}", "0.25"),
@@ -135,6 +136,7 @@ async fn each_figure_has_a_series() {
         (r#"uvm_api_bytes_total{call="set_accessed_by"}"#, "21"),
         (r#"uvm_tool_calls_total{call="prefetch"}"#, "22"),
         (r#"uvm_tool_bytes_total{call="prefetch"}"#, "23"),
+        ("uvm_freed_blocks_total", "27"),
         ("uvmd_block_records_total", "24"),
         (r#"uvmd_block_records_dropped_total{reason="sampled_out"}"#, "25"),
         (r#"uvmd_block_records_dropped_total{reason="dropped"}"#, "26"),

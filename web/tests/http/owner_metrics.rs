@@ -143,9 +143,12 @@ async fn durations_of_verdicts_are_by_owner_with_one_series_of_unknown_gpus() {
         &[
             (format!(r#"{seconds}{{{GPU},{POD},verdict="ping_pong"}}"#), "4.5"),
             (format!(r#"{seconds}{{{UNKNOWN},{POD},verdict="streaming"}}"#), "5"),
+            // Before its first verdict, so that `rate` covers that.
+            (format!(r#"{seconds}{{{GPU},{POD},verdict="capacity_thrash"}}"#), "0"),
         ],
     );
-    assert_eq!(samples.keys().filter(|series| series.starts_with(seconds)).count(), 2);
+    // Five kinds of two owners on one GPU, and the unknown one.
+    assert_eq!(samples.keys().filter(|series| series.starts_with(seconds)).count(), 11);
 }
 
 #[tokio::test]

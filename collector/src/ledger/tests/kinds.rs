@@ -10,6 +10,7 @@ fn each_kind_of_count_has_its_counter() {
     count(&mut ledger, 1, 9, Kind::GpuFaultDuplicate, 2, 1, 4);
     count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
     count(&mut ledger, 1, 0, Kind::CpuFault, 1, 6, 0);
+    count(&mut ledger, 1, 0, Kind::FreedBlock, 0, 7, 0);
     count(&mut ledger, 1, 9, Kind::CopyHtod, 0, 1, 4096);
     count(&mut ledger, 1, 9, Kind::CopyDtoh, 4, 1, 8192);
     count(&mut ledger, 1, 9, Kind::CopyDtod, 6, 1, 65536);
@@ -20,6 +21,7 @@ fn each_kind_of_count_has_its_counter() {
     assert_eq!((gpu.fault_entries[Access::Write], gpu.fault_instances[Access::Write]), (11, 34));
     assert_eq!((gpu.fault_entries.total(), gpu.fault_instances.total()), (11, 34));
     assert_eq!((process.host.cpu_read_faults, process.host.cpu_write_faults), (5, 6));
+    assert_eq!(process.host.freed_blocks, 7);
     assert_eq!((gpu.bytes_htod[Cause::Fault], gpu.bytes_htod.total()), (4096, 4096));
     assert_eq!((gpu.bytes_dtoh[Cause::Eviction], gpu.bytes_dtoh.total()), (8192, 8192));
     assert_eq!((gpu.bytes_dtod[Cause::Api], gpu.bytes_dtod.total()), (65536, 65536));
@@ -83,6 +85,18 @@ fn counts_without_a_va_space_belong_to_the_gpu() {
     assert_eq!(ledger.open(), [0; 0]);
     let gpu: Counters = totals(&ledger).gpus.values().sum();
     assert_eq!(gpu.replays, 2);
+}
+
+#[test]
+fn moves_of_ordinary_memory_count_at_their_destination_and_for_no_process() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, NO_SPACE, 9, Kind::HmmMove, 0, 3, 0);
+    count(&mut ledger, NO_SPACE, 0, Kind::HmmMove, 0, 2, 0);
+    let totals = totals(&ledger);
+    assert_eq!(totals.gpus.values().sum::<Counters>().hmm_moves, 3);
+    assert_eq!(totals.host.hmm_moves, 2);
+    assert_eq!(processes(&ledger)[0].total().hmm_moves, 0);
 }
 
 #[test]

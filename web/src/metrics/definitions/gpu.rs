@@ -158,6 +158,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "Fetched bytes that a CPU fault had migrated to the host before, by VA block of 2 MiB: the cost of sharing with the CPU.",
     ),
     PROCESSORS.count_if(
+        Quantity::Populated,
+        "uvm_hmm_moves_total",
+        |row| row.counters.hmm_moves,
+        "Moves of blocks of ordinary memory to the processor, under HMM. Of such memory, faults and copies are counted; populated, \
+               resident and evicted memory is not. 0 means that all of those figures are complete.",
+    ),
+    PROCESSORS.count_if(
         Quantity::ThrashingPages,
         "uvm_thrashing_pages_total",
         |row| row.counters.thrashing_pages,

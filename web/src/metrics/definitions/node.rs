@@ -4,6 +4,8 @@ use model::{Access, ApiCall, counters::PerVariant};
 
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
+    figures::Figures,
+    host::Host,
     labels::{CALL, CPU_ACCESS},
 };
 
@@ -18,6 +20,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                 .map(|(access, faults)| Sample::new([access.name()], faults as f64))
                 .into()
         }),
+    },
+    Definition {
+        name: "uvm_freed_blocks_total",
+        labels: &[],
+        help: "Blocks of at most 2 MiB that were freed with managed memory in them, as by `cudaFree` and at exit. Programs that allocate and free all the time \
+               keep it growing: `uvmctl explain` names them.",
+        samples: Samples::Counter(|figures| vec![Sample::new([], figures.snapshot.host_totals.freed_blocks as f64)]),
     },
     Definition {
         name: "uvm_api_calls_total",
@@ -44,6 +53,28 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| by_call(&figures.total().tool_bytes)),
     },
     Definition {
+        name: "uvm_driver_fatal_error",
+        labels: &[],
+        help: "1 while nvidia-uvm has a global fatal error, after which it refuses every new CUDA program until it is reloaded; else 0, also where none is known. \
+               /api/v1/status has the error and the remedy.",
+        samples: Samples::Gauge(|figures| {
+            vec![Sample::new([], f64::from(u8::from(figures.snapshot.source.fatal_error.is_some())))]
+        }),
+    },
+    Definition {
+        name: "uvm_host_memory_bytes",
+        labels: &[],
+        help: "Total memory of the host: `MemTotal` of /proc/meminfo.",
+        samples: Samples::Gauge(|figures| host(figures, |host| host.memory_bytes)),
+    },
+    Definition {
+        name: "uvm_host_memory_available_bytes",
+        labels: &[],
+        help: "Memory of the host that programs can take without swapping: `MemAvailable` of /proc/meminfo. Managed memory that is evicted or first \
+               touched by a CPU takes of it.",
+        samples: Samples::Gauge(|figures| host(figures, |host| host.available_bytes)),
+    },
+    Definition {
         name: "uvm_managed_bytes",
         labels: &[],
         help: "Managed memory that running processes have mapped, touched or not: of those whose mappings uvmd could read.",
@@ -54,6 +85,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
 ];
+
+fn host(figures: &Figures<'_>, value: impl Fn(Host) -> u64) -> Vec<Sample> {
+    figures.host.map(|host| Sample::new([], value(host) as f64)).into_iter().collect()
+}
 
 fn by_call(counts: &PerVariant<8>) -> Vec<Sample> {
     ApiCall::ALL.map(|call| Sample::new([call.name()], counts[call] as f64)).into()

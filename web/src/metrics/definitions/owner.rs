@@ -34,7 +34,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_owner_verdict_seconds_total",
         labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &VERDICT],
         help: "Time for which a verdict held, summed over the processes of an owner, from its start. It grows with each window that confirms the verdict. \
-               A series exists from the first verdict of that kind on.",
+               With 0 from the first sight of the owner at the GPU on.",
         samples: Samples::Counter(verdict_seconds),
     },
     ON_GPUS.count(
@@ -123,9 +123,15 @@ fn each_owner(figures: &Figures<'_>, value: impl Fn(&OwnerRows<'_>) -> u64) -> V
     figures.owners.iter().map(sample).collect()
 }
 
-/// Durations of verdicts. GPUs without a known UUID share a series.
+/// Durations of verdicts, of each kind for each owner and GPU. GPUs without a known UUID share a
+/// series.
 fn verdict_seconds(figures: &Figures<'_>) -> Vec<Sample> {
-    let mut sums: BTreeMap<Vec<String>, Duration> = BTreeMap::new();
+    let kinds = |row: &Row<'_>| {
+        let labels = row.labels.clone();
+        VerdictKind::ALL.map(move |kind| labels.iter().cloned().chain([kind.name().to_owned()]).collect::<Vec<_>>())
+    };
+    let all = (ON_GPUS.of)(figures).into_iter().flat_map(kinds);
+    let mut sums: BTreeMap<Vec<String>, Duration> = all.map(|labels| (labels, Duration::ZERO)).collect();
     for (VerdictTimeKey { owner, gpu, kind }, duration) in &figures.verdicts.verdict_time {
         let labels =
             labels_of_gpu(figures.snapshot, *gpu).into_iter().chain(names(owner)).chain([kind.name().to_owned()]);
