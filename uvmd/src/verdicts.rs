@@ -50,10 +50,12 @@ async fn judge(mut snapshots: Snapshots, window: Duration, publish: watch::Sende
     loop {
         let changes = judge.observe(&snapshot);
         let verdicts = Arc::new(judge.verdicts());
-        for change in changes {
-            log(&change, &snapshot);
-            let (Change::Began(verdict) | Change::Ended(verdict)) = change;
-            events.tell(web::verdict_event(&verdict, &snapshot, &verdicts));
+        for change in &changes {
+            log(change, &snapshot);
+        }
+        let judged = changes.iter().map(|(Change::Began(verdict) | Change::Ended(verdict))| verdict);
+        for event in web::verdict_events(judged, &snapshot, &verdicts) {
+            events.tell(event);
         }
         publish.send_replace(verdicts);
         match snapshots.next().await {

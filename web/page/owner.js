@@ -22,9 +22,14 @@ const SUMS = [
 // A user is no owner with sums of its own.
 const hasSums = (owner) => owner !== null && !owner.startsWith("user:");
 
+// Owner whose sums are shown.
+let shown = null;
+
 export async function poll() {
   const owner = addressed("owner");
-  if (!hasSums(owner)) return list.replaceChildren();
+  if (owner !== shown) list.replaceChildren();
+  shown = owner;
+  if (!hasSums(owner)) return;
   try {
     const { owners } = await request(`/api/v1/owners?owner=${encodeURIComponent(owner)}`);
     // The selection may have changed meanwhile.

@@ -13,10 +13,10 @@ mod process;
 mod status;
 mod verdict;
 
-use std::{collections::HashMap, ops::AddAssign, time::Duration};
+use std::{collections::HashMap, ops::AddAssign, rc::Rc, time::Duration};
 
 use model::{
-    Decision, Process, ProcessId, Snapshot, Verdict, Verdicts,
+    Decision, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts,
     text::{address, time},
     verdict::Victim,
 };
@@ -26,12 +26,12 @@ pub(crate) use eviction::evictions;
 pub(crate) use gpu::gpus;
 pub(crate) use history::history;
 pub(crate) use memory::{heat_map, ranges};
-use oversubscription::Oversubscribers;
+use oversubscription::{GpuUse, Uses};
 pub(crate) use owner::owners;
 pub(crate) use owner_detail::owner_detail;
 pub(crate) use process::{detail, processes, redacted, summaries};
 pub(crate) use status::status;
-pub use verdict::verdict_event;
+pub use verdict::verdict_events;
 pub(crate) use verdict::{unavailable, verdicts, verdicts_of};
 
 /// Whether evictors are inferred: from probes, without a comparison with a GPU's own behaviour.
@@ -48,7 +48,7 @@ pub(crate) struct View<'a> {
     /// Evictions of each process's memory by other processes.
     lost: HashMap<ProcessId, Vec<&'a Victim>>,
     caused: HashMap<ProcessId, Vec<&'a Victim>>,
-    oversubscribers: Oversubscribers,
+    uses: Uses,
     /// Decisions that are open: in effect or in shadow.
     decisions: HashMap<ProcessId, Vec<&'a Decision>>,
 }
@@ -56,17 +56,21 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, verdicts: &'a Verdicts, decisions: &'a [Decision]) -> Self {
         let others = || verdicts.victims.iter().filter(|lost| lost.victim != lost.evictor);
-        let processes = snapshot.processes.iter().map(|process| (process.id, process)).collect();
         Self {
             snapshot,
             verdicts,
-            oversubscribers: Oversubscribers::new(snapshot, &processes, others()),
-            processes,
+            processes: snapshot.processes.iter().map(|process| (process.id, process)).collect(),
+            uses: Uses::default(),
             active: by(verdicts.active.iter(), |verdict| verdict.process),
             lost: by(others(), |lost| lost.victim),
             caused: by(others(), |lost| lost.evictor),
             decisions: by(decisions.iter().filter(|decision| decision.stage.is_open()), |decision| decision.process),
         }
+    }
+
+    /// Use of a GPU's memory in the last window.
+    fn gpu_use(&self, gpu: GpuKey) -> Rc<GpuUse> {
+        self.uses.at(gpu, self.snapshot, self.lost.values().flatten().copied())
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> Option<&'a Process> {

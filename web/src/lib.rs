@@ -106,7 +106,7 @@ use axum::{
 };
 use connection_table::ConnectionTable;
 pub use control::{AdviceJournal, ChangeError, Control, Controls, DecisionSource, Precondition, PutOutcome, etag};
-pub use convert::verdict_event;
+pub use convert::verdict_events;
 pub use denials::{Denial, DenialSink};
 pub use events::Events;
 pub use hosts::Hosts;

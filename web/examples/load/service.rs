@@ -100,7 +100,8 @@ pub(crate) fn serve(options: Options, runtime: Runtime) -> Result<(), String> {
         ..Node::default()
     };
     let service = web::Service::new(node, sources);
-    let event = web::verdict_event(verdicts.active.first().ok_or("there is no process")?, &snapshot, &verdicts);
+    let event =
+        web::verdict_events(verdicts.active.first(), &snapshot, &verdicts).pop().ok_or("there is no process")?;
     drop(snapshot);
     runtime.spawn(async move {
         let mut ticks = tokio::time::interval(EVENT_INTERVAL);

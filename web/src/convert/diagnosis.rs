@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use model::{
-    Decision, GpuKey, ProcessId, VerdictKind,
+    Decision, ProcessId, VerdictKind,
     api::{DecisionSummary, Diagnosis, Evictor, VerdictSummary},
     decision::Stage,
     verdict::{Verdict, Victim},
@@ -44,21 +44,16 @@ pub(super) fn evictor(view: &View<'_>, verdict: &Verdict) -> Option<Evictor> {
     }
     let losses = || of(&view.lost, verdict.process).filter(|loss| loss.gpu == verdict.gpu);
     let largest = largest_evictor(losses());
-    let oversubscriber = view.oversubscribers.other_than(verdict.process, verdict.gpu);
+    let gpu_use = view.gpu_use(verdict.gpu);
+    let oversubscriber = gpu_use.oversubscriber(verdict.process);
     let evictor = described(view, oversubscriber.or(largest)?, losses());
     let caused_at_least_half = || {
         let bytes = evictor.bytes_per_second as f64 * verdict.window.as_secs_f64();
         bytes * 2.0 >= verdict.inputs.evicted_bytes as f64
     };
-    fits_alone(view, verdict.process, verdict.gpu).unwrap_or_else(caused_at_least_half).then_some(evictor)
-}
-
-/// Whether a process's managed memory would fit into a GPU without other processes; `None` if
-/// unknown.
-fn fits_alone(view: &View<'_>, process: ProcessId, gpu: GpuKey) -> Option<bool> {
-    let gpu = gpus::resolved(gpu);
-    let capacity_bytes = gpus::memory(view.snapshot, gpu).capacity_bytes(view.snapshot.gpus.get(&gpu))?;
-    Some(view.process(process)?.managed_bytes? <= capacity_bytes)
+    let managed_bytes = view.process(verdict.process).and_then(|process| process.managed_bytes);
+    let fits_alone = managed_bytes.zip(gpu_use.capacity_bytes).map(|(managed, capacity)| managed <= capacity);
+    fits_alone.unwrap_or_else(caused_at_least_half).then_some(evictor)
 }
 
 /// Evictor of a process without a verdict: the oversubscriber of the GPU where it lost most, else
@@ -66,7 +61,7 @@ fn fits_alone(view: &View<'_>, process: ProcessId, gpu: GpuKey) -> Option<bool> 
 pub(super) fn victim_of(view: &View<'_>, id: ProcessId) -> Option<Evictor> {
     let losses = || of(&view.lost, id);
     let gpu = losses().max_by_key(|loss| (loss.bytes, Reverse(loss.gpu)))?.gpu;
-    let evictor = view.oversubscribers.other_than(id, gpu).or_else(|| largest_evictor(losses()))?;
+    let evictor = view.gpu_use(gpu).oversubscriber(id).or_else(|| largest_evictor(losses()))?;
     Some(described(view, evictor, losses()))
 }
 

@@ -1,63 +1,104 @@
-//! Processes that oversubscribe a GPU: without one of them, the memory of the others would fit.
+//! Capacity of GPUs, and the processes that oversubscribe them: without one of them, the memory of
+//! the others would fit.
 
 use std::{
+    cell::RefCell,
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
+    rc::Rc,
 };
 
 use model::{GpuKey, Process, ProcessId, Snapshot, verdict::Victim};
 
 use crate::gpus;
 
-/// Oversubscribers of each GPU where processes evicted memory of others in the last window, those
-/// for which most bytes were evicted first. At most two: one of them is not the victim.
-///
-/// In one window, most of a victim's memory may be evicted for a process that would fit beside it;
-/// an oversubscriber is the cause in all of them.
+/// Use of one GPU's memory in the last window.
 #[derive(Default)]
-pub(super) struct Oversubscribers(HashMap<GpuKey, Vec<ProcessId>>);
+pub(super) struct GpuUse {
+    /// Managed bytes that fit; `None` if unknown.
+    pub(super) capacity_bytes: Option<u64>,
+    /// Running processes whose memory was evicted for another one, or for which it was.
+    parties: HashSet<ProcessId>,
+    /// Evictors without which the rest would fit, those for which most bytes were evicted first. At
+    /// most two: one of them is not the victim.
+    oversubscribers: Vec<ProcessId>,
+}
 
-impl Oversubscribers {
-    pub(super) fn new<'a>(
-        snapshot: &Snapshot,
-        processes: &HashMap<ProcessId, &Process>,
-        evictions: impl Iterator<Item = &'a Victim>,
-    ) -> Self {
-        let mut by_gpu: BTreeMap<GpuKey, Vec<&Victim>> = BTreeMap::new();
-        for eviction in evictions {
-            by_gpu.entry(gpus::resolved(eviction.gpu)).or_default().push(eviction);
-        }
-        let of_gpu = |(gpu, evictions): (GpuKey, Vec<&Victim>)| {
-            let capacity_bytes = gpus::memory(snapshot, gpu).capacity_bytes(snapshot.gpus.get(&gpu))?;
-            Some((gpu, of_gpu(capacity_bytes, processes, &evictions)?))
-        };
-        Self(by_gpu.into_iter().filter_map(of_gpu).collect())
-    }
-
-    /// Oversubscriber of a GPU, other than the victim.
-    pub(super) fn other_than(&self, victim: ProcessId, gpu: GpuKey) -> Option<ProcessId> {
-        self.0.get(&gpus::resolved(gpu))?.iter().copied().find(|process| *process != victim)
+impl GpuUse {
+    /// Oversubscriber other than the victim, which was evicted for another process, or evicted
+    /// another. In one window, most of its memory may be evicted for a process that would fit beside
+    /// it; an oversubscriber is the cause in all of them.
+    pub(super) fn oversubscriber(&self, victim: ProcessId) -> Option<ProcessId> {
+        self.parties.contains(&victim).then_some(())?;
+        self.oversubscribers.iter().copied().find(|process| *process != victim)
     }
 }
 
-/// `None` if the managed memory of a victim or an evictor is unknown.
-fn of_gpu(
+/// Use of each GPU, determined where it is asked for, once.
+#[derive(Default)]
+pub(super) struct Uses(RefCell<HashMap<GpuKey, Rc<GpuUse>>>);
+
+impl Uses {
+    /// Use of a GPU. `evictions` are those of other processes' memory, at all GPUs.
+    pub(super) fn at<'a>(
+        &self,
+        gpu: GpuKey,
+        snapshot: &Snapshot,
+        evictions: impl Iterator<Item = &'a Victim>,
+    ) -> Rc<GpuUse> {
+        let gpu = gpus::resolved(gpu);
+        let mut known = self.0.borrow_mut();
+        Rc::clone(known.entry(gpu).or_insert_with(|| Rc::new(gpu_use(gpu, snapshot, evictions))))
+    }
+}
+
+fn gpu_use<'a>(gpu: GpuKey, snapshot: &Snapshot, evictions: impl Iterator<Item = &'a Victim>) -> GpuUse {
+    let capacity_bytes = gpus::memory(snapshot, gpu).capacity_bytes(snapshot.gpus.get(&gpu));
+    let evictions: Vec<_> = evictions.filter(|eviction| gpus::resolved(eviction.gpu) == gpu).collect();
+    if evictions.is_empty() {
+        return GpuUse { capacity_bytes, ..GpuUse::default() };
+    }
+    let parties: HashSet<_> = evictions.iter().flat_map(|eviction| [eviction.victim, eviction.evictor]).collect();
+    let running: Vec<_> = snapshot.processes.iter().filter(|process| process.exited_at.is_none()).collect();
+    let oversubscribers = capacity_bytes
+        .and_then(|capacity_bytes| oversubscribers(gpu, capacity_bytes, &running, &parties, &evictions))
+        .unwrap_or_default();
+    let parties = running.iter().map(|process| process.id).filter(|id| parties.contains(id)).collect();
+    GpuUse { capacity_bytes, parties, oversubscribers }
+}
+
+/// `None` if the managed memory of a party is unknown.
+fn oversubscribers(
+    gpu: GpuKey,
     capacity_bytes: u64,
-    processes: &HashMap<ProcessId, &Process>,
+    running: &[&Process],
+    parties: &HashSet<ProcessId>,
     evictions: &[&Victim],
 ) -> Option<Vec<ProcessId>> {
+    // A party uses all of its memory in turn; another process, what it has at the GPU.
+    let demand_bytes = |process: &Process| {
+        if parties.contains(&process.id) {
+            return process.managed_bytes;
+        }
+        let here = process.residency.iter().filter(|(each, _)| gpus::resolved(**each) == gpu);
+        Some(here.fold(0, |sum: u64, (_, resident)| sum.saturating_add(resident.bytes)))
+    };
+    let demands: Option<Vec<_>> = running.iter().map(|process| Some((process.id, demand_bytes(process)?))).collect();
+    let demands = demands?;
+    let total_bytes = demands.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
+    if total_bytes <= capacity_bytes {
+        return None;
+    }
     let mut evicted_bytes: BTreeMap<ProcessId, u64> = BTreeMap::new();
     for Victim { evictor, bytes, .. } in evictions {
         let sum = evicted_bytes.entry(*evictor).or_default();
         *sum = sum.saturating_add(*bytes);
     }
-    let parties: BTreeSet<_> = evictions.iter().flat_map(|eviction| [eviction.victim, eviction.evictor]).collect();
-    let managed_bytes = |id: &ProcessId| processes.get(id)?.managed_bytes;
-    let total_bytes = parties.iter().try_fold(0_u64, |sum, id| Some(sum.saturating_add(managed_bytes(id)?)))?;
-    let mut oversubscribers: Vec<_> = evicted_bytes
+    let mut oversubscribers: Vec<_> = demands
         .into_iter()
-        .filter(|(id, _)| managed_bytes(id).is_some_and(|bytes| total_bytes.saturating_sub(bytes) <= capacity_bytes))
+        .filter(|(_, bytes)| total_bytes.saturating_sub(*bytes) <= capacity_bytes)
+        .filter_map(|(id, _)| Some((Reverse(*evicted_bytes.get(&id)?), id)))
         .collect();
-    oversubscribers.sort_by_key(|(id, bytes)| (Reverse(*bytes), *id));
-    Some(oversubscribers.into_iter().map(|(id, _)| id).take(2).collect())
+    oversubscribers.sort_unstable();
+    Some(oversubscribers.into_iter().map(|(_, id)| id).take(2).collect())
 }

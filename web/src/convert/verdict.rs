@@ -90,10 +90,19 @@ fn since_1970_ns(time: SystemTime) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Event of a verdict that started or ended.
+/// Events of verdicts that started or ended at a snapshot.
 #[must_use]
-pub fn verdict_event(each: &Verdict, snapshot: &Snapshot, verdicts: &Verdicts) -> Event {
-    Event::of_verdict(verdict(&View::new(snapshot, verdicts, &[]), each, true), snapshot.taken)
+pub fn verdict_events<'a>(
+    changed: impl IntoIterator<Item = &'a Verdict>,
+    snapshot: &Snapshot,
+    verdicts: &Verdicts,
+) -> Vec<Event> {
+    let mut changed = changed.into_iter().peekable();
+    if changed.peek().is_none() {
+        return Vec::new();
+    }
+    let view = View::new(snapshot, verdicts, &[]);
+    changed.map(|each| Event::of_verdict(verdict(&view, each, true), snapshot.taken)).collect()
 }
 
 /// Kinds of verdict that are unavailable without block records, if these are off.

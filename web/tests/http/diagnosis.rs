@@ -26,8 +26,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 struct Node {
     size_bytes: Option<u64>,
     managed_bytes: Option<u64>,
-    /// Managed bytes of other processes.
-    others: Vec<(ProcessId, u64)>,
+    /// Managed bytes of other processes, if known.
+    others: Vec<(ProcessId, Option<u64>)>,
     verdicts: Vec<Verdict>,
     victims: Vec<Victim>,
     decisions: Vec<Decision>,
@@ -45,7 +45,7 @@ impl Node {
         snapshot.processes.iter_mut().find(|process| process.id == LIGHT).unwrap().managed_bytes = managed_bytes;
         for (id, bytes) in others {
             let light = snapshot.processes.iter().find(|process| process.id == LIGHT).unwrap();
-            let other = model::Process { id, managed_bytes: Some(bytes), ..light.clone() };
+            let other = model::Process { id, managed_bytes: bytes, ..light.clone() };
             match snapshot.processes.iter_mut().find(|process| process.id == id) {
                 Some(known) => known.managed_bytes = other.managed_bytes,
                 None => snapshot.processes.push(other),
@@ -112,7 +112,11 @@ fn three_tenants(for_pingpong: u64, for_heavy: u64) -> Node {
         vec![evicted_for(PINGPONG, GPU, for_pingpong), evicted_for(HEAVY, GPU, for_heavy), lost_by_pingpong];
     victims.retain(|victim| victim.bytes > 0);
     let verdict = verdict(VerdictKind::CapacityThrash, 1000);
-    Node { size_bytes: Some(96), others: vec![(PINGPONG, 30), (HEAVY, 100)], ..Node::new(vec![verdict], victims) }
+    Node {
+        size_bytes: Some(96),
+        others: vec![(PINGPONG, Some(30)), (HEAVY, Some(100))],
+        ..Node::new(vec![verdict], victims)
+    }
 }
 
 #[tokio::test]
@@ -124,10 +128,24 @@ async fn the_evictor_is_the_process_without_which_all_would_fit() {
 }
 
 #[tokio::test]
+async fn a_process_that_does_not_fit_alone_is_no_victim_of_others_that_evict_each_other() {
+    let others = [PINGPONG, HEAVY].map(|process| Victim { victim: PINGPONG, ..evicted_for(process, GPU, 1) });
+    let node = Node { size_bytes: Some(63), others: vec![(PINGPONG, Some(1)), (HEAVY, Some(1))], ..thrashing(10_000) };
+    assert_eq!(Node { victims: others.to_vec(), ..node }.evictor().await, None);
+}
+
+#[tokio::test]
+async fn where_all_fit_no_process_is_too_much() {
+    // The driver evicted all the same: the process for which most was evicted is named.
+    let fits = Node { size_bytes: Some(200), ..three_tenants(900, 100) };
+    assert_eq!(fits.evictor().await, Some(PINGPONG.pid));
+}
+
+#[tokio::test]
 async fn where_no_single_process_is_too_much_most_evicted_bytes_decide() {
     let two_too_many = || Node { size_bytes: Some(64), ..three_tenants(900, 100) };
     assert_eq!(two_too_many().evictor().await, Some(PINGPONG.pid));
-    let unknown = Node { others: vec![(HEAVY, 100)], ..three_tenants(900, 100) };
+    let unknown = Node { others: vec![(PINGPONG, None), (HEAVY, Some(100))], ..three_tenants(900, 100) };
     assert_eq!(unknown.evictor().await, Some(PINGPONG.pid));
 }
 
