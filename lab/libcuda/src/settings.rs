@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     pub(crate) resident_blocks: u32,
     /// `CUDA_LAB_CONCURRENT`: whether CPU and GPU access managed memory concurrently; yes unless 0.
     pub(crate) concurrent: bool,
-    /// `CUDA_LAB_MANAGED`: `cuMemAlloc` allocates managed memory, so that a program that knows
+    /// `CUDA_LAB_MANAGED`: `cuMemAlloc` and pools allocate managed memory, so that a program that knows
     /// nothing of it oversubscribes; no unless 1.
     pub(crate) managed: bool,
     /// `CUDA_LAB_POOLS`: whether devices say that they support memory pools; no unless 1.

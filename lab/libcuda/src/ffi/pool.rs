@@ -44,7 +44,7 @@ fn allocate(
     let (context, stream) = resolve(driver, context, stream)?;
     let owner = Owner { context: context.handle, device: pool.device, pool: Some(pool.handle), flags: 0 };
     let backend = driver.machine.backend.as_ref();
-    let kind = Kind::Device(pool.device);
+    let kind = driver.machine.device_memory(pool.device);
     let block = driver.machine.memory.allocate(backend, kind, bytes, owner).or_else(|error| {
         driver.wait_for_all();
         driver.machine.memory.allocate(backend, kind, bytes, owner).map_err(|_| error)
