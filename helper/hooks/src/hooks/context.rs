@@ -22,16 +22,6 @@ fn primary(device: i32) -> Option<&'static AtomicU64> {
     PRIMARY_CONTEXTS.get(usize::try_from(device).ok()?)
 }
 
-/// Contexts with more than one reference, one entry for each reference by `cuCtxAttach`. With more
-/// of these than entries, the first `cuCtxDetach` without an entry counts as the context's end.
-static ATTACHED: [AtomicU64; ATTACHED_MAX] = [const { AtomicU64::new(0) }; ATTACHED_MAX];
-const ATTACHED_MAX: usize = 64;
-
-/// Replaces an entry of [`ATTACHED`]; false if there is none of this value.
-fn replace_attached(from: Handle, to: Handle) -> bool {
-    ATTACHED.iter().any(|entry| entry.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok())
-}
-
 /// Forgets the parameter layouts of functions before the driver may reuse their handles. With the
 /// layout of another function, the hook of a launch would read invalid memory.
 fn invalidate_parameters() {
@@ -82,12 +72,14 @@ fn destroy_context(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuRes
 
 /// Releases a reference to a context, which ends with the last one.
 fn detach(detach: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
-    if context == 0 || !replace_attached(context, 0) {
+    let Some(recorder) = recorder::current().filter(|recorder| recorder.references.remove(context)) else {
         return destroy_context(detach, context);
-    }
+    };
+    // It may be the last one nevertheless: the hooks do not see calls by other ways to the driver.
+    invalidate_parameters();
     let result = detach();
     if !result.is_ok() {
-        replace_attached(0, context);
+        recorder.references.add(context);
     }
     result
 }
@@ -119,8 +111,7 @@ fn on_green_destroyed(recorder: &'static Recorder, context: Handle, device: Opti
         on_primary_destroyed(recorder, device);
         return;
     }
-    recorder.stream.forget_context(context);
-    recorder.plan.forget_context(context);
+    recorder.forget_context(context);
     let primary_context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
     recorder.reassign(context, primary_context);
 }
@@ -191,9 +182,10 @@ hooks! {
     cuCtxAttach = fn(context: *mut Handle, flags: u32) |real, per_thread| {
         let result = real();
         if result.is_ok()
-            && let Some(context) = read(context).filter(|context| *context != 0)
+            && let Some(context) = read(context)
+            && let Some(recorder) = recorder::current()
         {
-            replace_attached(0, context);
+            recorder.references.add(context);
         }
         result
     }

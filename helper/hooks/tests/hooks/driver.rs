@@ -25,6 +25,8 @@ pub(crate) static MEMORY_TYPE: AtomicI32 = AtomicI32::new(2);
 pub(crate) static CAPTURE: AtomicU64 = AtomicU64::new(0);
 /// Number of devices.
 pub(crate) static DEVICES: AtomicI32 = AtomicI32::new(1);
+/// Count of queries of functions' parameters.
+pub(crate) static PARAMETER_QUERIES: AtomicU64 = AtomicU64::new(0);
 
 const INVALID: i32 = 1;
 
@@ -90,6 +92,7 @@ extern "C" fn variable(address: *mut u64, bytes: *mut usize) -> i32 {
 
 /// A function with one parameter of 8 bytes.
 extern "C" fn parameter(_: u64, at: usize, offset_bytes: *mut usize, bytes: *mut usize) -> i32 {
+    PARAMETER_QUERIES.fetch_add(1, Ordering::Relaxed);
     if at > 0 {
         return INVALID;
     }
