@@ -22,6 +22,11 @@ fn primary(device: i32) -> Option<&'static AtomicU64> {
     PRIMARY_CONTEXTS.get(usize::try_from(device).ok()?)
 }
 
+/// Handle of a device's primary context; 0 if unknown.
+fn primary_context(device: i32) -> Handle {
+    primary(device).map_or(0, |context| context.load(Ordering::Relaxed))
+}
+
 /// Forgets the parameter layouts of functions before the driver may reuse their handles. With the
 /// layout of another function, the hook of a launch would read invalid memory.
 fn invalidate_parameters() {
@@ -55,7 +60,7 @@ fn forget_device(recorder: &Recorder, device: i32) {
 /// Handles the end of a device's primary context.
 fn on_primary_destroyed(recorder: &'static Recorder, device: i32) {
     forget_device(recorder, device);
-    let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
+    let context = primary_context(device);
     // Unknown if it was never retained by `cuDevicePrimaryCtxRetain`.
     if context != 0 {
         recorder.on_context_destroyed(context);
@@ -99,21 +104,19 @@ fn destroy_green(destroy: impl FnOnce() -> CuResult, green: Handle) -> CuResult 
 
 /// Handles the end of a green context. `device`: `None` if unknown.
 fn on_green_destroyed(recorder: &'static Recorder, context: Handle, device: Option<i32>) {
-    let Some(device) = device else {
-        // A stream that is forgotten in a living context is not destroyed, which does no harm.
-        for device in (0..).take(DEVICES_MAX) {
-            forget_device(recorder, device);
-        }
-        return;
-    };
-    if !driver::is_primary_context_active(device) {
+    if let Some(device) = device.filter(|device| !driver::is_primary_context_active(*device)) {
         recorder.on_context_destroyed(context);
         on_primary_destroyed(recorder, device);
         return;
     }
+    if device.is_none() {
+        // The primary context may have ended, too. A stream that is forgotten in a living context is
+        // not destroyed, which does no harm.
+        (0..).take(DEVICES_MAX).for_each(|device| forget_device(recorder, device));
+    }
     recorder.forget_context(context);
-    let primary_context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
-    recorder.reassign(context, primary_context);
+    // If that is unknown: the driver is asked for the context of a block before it is entered.
+    recorder.reassign(context, device.map_or(0, primary_context));
 }
 
 fn release_primary(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {

@@ -115,3 +115,17 @@ fn memory_ends_with_a_green_context_that_has_the_last_reference_to_the_primary_o
     driver::RESULT.store(0, Ordering::Relaxed);
     assert_eq!((destroy(0x77), program.actions()), (0, vec![freed(0x4_0000)]));
 }
+
+#[test]
+fn memory_of_a_green_context_of_an_unknown_device_is_in_no_destroyed_context() {
+    let program = Program::start();
+    let context = context_with_memory(&program, 0x7_0000);
+    driver::GREEN.store(context, Ordering::Relaxed);
+    driver::DEVICES.store(2, Ordering::Relaxed);
+    driver::DEVICE_RESULT.store(1, Ordering::Relaxed);
+    let green_destroy: OfHandle = program.function(c"cuGreenCtxDestroy");
+    assert_eq!((green_destroy(0x77), program.actions()), (0, vec![]));
+    // A new context with the same handle: the memory is not its own.
+    let destroy: OfHandle = program.function(c"cuCtxDestroy_v2");
+    assert_eq!((destroy(context), program.actions()), (0, vec![]));
+}

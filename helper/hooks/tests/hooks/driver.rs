@@ -23,6 +23,8 @@ pub(crate) static MANAGED: AtomicI32 = AtomicI32::new(1);
 pub(crate) static MEMORY_TYPE: AtomicI32 = AtomicI32::new(2);
 /// Capture that each stream is part of, or 0.
 pub(crate) static CAPTURE: AtomicU64 = AtomicU64::new(0);
+/// Result of the query for the device of a context.
+pub(crate) static DEVICE_RESULT: AtomicI32 = AtomicI32::new(0);
 /// Number of devices.
 pub(crate) static DEVICES: AtomicI32 = AtomicI32::new(1);
 /// Count of queries of functions' parameters.
@@ -51,7 +53,8 @@ extern "C" fn device_of_current(device: *mut i32) -> i32 {
 }
 
 extern "C" fn device_of(device: *mut i32, _: u64) -> i32 {
-    write(device, 0)
+    let result = DEVICE_RESULT.load(Ordering::Relaxed);
+    if result == 0 { write(device, 0) } else { result }
 }
 
 extern "C" fn green(context: *mut u64, _: u64) -> i32 {
