@@ -117,6 +117,14 @@ pub(crate) fn is_managed(address: u64) -> bool {
     output(result, ()).is_some() && is_managed != 0
 }
 
+/// Number of the allocation at an address, unique in the process; 0 if the driver reports none.
+pub(crate) fn memory_id(address: u64) -> u64 {
+    const BUFFER_ID: u32 = 7;
+    let mut id = 0_u64;
+    let result = cuPointerGetAttribute((&raw mut id).cast(), BUFFER_ID, address);
+    output(result, ()).map_or(0, |()| id)
+}
+
 /// Whether memory that is not managed is the host's.
 pub(crate) fn is_on_host(address: u64) -> bool {
     const MEMORY_TYPE: u32 = 2;

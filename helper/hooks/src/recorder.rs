@@ -35,7 +35,7 @@ use crate::{
     stream::Stream,
     thread,
     threads::Threads,
-    variables::Variables,
+    variables::{Variable, Variables},
 };
 
 /// Functions and keys that a forked child's recorder inherits from its parent's. The child looks up
@@ -398,6 +398,18 @@ impl Recorder {
         self.blocks.add(block);
     }
 
+    /// Removes the variables that a predicate selects, whose memory has ended, and records their
+    /// frees.
+    pub(crate) fn end_variables(&'static self, is_selected: impl Fn(&Variable) -> bool) {
+        let is_recording = self.is_recording();
+        self.variables.remove(is_selected, |variable| {
+            self.remove(variable.address);
+            if is_recording {
+                self.record(Kind::Free, 0, [0, variable.address, 0, 0, 0]);
+            }
+        });
+    }
+
     fn forget_advice(&self, block: &Block) {
         if block.is_managed && !self.program_advice.remove(range(block), None) {
             self.count_unrecorded();
@@ -422,7 +434,7 @@ impl Recorder {
     /// Records frees of all memory of a destroyed context.
     pub(crate) fn on_context_destroyed(&'static self, context: Handle) {
         self.forget_context(context);
-        self.variables.remove(|variable| variable.context == context);
+        self.variables.remove(|variable| variable.context == context, drop);
         while let Some(block) = self.blocks.remove_any_in(context) {
             self.forget_advice(&block);
             if self.is_recording() {

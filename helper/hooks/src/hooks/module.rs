@@ -5,7 +5,7 @@
 
 use call_ring::{Kind, MemoryKind};
 
-use super::allocation::add_block;
+use super::allocation::add_memory;
 use crate::{
     blocks::Block,
     cuda::{CuResult, Handle},
@@ -23,9 +23,10 @@ fn record_variable(result: CuResult, module: Handle, address: *const u64, bytes:
         if !driver::is_managed(address) {
             return;
         }
-        let variable = Variable { module, address, bytes: bytes as u64, context: driver::current_context() };
+        let (context, memory_id) = (driver::current_context(), driver::memory_id(address));
+        let variable = Variable { module, address, bytes: bytes as u64, context, memory_id };
         match recorder.variables.insert(variable) {
-            Some(true) => add_block(recorder, 0, address, bytes, MemoryKind::Managed, false),
+            Some(true) => add_memory(recorder, 0, address, bytes, MemoryKind::Managed, false),
             Some(false) => {}
             None => recorder.count_unrecorded(),
         }
@@ -48,6 +49,15 @@ fn restore_variable(recorder: &'static Recorder, Variable { address, bytes, cont
     }
 }
 
+/// Whether the memory of a variable has ended: there is none at its address, or another one.
+fn has_ended(&Variable { address, memory_id, .. }: &Variable) -> bool {
+    if !driver::is_managed(address) {
+        return true;
+    }
+    let now = driver::memory_id(address);
+    ![memory_id, now].contains(&0) && now != memory_id
+}
+
 /// Unloads a module or a library. As for a free, its variables are removed before.
 fn unload(real: impl FnOnce() -> CuResult, module: Handle) -> CuResult {
     if let Some(recorder) = recorder::current() {
@@ -61,12 +71,10 @@ fn unload(real: impl FnOnce() -> CuResult, module: Handle) -> CuResult {
         recorder.variables.iter().filter(is_own).for_each(|variable| restore_variable(recorder, variable));
         return result;
     }
-    recorder.variables.remove(is_own);
-    // Those that were looked up by another handle: that of a library's module.
-    for variable in recorder.variables.iter().filter(|variable| !driver::is_managed(variable.address)) {
-        remove_variable(recorder, variable);
-        recorder.variables.remove(|other| other.address == variable.address);
-    }
+    recorder.variables.remove(is_own, drop);
+    // Those that were looked up by another handle: that of a library's module. The driver is not
+    // asked under the table's lock.
+    recorder.variables.iter().filter(has_ended).for_each(|ended| recorder.end_variables(|variable| *variable == ended));
     result
 }
 

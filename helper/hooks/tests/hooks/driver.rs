@@ -19,6 +19,8 @@ pub(crate) static GREEN: AtomicU64 = AtomicU64::new(0);
 pub(crate) static IS_PRIMARY_ACTIVE: AtomicI32 = AtomicI32::new(1);
 /// Whether memory is managed.
 pub(crate) static MANAGED: AtomicI32 = AtomicI32::new(1);
+/// Number of the allocation at any address, or 0 if the driver has none.
+pub(crate) static MEMORY_ID: AtomicU64 = AtomicU64::new(0);
 /// `CUmemorytype` of memory.
 pub(crate) static MEMORY_TYPE: AtomicI32 = AtomicI32::new(2);
 /// Capture that each stream is part of, or 0.
@@ -76,10 +78,11 @@ extern "C" fn capture_info(_: u64, status: *mut u32, id: *mut u64) -> i32 {
     write(id, capture)
 }
 
-/// Attribute of a pointer: its type of memory, and whether it is managed.
+/// Attribute of a pointer: its type of memory, the number of its allocation, and whether it is managed.
 extern "C" fn attribute(value: *mut c_void, attribute: u32, _: u64) -> i32 {
     match attribute {
         2 => write(value.cast(), MEMORY_TYPE.load(Ordering::Relaxed)),
+        7 if MEMORY_ID.load(Ordering::Relaxed) != 0 => write(value.cast(), MEMORY_ID.load(Ordering::Relaxed)),
         8 => write(value.cast(), MANAGED.load(Ordering::Relaxed)),
         _ => INVALID,
     }

@@ -56,6 +56,7 @@ impl Program {
         driver::IS_PRIMARY_ACTIVE.store(1, Ordering::Relaxed);
         driver::CAPTURE.store(0, Ordering::Relaxed);
         driver::MANAGED.store(1, Ordering::Relaxed);
+        driver::MEMORY_ID.store(0, Ordering::Relaxed);
         driver::DEVICES.store(1, Ordering::Relaxed);
         driver::DEVICE_RESULT.store(0, Ordering::Relaxed);
         let driver = without_provenance_mut(DRIVER);
