@@ -9,7 +9,7 @@ use super::allocation::add_memory;
 use crate::{
     blocks::Block,
     cuda::{CuResult, Handle},
-    driver,
+    driver::{self, LookUp},
     program::read,
     real::hooks,
     recorder::{self, Recorder, enter_gate, record_success},
@@ -17,12 +17,20 @@ use crate::{
 };
 
 /// Records the look-up of a variable as an allocation, if it is managed, and the first of it.
-fn record_variable(result: CuResult, module: Handle, address: *const u64, bytes: *const usize) -> CuResult {
+fn record_variable(
+    result: CuResult,
+    look_up: LookUp,
+    (address, bytes): (*const u64, *const usize),
+    module: Handle,
+    name: *const u8,
+) -> CuResult {
     record_success(result, |recorder| {
-        let (Some(address), Some(bytes)) = (read(address), read(bytes)) else { return };
-        if !driver::is_managed(address) {
+        let Some(address) = read(address).filter(|address| driver::is_managed(*address)) else { return };
+        // The program may leave out the size.
+        let Some(bytes) = read(bytes).or_else(|| driver::variable_bytes(look_up, module, name)) else {
+            recorder.count_unrecorded();
             return;
-        }
+        };
         let (context, memory_id) = (driver::current_context(), driver::memory_id(address));
         let variable = Variable { module, address, bytes: bytes as u64, context, memory_id };
         match recorder.variables.insert(variable) {
@@ -82,19 +90,19 @@ hooks! {
     cuModuleGetGlobal_v2 = fn(
         address: *mut u64, bytes: *mut usize, module: Handle, name: *const u8,
     ) |real, per_thread| {
-        record_variable(real(), module, address, bytes)
+        record_variable(real(), LookUp::Module, (address, bytes), module, name)
     }
 
     cuLibraryGetGlobal = fn(
         address: *mut u64, bytes: *mut usize, library: Handle, name: *const u8,
     ) |real, per_thread| {
-        record_variable(real(), library, address, bytes)
+        record_variable(real(), LookUp::Library, (address, bytes), library, name)
     }
 
     cuLibraryGetManaged = fn(
         address: *mut u64, bytes: *mut usize, library: Handle, name: *const u8,
     ) |real, per_thread| {
-        record_variable(real(), library, address, bytes)
+        record_variable(real(), LookUp::LibraryManaged, (address, bytes), library, name)
     }
 
     cuModuleUnload = fn(module: Handle) |real, per_thread| {

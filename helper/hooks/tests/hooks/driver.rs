@@ -27,6 +27,8 @@ pub(crate) static MEMORY_TYPE: AtomicI32 = AtomicI32::new(2);
 pub(crate) static CAPTURE: AtomicU64 = AtomicU64::new(0);
 /// Result of the query for the device of a context.
 pub(crate) static DEVICE_RESULT: AtomicI32 = AtomicI32::new(0);
+/// Result of the look-up of only a variable's size.
+pub(crate) static SIZE_RESULT: AtomicI32 = AtomicI32::new(0);
 /// Number of devices.
 pub(crate) static DEVICES: AtomicI32 = AtomicI32::new(1);
 /// Count of queries of functions' parameters.
@@ -88,12 +90,32 @@ extern "C" fn attribute(value: *mut c_void, attribute: u32, _: u64) -> i32 {
     }
 }
 
-/// Look-up of a variable of 8 bytes.
-extern "C" fn variable(address: *mut u64, bytes: *mut usize) -> i32 {
+/// Look-up of a variable of 8 bytes. Either output may be left out.
+fn look_up_variable(address: *mut u64, bytes: *mut usize) -> i32 {
     if !bytes.is_null() {
         write(bytes, 8);
     }
-    write(address, CREATED.load(Ordering::Relaxed))
+    if address.is_null() {
+        SIZE_RESULT.load(Ordering::Relaxed)
+    } else {
+        write(address, CREATED.load(Ordering::Relaxed))
+    }
+}
+
+extern "C" fn variable_of_module(address: *mut u64, bytes: *mut usize) -> i32 {
+    // No other function has the same address, as in `functions`.
+    std::hint::black_box("module");
+    look_up_variable(address, bytes)
+}
+
+extern "C" fn variable_of_library(address: *mut u64, bytes: *mut usize) -> i32 {
+    std::hint::black_box("library");
+    look_up_variable(address, bytes)
+}
+
+extern "C" fn managed_of_library(address: *mut u64, bytes: *mut usize) -> i32 {
+    std::hint::black_box("managed");
+    look_up_variable(address, bytes)
 }
 
 /// A function with one parameter of 8 bytes.
@@ -171,7 +193,9 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
         "cuDevicePrimaryCtxGetState" => primary_state as *mut c_void,
         "cuStreamGetCaptureInfo" => capture_info as *mut c_void,
         "cuPointerGetAttribute" => attribute as *mut c_void,
-        "cuModuleGetGlobal_v2" => variable as *mut c_void,
+        "cuModuleGetGlobal_v2" => variable_of_module as *mut c_void,
+        "cuLibraryGetGlobal" => variable_of_library as *mut c_void,
+        "cuLibraryGetManaged" => managed_of_library as *mut c_void,
         "cuFuncGetParamInfo" => parameter as *mut c_void,
         "cuFuncGetName" => function_name as *mut c_void,
         name => function_of_table(name),

@@ -68,15 +68,39 @@ fn variable_ends_with_its_context_once() {
 }
 
 #[test]
-fn device_variable_and_unknown_size_are_not_recorded() {
+fn device_variable_is_not_recorded() {
     let program = Program::start();
     driver::MANAGED.store(0, Ordering::Relaxed);
     assert_eq!(look_up(&program, 0x50_0000, MODULE), []);
-    driver::MANAGED.store(1, Ordering::Relaxed);
-    let get: GetGlobal = program.function(c"cuModuleGetGlobal_v2");
+}
+
+#[test]
+fn variable_that_is_looked_up_without_its_size_is_recorded_with_it() {
+    let program = Program::start();
     let mut address = 0;
-    assert_eq!(get(&raw mut address, null_mut(), MODULE, c"name".as_ptr().cast()), 0);
-    assert_eq!(program.actions(), []);
+    for (at, name) in (0x51_0000..).zip([c"cuModuleGetGlobal_v2", c"cuLibraryGetGlobal", c"cuLibraryGetManaged"]) {
+        let get: GetGlobal = program.function(name);
+        driver::CREATED.store(at, Ordering::Relaxed);
+        assert_eq!(get(&raw mut address, null_mut(), MODULE, c"name".as_ptr().cast()), 0);
+        assert_eq!((address, program.actions()), (at, vec![allocated(at)]), "{name:?}");
+    }
+}
+
+#[test]
+fn managed_variable_of_unknown_size_is_counted() {
+    let program = Program::start();
+    let unrecorded = program.unrecorded();
+    let get: GetGlobal = program.function(c"cuModuleGetGlobal_v2");
+    driver::CREATED.store(0x52_0000, Ordering::Relaxed);
+    driver::SIZE_RESULT.store(1, Ordering::Relaxed);
+    let look_up = || {
+        let mut address = 0;
+        assert_eq!(get(&raw mut address, null_mut(), MODULE, c"name".as_ptr().cast()), 0);
+        (program.actions(), program.unrecorded() - unrecorded)
+    };
+    assert_eq!(look_up(), (vec![], 1));
+    driver::MANAGED.store(0, Ordering::Relaxed);
+    assert_eq!(look_up(), (vec![], 1), "not managed");
 }
 
 #[test]
