@@ -136,6 +136,9 @@ pub(crate) enum Node {
     Kernel(*const KernelNodeV2),
     Copy(*const Copy3d),
     Fill(*const FillNode),
+    /// A batch of copies, which is not read.
+    CopyBatch,
+    /// Work that is not recorded.
     Other,
 }
 
@@ -150,6 +153,7 @@ impl NodeParams {
             0 => Node::Kernel(parameters.cast()),
             1 => Node::Copy(parameters.wrapping_add(COPY_OFFSET_BYTES).cast()),
             2 => Node::Fill(parameters.cast()),
+            14 => Node::CopyBatch,
             _ => Node::Other,
         }
     }

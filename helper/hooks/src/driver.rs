@@ -29,10 +29,13 @@ driver_functions! {
     fn cuKernelGetName(name: *mut *const u8, kernel: Handle);
     fn cuFuncGetParamInfo(function: Handle, at: usize, offset_bytes: *mut usize, bytes: *mut usize);
     fn cuKernelGetParamInfo(kernel: Handle, at: usize, offset_bytes: *mut usize, bytes: *mut usize);
+    fn cuLibraryGetGlobal(address: *mut u64, bytes: *mut usize, library: Handle, name: *const u8);
+    fn cuLibraryGetManaged(address: *mut u64, bytes: *mut usize, library: Handle, name: *const u8);
     fn cuMemAdvise(address: u64, bytes: usize, advice: u32, device: i32);
     fn cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, to: Location);
     fn cuMemPrefetchAsync(address: u64, bytes: usize, device: i32, stream: Handle);
     fn cuMemPrefetchAsync_v2(address: u64, bytes: usize, to: Location, flags: u32, stream: Handle);
+    fn cuModuleGetGlobal_v2(address: *mut u64, bytes: *mut usize, module: Handle, name: *const u8);
     fn cuPointerGetAttribute(value: *mut c_void, attribute: u32, address: u64);
     fn cuStreamCreate(stream: *mut Handle, flags: u32);
     fn cuStreamDestroy_v2(stream: Handle);
@@ -115,6 +118,33 @@ pub(crate) fn is_managed(address: u64) -> bool {
     let mut is_managed = 0_u32;
     let result = cuPointerGetAttribute((&raw mut is_managed).cast(), IS_MANAGED, address);
     output(result, ()).is_some() && is_managed != 0
+}
+
+/// Number of the allocation at an address, unique in the process; 0 if the driver reports none.
+pub(crate) fn memory_id(address: u64) -> u64 {
+    const BUFFER_ID: u32 = 7;
+    let mut id = 0_u64;
+    let result = cuPointerGetAttribute((&raw mut id).cast(), BUFFER_ID, address);
+    output(result, ()).map_or(0, |()| id)
+}
+
+/// Function that the program has looked up a variable with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LookUp {
+    Module,
+    Library,
+    LibraryManaged,
+}
+
+/// Size of a variable that the program has just looked up by a name.
+pub(crate) fn variable_bytes(look_up: LookUp, module: Handle, name: *const u8) -> Option<usize> {
+    let (address, mut bytes) = (core::ptr::null_mut(), 0);
+    let result = match look_up {
+        LookUp::Module => cuModuleGetGlobal_v2(address, &raw mut bytes, module, name),
+        LookUp::Library => cuLibraryGetGlobal(address, &raw mut bytes, module, name),
+        LookUp::LibraryManaged => cuLibraryGetManaged(address, &raw mut bytes, module, name),
+    };
+    output(result, ()).map(|()| bytes)
 }
 
 /// Whether memory that is not managed is the host's.

@@ -19,7 +19,8 @@
 //! * [`gate`]: exclusion between the program and that thread; [`stream`]: that thread's stream
 //! * [`plan`]: a plan of moves, which launches begin and wait for
 //! * [`permission`]: whether that thread may act
-//! * [`contexts`]: contexts in which that thread calls the driver
+//! * [`contexts`]: contexts in which that thread calls the driver; [`references`]: of the program to
+//!   contexts
 //! * [`program_advice`]: the program's own advice
 //! * [`blocks`]: memory that the program has allocated; [`variables`]: managed variables of its modules
 //! * [`parameters`]: layout of functions' parameters
@@ -56,6 +57,7 @@ mod program;
 mod program_advice;
 mod real;
 mod recorder;
+mod references;
 mod shared;
 mod stream;
 mod sync;

@@ -66,8 +66,8 @@ macro_rules! driver_functions {
                 }
                 // SAFETY: cuda.h gives the driver's function of this name this type.
                 let function = unsafe { reals::$name.function::<Function>() };
-                // SAFETY: the callers pass addresses of their own variables, and the program's
-                // handles.
+                // SAFETY: the callers pass addresses of their own variables, or null where the driver
+                // admits it, and handles and names of the program's call.
                 Some(unsafe { function($($argument),*) })
             }
         )*

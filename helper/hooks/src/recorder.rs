@@ -30,11 +30,12 @@ use crate::{
     plan::{Launch, Mover, Plan},
     process,
     program_advice::{ProgramAdvice, Subject},
+    references::References,
     shared,
     stream::Stream,
     thread,
     threads::Threads,
-    variables::Variables,
+    variables::{Variable, Variables},
 };
 
 /// Functions and keys that a forked child's recorder inherits from its parent's. The child looks up
@@ -80,6 +81,8 @@ pub(crate) struct Recorder {
     pub(crate) blocks: Blocks,
     /// Managed variables, whose memory is among the blocks.
     pub(crate) variables: Variables,
+    /// References to contexts.
+    pub(crate) references: References,
     pub(crate) parameters: Parameters,
     /// The program's own advice.
     pub(crate) program_advice: ProgramAdvice,
@@ -197,6 +200,7 @@ impl Recorder {
         let is_own = words.next()?;
         let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
         let (blocks, variables) = (Blocks::new().ok()?, Variables::new().ok()?);
+        let references = References::new().ok()?;
         let (parameters, program_advice) = (Parameters::new().ok()?, ProgramAdvice::new().ok()?);
         // Before the ring: a reader that finds the ring finds both.
         let plan_memory = PlanMemory::create(shared::create_plan().ok()?).ok()?;
@@ -214,6 +218,7 @@ impl Recorder {
             memory,
             blocks,
             variables,
+            references,
             parameters,
             program_advice,
             gate,
@@ -393,6 +398,18 @@ impl Recorder {
         self.blocks.add(block);
     }
 
+    /// Removes the variables that a predicate selects, whose memory has ended, and records their
+    /// frees.
+    pub(crate) fn end_variables(&'static self, is_selected: impl Fn(&Variable) -> bool) {
+        let is_recording = self.is_recording();
+        self.variables.remove(is_selected, |variable| {
+            self.remove(variable.address);
+            if is_recording {
+                self.record(Kind::Free, 0, [0, variable.address, 0, 0, 0]);
+            }
+        });
+    }
+
     fn forget_advice(&self, block: &Block) {
         if block.is_managed && !self.program_advice.remove(range(block), None) {
             self.count_unrecorded();
@@ -407,11 +424,17 @@ impl Recorder {
         }
     }
 
-    /// Records frees of all memory of a destroyed context.
-    pub(crate) fn on_context_destroyed(&'static self, context: Handle) {
+    /// Forgets what the helper has in a destroyed context, whose handle the driver may reuse.
+    pub(crate) fn forget_context(&self, context: Handle) {
+        self.references.forget_context(context);
         self.stream.forget_context(context);
         self.plan.forget_context(context);
-        self.variables.remove(|variable| variable.context == context);
+    }
+
+    /// Records frees of all memory of a destroyed context.
+    pub(crate) fn on_context_destroyed(&'static self, context: Handle) {
+        self.forget_context(context);
+        self.variables.remove(|variable| variable.context == context, drop);
         while let Some(block) = self.blocks.remove_any_in(context) {
             self.forget_advice(&block);
             if self.is_recording() {
@@ -452,19 +475,21 @@ mod tests {
     use crate::libc::dlsym;
 
     #[test]
-    fn child_does_not_change_the_recorder_of_its_parent() {
+    fn child_begins_anew_and_does_not_change_the_recorder_of_its_parent() {
         static IS_FILTER_REQUESTED: AtomicBool = AtomicBool::new(false);
         start(FirstStage { dlsym, first_thread: 0, is_filter_requested: &IS_FILTER_REQUESTED });
         let parent = current().unwrap();
         let (lane, _) = parent.lane_and_thread().unwrap();
         assert!(lane < DEDICATED_LANES);
         let lease = parent.inherited.thread.get();
+        parent.references.add(7);
         // As the kernel does in a forked child.
         parent.is_own.store(0, Ordering::Relaxed);
         assert!(current().is_none());
         start_in_child();
         let child = current().unwrap();
         assert!(!ptr::eq(parent, child));
+        assert!(!child.references.remove(7), "a context of the parent");
         // Handlers and threads that have the parent's recorder find it unchanged.
         assert_eq!(parent.is_own.load(Ordering::Relaxed), 0);
         // The lane that a thread has in the parent's ring may be another thread's in the child's.

@@ -7,7 +7,7 @@ use crate::{lock::Lock, mapping, system::Errno};
 
 /// Capacity of the table. Further variables are not recorded.
 const VARIABLES_MAX: usize = 512;
-const VARIABLE_WORDS: usize = 4;
+const VARIABLE_WORDS: usize = 5;
 
 /// Variable of a module, or of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) struct Variable {
     pub(crate) bytes: u64,
     /// Context of the look-up.
     pub(crate) context: u64,
+    /// The driver's number of the memory, unique in the process; 0 if unknown.
+    pub(crate) memory_id: u64,
 }
 
 /// Table of variables.
@@ -51,12 +53,13 @@ impl Variables {
     }
 
     fn get(&self, at: usize) -> Option<Variable> {
-        let [module, address, bytes, context] = self.words(at)?.each_ref().map(|word| word.load(Ordering::Relaxed));
-        Some(Variable { module, address, bytes, context })
+        let words = self.words(at)?.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [module, address, bytes, context, memory_id] = words;
+        Some(Variable { module, address, bytes, context, memory_id })
     }
 
-    fn set(&self, at: usize, Variable { module, address, bytes, context }: Variable) {
-        let values = [module, address, bytes, context];
+    fn set(&self, at: usize, Variable { module, address, bytes, context, memory_id }: Variable) {
+        let values = [module, address, bytes, context, memory_id];
         self.words(at).into_iter().flatten().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
@@ -83,8 +86,13 @@ impl Variables {
         self.lock.with(insert).flatten()
     }
 
-    /// Removes the variables that a predicate selects.
-    pub(crate) fn remove(&self, is_selected: impl Fn(&Variable) -> bool) {
+    /// Removes the variables that a predicate selects. `on_removed` is called under the lock for
+    /// each, so that no other thread finds the table without the variable before; it makes no call
+    /// of the driver.
+    pub(crate) fn remove(&self, is_selected: impl Fn(&Variable) -> bool, mut on_removed: impl FnMut(Variable)) {
+        if self.len() == 0 {
+            return;
+        }
         self.lock.with(|| {
             let mut at = 0;
             while let Some(variable) = self.get(at) {
@@ -97,6 +105,7 @@ impl Variables {
                     self.set(at, moved);
                 }
                 self.count.store(last as u64, Ordering::Relaxed);
+                on_removed(variable);
             }
         });
     }
@@ -118,7 +127,7 @@ mod tests {
     use super::*;
 
     const fn variable(module: u64, address: u64) -> Variable {
-        Variable { module, address, bytes: 8, context: module << 8 }
+        Variable { module, address, bytes: 8, context: module << 8, memory_id: address }
     }
 
     fn all(table: &Variables) -> Vec<Variable> {
@@ -134,11 +143,13 @@ mod tests {
         assert_eq!(variables.map(|variable| table.insert(variable)), [Some(true); 3]);
         assert_eq!(table.insert(variable(9, 0x2000)), Some(false), "by another handle of its module");
         assert_eq!(all(&table), variables);
-        table.remove(|variable| variable.module == 1);
+        let mut removed = vec![];
+        table.remove(|variable| variable.module == 1, |variable| removed.push(variable));
+        assert_eq!(removed, [variables[0], variables[2]]);
         assert_eq!(all(&table), [variables[1]]);
         table.reassign(2 << 8, 7);
         assert_eq!(all(&table), [Variable { context: 7, ..variables[1] }]);
-        table.remove(|variable| variable.context == 7);
+        table.remove(|variable| variable.context == 7, drop);
         assert_eq!(all(&table), []);
     }
 
@@ -150,7 +161,7 @@ mod tests {
         }
         assert_eq!(table.insert(variable(1, 0)), None);
         assert_eq!((all(&table).len(), table.insert(variable(1, 1))), (VARIABLES_MAX, Some(false)));
-        table.remove(|_| true);
+        table.remove(|_| true, drop);
         assert_eq!(table.insert(variable(1, 0)), Some(true));
     }
 }

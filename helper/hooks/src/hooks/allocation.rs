@@ -13,8 +13,23 @@ use crate::{
     recorder::{Recorder, enter_gate, record_success, unique_stream},
 };
 
-/// Adds a block, and records its allocation.
-pub(super) fn add_block(
+/// Adds a block, and records its allocation. Variables at its addresses have ended: the program has
+/// unloaded them by a call that was not seen, or another thread is just unloading them.
+fn add_block(
+    recorder: &'static Recorder,
+    stream: Handle,
+    address: u64,
+    bytes: usize,
+    kind: MemoryKind,
+    is_pooled: bool,
+) {
+    let end = address.saturating_add(bytes as u64);
+    recorder.end_variables(|variable| (address..end).contains(&variable.address));
+    add_memory(recorder, stream, address, bytes, kind, is_pooled);
+}
+
+/// Adds the block of an allocation or of a variable, and records it.
+pub(super) fn add_memory(
     recorder: &Recorder,
     stream: Handle,
     address: u64,
@@ -74,6 +89,9 @@ fn record_registration(result: CuResult, address: u64, bytes: usize) -> CuResult
 /// it; reverts that if the free fails.
 fn free(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
     let Some((recorder, _call)) = enter_gate().filter(|_| address != 0) else { return real() };
+    // Of memory that was not recorded, at the address of a variable that has ended.
+    let mut variable = None;
+    recorder.variables.remove(|known| known.address == address, |removed| variable = Some(removed));
     // `None` if the block was allocated before the recorder started, or did not fit into the table.
     let block = recorder.remove(address);
     let is_recording = recorder.is_recording();
@@ -84,6 +102,9 @@ fn free(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResu
     if !result.is_ok() {
         if let Some(block) = block {
             recorder.restore(block);
+        }
+        if let Some(variable) = variable {
+            recorder.variables.insert(variable);
         }
         if is_recording {
             recorder.record(Kind::NotFreed, 0, [stream, address, 0, 0, 0]);

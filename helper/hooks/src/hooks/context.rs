@@ -22,14 +22,9 @@ fn primary(device: i32) -> Option<&'static AtomicU64> {
     PRIMARY_CONTEXTS.get(usize::try_from(device).ok()?)
 }
 
-/// Contexts with more than one reference, one entry for each reference by `cuCtxAttach`. With more
-/// of these than entries, the first `cuCtxDetach` without an entry counts as the context's end.
-static ATTACHED: [AtomicU64; ATTACHED_MAX] = [const { AtomicU64::new(0) }; ATTACHED_MAX];
-const ATTACHED_MAX: usize = 64;
-
-/// Replaces an entry of [`ATTACHED`]; false if there is none of this value.
-fn replace_attached(from: Handle, to: Handle) -> bool {
-    ATTACHED.iter().any(|entry| entry.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok())
+/// Handle of a device's primary context; 0 if unknown.
+fn primary_context(device: i32) -> Handle {
+    primary(device).map_or(0, |context| context.load(Ordering::Relaxed))
 }
 
 /// Forgets the parameter layouts of functions before the driver may reuse their handles. With the
@@ -65,7 +60,7 @@ fn forget_device(recorder: &Recorder, device: i32) {
 /// Handles the end of a device's primary context.
 fn on_primary_destroyed(recorder: &'static Recorder, device: i32) {
     forget_device(recorder, device);
-    let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
+    let context = primary_context(device);
     // Unknown if it was never retained by `cuDevicePrimaryCtxRetain`.
     if context != 0 {
         recorder.on_context_destroyed(context);
@@ -82,12 +77,14 @@ fn destroy_context(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuRes
 
 /// Releases a reference to a context, which ends with the last one.
 fn detach(detach: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
-    if context == 0 || !replace_attached(context, 0) {
+    let Some(recorder) = recorder::current().filter(|recorder| recorder.references.remove(context)) else {
         return destroy_context(detach, context);
-    }
+    };
+    // It may be the last one nevertheless: the hooks do not see calls by other ways to the driver.
+    invalidate_parameters();
     let result = detach();
     if !result.is_ok() {
-        replace_attached(0, context);
+        recorder.references.add(context);
     }
     result
 }
@@ -107,22 +104,19 @@ fn destroy_green(destroy: impl FnOnce() -> CuResult, green: Handle) -> CuResult 
 
 /// Handles the end of a green context. `device`: `None` if unknown.
 fn on_green_destroyed(recorder: &'static Recorder, context: Handle, device: Option<i32>) {
-    let Some(device) = device else {
-        // A stream that is forgotten in a living context is not destroyed, which does no harm.
-        for device in (0..).take(DEVICES_MAX) {
-            forget_device(recorder, device);
-        }
-        return;
-    };
-    if !driver::is_primary_context_active(device) {
+    if let Some(device) = device.filter(|device| !driver::is_primary_context_active(*device)) {
         recorder.on_context_destroyed(context);
         on_primary_destroyed(recorder, device);
         return;
     }
-    recorder.stream.forget_context(context);
-    recorder.plan.forget_context(context);
-    let primary_context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
-    recorder.reassign(context, primary_context);
+    if device.is_none() {
+        // The primary context may have ended, too. A stream that is forgotten in a living context is
+        // not destroyed, which does no harm.
+        (0..).take(DEVICES_MAX).for_each(|device| forget_device(recorder, device));
+    }
+    recorder.forget_context(context);
+    // If that is unknown: the driver is asked for the context of a block before it is entered.
+    recorder.reassign(context, device.map_or(0, primary_context));
 }
 
 fn release_primary(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
@@ -191,9 +185,10 @@ hooks! {
     cuCtxAttach = fn(context: *mut Handle, flags: u32) |real, per_thread| {
         let result = real();
         if result.is_ok()
-            && let Some(context) = read(context).filter(|context| *context != 0)
+            && let Some(context) = read(context)
+            && let Some(recorder) = recorder::current()
         {
-            replace_attached(0, context);
+            recorder.references.add(context);
         }
         result
     }

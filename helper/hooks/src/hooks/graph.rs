@@ -83,6 +83,7 @@ fn record_node(result: CuResult, location: impl NodeLocation, params: *const Nod
             Node::Kernel(node) => record_kernel(recorder, location, read_kernel_v2(node)),
             Node::Copy(node) => record_copy(recorder, location, node),
             Node::Fill(node) => record_fill(recorder, location, node),
+            Node::CopyBatch => recorder.count_unrecorded(),
             Node::Other => {}
         }
     })

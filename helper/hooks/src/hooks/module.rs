@@ -5,11 +5,11 @@
 
 use call_ring::{Kind, MemoryKind};
 
-use super::allocation::add_block;
+use super::allocation::add_memory;
 use crate::{
     blocks::Block,
     cuda::{CuResult, Handle},
-    driver,
+    driver::{self, LookUp},
     program::read,
     real::hooks,
     recorder::{self, Recorder, enter_gate, record_success},
@@ -17,15 +17,24 @@ use crate::{
 };
 
 /// Records the look-up of a variable as an allocation, if it is managed, and the first of it.
-fn record_variable(result: CuResult, module: Handle, address: *const u64, bytes: *const usize) -> CuResult {
+fn record_variable(
+    result: CuResult,
+    look_up: LookUp,
+    (address, bytes): (*const u64, *const usize),
+    module: Handle,
+    name: *const u8,
+) -> CuResult {
     record_success(result, |recorder| {
-        let (Some(address), Some(bytes)) = (read(address), read(bytes)) else { return };
-        if !driver::is_managed(address) {
+        let Some(address) = read(address).filter(|address| driver::is_managed(*address)) else { return };
+        // The program may leave out the size.
+        let Some(bytes) = read(bytes).or_else(|| driver::variable_bytes(look_up, module, name)) else {
+            recorder.count_unrecorded();
             return;
-        }
-        let variable = Variable { module, address, bytes: bytes as u64, context: driver::current_context() };
+        };
+        let (context, memory_id) = (driver::current_context(), driver::memory_id(address));
+        let variable = Variable { module, address, bytes: bytes as u64, context, memory_id };
         match recorder.variables.insert(variable) {
-            Some(true) => add_block(recorder, 0, address, bytes, MemoryKind::Managed, false),
+            Some(true) => add_memory(recorder, 0, address, bytes, MemoryKind::Managed, false),
             Some(false) => {}
             None => recorder.count_unrecorded(),
         }
@@ -48,6 +57,15 @@ fn restore_variable(recorder: &'static Recorder, Variable { address, bytes, cont
     }
 }
 
+/// Whether the memory of a variable has ended: there is none at its address, or another one.
+fn has_ended(&Variable { address, memory_id, .. }: &Variable) -> bool {
+    if !driver::is_managed(address) {
+        return true;
+    }
+    let now = driver::memory_id(address);
+    ![memory_id, now].contains(&0) && now != memory_id
+}
+
 /// Unloads a module or a library. As for a free, its variables are removed before.
 fn unload(real: impl FnOnce() -> CuResult, module: Handle) -> CuResult {
     if let Some(recorder) = recorder::current() {
@@ -61,12 +79,10 @@ fn unload(real: impl FnOnce() -> CuResult, module: Handle) -> CuResult {
         recorder.variables.iter().filter(is_own).for_each(|variable| restore_variable(recorder, variable));
         return result;
     }
-    recorder.variables.remove(is_own);
-    // Those that were looked up by another handle: that of a library's module.
-    for variable in recorder.variables.iter().filter(|variable| !driver::is_managed(variable.address)) {
-        remove_variable(recorder, variable);
-        recorder.variables.remove(|other| other.address == variable.address);
-    }
+    recorder.variables.remove(is_own, drop);
+    // Those that were looked up by another handle: that of a library's module. The driver is not
+    // asked under the table's lock.
+    recorder.variables.iter().filter(has_ended).for_each(|ended| recorder.end_variables(|variable| *variable == ended));
     result
 }
 
@@ -74,19 +90,19 @@ hooks! {
     cuModuleGetGlobal_v2 = fn(
         address: *mut u64, bytes: *mut usize, module: Handle, name: *const u8,
     ) |real, per_thread| {
-        record_variable(real(), module, address, bytes)
+        record_variable(real(), LookUp::Module, (address, bytes), module, name)
     }
 
     cuLibraryGetGlobal = fn(
         address: *mut u64, bytes: *mut usize, library: Handle, name: *const u8,
     ) |real, per_thread| {
-        record_variable(real(), library, address, bytes)
+        record_variable(real(), LookUp::Library, (address, bytes), library, name)
     }
 
     cuLibraryGetManaged = fn(
         address: *mut u64, bytes: *mut usize, library: Handle, name: *const u8,
     ) |real, per_thread| {
-        record_variable(real(), library, address, bytes)
+        record_variable(real(), LookUp::LibraryManaged, (address, bytes), library, name)
     }
 
     cuModuleUnload = fn(module: Handle) |real, per_thread| {

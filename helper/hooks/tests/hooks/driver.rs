@@ -19,12 +19,20 @@ pub(crate) static GREEN: AtomicU64 = AtomicU64::new(0);
 pub(crate) static IS_PRIMARY_ACTIVE: AtomicI32 = AtomicI32::new(1);
 /// Whether memory is managed.
 pub(crate) static MANAGED: AtomicI32 = AtomicI32::new(1);
+/// Number of the allocation at any address, or 0 if the driver has none.
+pub(crate) static MEMORY_ID: AtomicU64 = AtomicU64::new(0);
 /// `CUmemorytype` of memory.
 pub(crate) static MEMORY_TYPE: AtomicI32 = AtomicI32::new(2);
 /// Capture that each stream is part of, or 0.
 pub(crate) static CAPTURE: AtomicU64 = AtomicU64::new(0);
+/// Result of the query for the device of a context.
+pub(crate) static DEVICE_RESULT: AtomicI32 = AtomicI32::new(0);
+/// Result of the look-up of only a variable's size.
+pub(crate) static SIZE_RESULT: AtomicI32 = AtomicI32::new(0);
 /// Number of devices.
 pub(crate) static DEVICES: AtomicI32 = AtomicI32::new(1);
+/// Count of queries of functions' parameters.
+pub(crate) static PARAMETER_QUERIES: AtomicU64 = AtomicU64::new(0);
 
 const INVALID: i32 = 1;
 
@@ -49,7 +57,8 @@ extern "C" fn device_of_current(device: *mut i32) -> i32 {
 }
 
 extern "C" fn device_of(device: *mut i32, _: u64) -> i32 {
-    write(device, 0)
+    let result = DEVICE_RESULT.load(Ordering::Relaxed);
+    if result == 0 { write(device, 0) } else { result }
 }
 
 extern "C" fn green(context: *mut u64, _: u64) -> i32 {
@@ -71,25 +80,47 @@ extern "C" fn capture_info(_: u64, status: *mut u32, id: *mut u64) -> i32 {
     write(id, capture)
 }
 
-/// Attribute of a pointer: its type of memory, and whether it is managed.
+/// Attribute of a pointer: its type of memory, the number of its allocation, and whether it is managed.
 extern "C" fn attribute(value: *mut c_void, attribute: u32, _: u64) -> i32 {
     match attribute {
         2 => write(value.cast(), MEMORY_TYPE.load(Ordering::Relaxed)),
+        7 if MEMORY_ID.load(Ordering::Relaxed) != 0 => write(value.cast(), MEMORY_ID.load(Ordering::Relaxed)),
         8 => write(value.cast(), MANAGED.load(Ordering::Relaxed)),
         _ => INVALID,
     }
 }
 
-/// Look-up of a variable of 8 bytes.
-extern "C" fn variable(address: *mut u64, bytes: *mut usize) -> i32 {
+/// Look-up of a variable of 8 bytes. Either output may be left out.
+fn look_up_variable(address: *mut u64, bytes: *mut usize) -> i32 {
     if !bytes.is_null() {
         write(bytes, 8);
     }
-    write(address, CREATED.load(Ordering::Relaxed))
+    if address.is_null() {
+        SIZE_RESULT.load(Ordering::Relaxed)
+    } else {
+        write(address, CREATED.load(Ordering::Relaxed))
+    }
+}
+
+extern "C" fn variable_of_module(address: *mut u64, bytes: *mut usize) -> i32 {
+    // No other function has the same address, as in `functions`.
+    std::hint::black_box("module");
+    look_up_variable(address, bytes)
+}
+
+extern "C" fn variable_of_library(address: *mut u64, bytes: *mut usize) -> i32 {
+    std::hint::black_box("library");
+    look_up_variable(address, bytes)
+}
+
+extern "C" fn managed_of_library(address: *mut u64, bytes: *mut usize) -> i32 {
+    std::hint::black_box("managed");
+    look_up_variable(address, bytes)
 }
 
 /// A function with one parameter of 8 bytes.
 extern "C" fn parameter(_: u64, at: usize, offset_bytes: *mut usize, bytes: *mut usize) -> i32 {
+    PARAMETER_QUERIES.fetch_add(1, Ordering::Relaxed);
     if at > 0 {
         return INVALID;
     }
@@ -162,7 +193,9 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
         "cuDevicePrimaryCtxGetState" => primary_state as *mut c_void,
         "cuStreamGetCaptureInfo" => capture_info as *mut c_void,
         "cuPointerGetAttribute" => attribute as *mut c_void,
-        "cuModuleGetGlobal_v2" => variable as *mut c_void,
+        "cuModuleGetGlobal_v2" => variable_of_module as *mut c_void,
+        "cuLibraryGetGlobal" => variable_of_library as *mut c_void,
+        "cuLibraryGetManaged" => managed_of_library as *mut c_void,
         "cuFuncGetParamInfo" => parameter as *mut c_void,
         "cuFuncGetName" => function_name as *mut c_void,
         name => function_of_table(name),

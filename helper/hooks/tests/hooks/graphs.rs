@@ -58,6 +58,29 @@ fn kernel_node_is_recorded_with_its_pointers() {
 }
 
 #[test]
+fn node_with_a_batch_of_copies_is_counted_as_unrecorded() {
+    // `CU_GRAPH_NODE_TYPE_MEMCPY_BATCH` and `CU_GRAPH_NODE_TYPE_EMPTY`.
+    const COPY_BATCH: u64 = 14;
+    const EMPTY: u64 = 5;
+    let program = Program::start();
+    let add: AddNode = program.function(c"cuGraphAddNode_v3");
+    let set: extern "C" fn(u64, *const u64) -> i32 = program.function(c"cuGraphNodeSetParams_v2");
+    let unrecorded = |kind: u64| {
+        let mut parameters = [0; 31];
+        parameters[0] = kind;
+        let (mut node, before) = (0, program.unrecorded());
+        assert_eq!(add(&raw mut node, GRAPH, null(), null(), 0, parameters.as_ptr()), 0);
+        assert_eq!((set(NODE, parameters.as_ptr()), program.actions()), (0, vec![]));
+        program.unrecorded() - before
+    };
+    assert_eq!((unrecorded(COPY_BATCH), unrecorded(EMPTY)), (2, 0));
+    driver::RESULT.store(1, Ordering::Relaxed);
+    let parameters = [COPY_BATCH; 31];
+    let before = program.unrecorded();
+    assert_eq!((set(NODE, parameters.as_ptr()), program.unrecorded()), (1, before), "a call that fails");
+}
+
+#[test]
 fn wait_for_a_given_context_is_recorded() {
     let program = Program::start();
     let synchronize: extern "C" fn(u64) -> i32 = program.function(c"cuCtxSynchronize_v2");

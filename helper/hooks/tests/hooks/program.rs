@@ -56,7 +56,10 @@ impl Program {
         driver::IS_PRIMARY_ACTIVE.store(1, Ordering::Relaxed);
         driver::CAPTURE.store(0, Ordering::Relaxed);
         driver::MANAGED.store(1, Ordering::Relaxed);
+        driver::MEMORY_ID.store(0, Ordering::Relaxed);
         driver::DEVICES.store(1, Ordering::Relaxed);
+        driver::SIZE_RESULT.store(0, Ordering::Relaxed);
+        driver::DEVICE_RESULT.store(0, Ordering::Relaxed);
         let driver = without_provenance_mut(DRIVER);
         // SAFETY: `dlsym` takes null and the handle, and no thread is a valid value.
         let start = || unsafe { uvmd_helper_start(driver::dlsym, driver, 0, &IS_FILTER_REQUESTED) };

@@ -68,13 +68,84 @@ fn variable_ends_with_its_context_once() {
 }
 
 #[test]
-fn device_variable_and_unknown_size_are_not_recorded() {
+fn device_variable_is_not_recorded() {
     let program = Program::start();
     driver::MANAGED.store(0, Ordering::Relaxed);
     assert_eq!(look_up(&program, 0x50_0000, MODULE), []);
-    driver::MANAGED.store(1, Ordering::Relaxed);
-    let get: GetGlobal = program.function(c"cuModuleGetGlobal_v2");
+}
+
+#[test]
+fn variable_that_is_looked_up_without_its_size_is_recorded_with_it() {
+    let program = Program::start();
     let mut address = 0;
-    assert_eq!(get(&raw mut address, null_mut(), MODULE, c"name".as_ptr().cast()), 0);
-    assert_eq!(program.actions(), []);
+    for (at, name) in (0x51_0000..).zip([c"cuModuleGetGlobal_v2", c"cuLibraryGetGlobal", c"cuLibraryGetManaged"]) {
+        let get: GetGlobal = program.function(name);
+        driver::CREATED.store(at, Ordering::Relaxed);
+        assert_eq!(get(&raw mut address, null_mut(), MODULE, c"name".as_ptr().cast()), 0);
+        assert_eq!((address, program.actions()), (at, vec![allocated(at)]), "{name:?}");
+    }
+}
+
+#[test]
+fn managed_variable_of_unknown_size_is_counted() {
+    let program = Program::start();
+    let unrecorded = program.unrecorded();
+    let get: GetGlobal = program.function(c"cuModuleGetGlobal_v2");
+    driver::CREATED.store(0x52_0000, Ordering::Relaxed);
+    driver::SIZE_RESULT.store(1, Ordering::Relaxed);
+    let look_up = || {
+        let mut address = 0;
+        assert_eq!(get(&raw mut address, null_mut(), MODULE, c"name".as_ptr().cast()), 0);
+        (program.actions(), program.unrecorded() - unrecorded)
+    };
+    assert_eq!(look_up(), (vec![], 1));
+    driver::MANAGED.store(0, Ordering::Relaxed);
+    assert_eq!(look_up(), (vec![], 1), "not managed");
+}
+
+#[test]
+fn variable_ends_before_memory_that_has_its_address() {
+    const NEW: u64 = 0x60_0000;
+    let program = Program::start();
+    assert_eq!(look_up(&program, NEW + 0x100, MODULE), [allocated(NEW + 0x100)]);
+    let unload_library: OfHandle = program.function(c"cuLibraryUnload");
+    // The memory of the library, whose handle is another one, is another thread's at once.
+    assert_eq!((unload_library(0x9000), program.actions()), (0, vec![]));
+    driver::CREATED.store(NEW, Ordering::Relaxed);
+    let allocate: extern "C" fn(*mut u64, usize, u32) -> i32 = program.function(c"cuMemAllocManaged");
+    let mut address = 0;
+    assert_eq!(allocate(&raw mut address, 4096, 1), 0);
+    let new = Action::Malloc { stream: 0, address: NEW, bytes: 4096, kind: MemoryKind::Managed, device: 0 };
+    assert_eq!(program.actions(), [freed(NEW + 0x100), new]);
+    // A module has the former handle, and ends.
+    let unload: OfHandle = program.function(c"cuModuleUnload");
+    assert_eq!((unload(MODULE), program.actions()), (0, vec![]));
+}
+
+#[test]
+fn variable_ends_with_a_free_of_its_address() {
+    let program = Program::start();
+    assert_eq!(look_up(&program, 0x70_0000, MODULE), [allocated(0x70_0000)]);
+    let free: OfHandle = program.function(c"cuMemFree_v2");
+    driver::RESULT.store(1, Ordering::Relaxed);
+    let refused = vec![freed(0x70_0000), Action::NotFreed { address: 0x70_0000 }];
+    assert_eq!((free(0x70_0000), program.actions()), (1, refused), "it is a variable");
+    assert_eq!((look_up(&program, 0x70_0000, MODULE)), [], "still known");
+    driver::RESULT.store(0, Ordering::Relaxed);
+    assert_eq!((free(0x70_0000), program.actions()), (0, vec![freed(0x70_0000)]), "it was one");
+    let unload: OfHandle = program.function(c"cuModuleUnload");
+    assert_eq!((unload(MODULE), program.actions()), (0, vec![]));
+}
+
+#[test]
+fn variable_has_ended_if_other_managed_memory_has_its_address() {
+    let program = Program::start();
+    driver::MEMORY_ID.store(5, Ordering::Relaxed);
+    assert_eq!(look_up(&program, 0x80_0000, MODULE), [allocated(0x80_0000)]);
+    let unload: OfHandle = program.function(c"cuLibraryUnload");
+    assert_eq!((unload(0x9000), program.actions()), (0, vec![]), "the same memory");
+    driver::MEMORY_ID.store(0, Ordering::Relaxed);
+    assert_eq!((unload(0x9000), program.actions()), (0, vec![]), "unknown");
+    driver::MEMORY_ID.store(6, Ordering::Relaxed);
+    assert_eq!((unload(0x9000), program.actions()), (0, vec![freed(0x80_0000)]));
 }
