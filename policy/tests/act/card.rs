@@ -338,6 +338,7 @@ impl Card {
             warnings: Vec::new(),
             degraded: Vec::new(),
             quota_refusals: Vec::new(),
+            fatal_error: None,
             driver: Some(model::DriverInfo { version: "550.163.01".to_owned(), ..model::DriverInfo::default() }),
             probes: Vec::new(),
             dropped_events: BTreeMap::new(),

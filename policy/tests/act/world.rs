@@ -249,6 +249,7 @@ impl World {
             warnings: Vec::new(),
             degraded: Vec::new(),
             quota_refusals: Vec::new(),
+            fatal_error: None,
             driver: Some(model::DriverInfo { version: self.driver.clone(), ..model::DriverInfo::default() }),
             probes: self.probes.clone(),
             dropped_events: BTreeMap::new(),
