@@ -174,7 +174,7 @@ async fn run(
                 continue;
             }
             _ = processes.tick() => {
-                watcher.look_at_driver_state();
+                watcher.poll_driver_state();
                 watcher.look_at_processes();
                 continue;
             }

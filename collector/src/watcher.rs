@@ -147,7 +147,7 @@ impl Watcher {
         if let (State::Waiting(_), Some(unread)) = (&self.state, &self.sys_unread) {
             self.wait(vec![unread.clone()]);
         }
-        self.driver_state.probed(match &self.state {
+        self.driver_state.set_probed_status(match &self.state {
             State::Counting(attached) => attached.figures.fatal_status,
             _ => None,
         });
@@ -269,12 +269,12 @@ impl Watcher {
     }
 
     /// Checks whether the driver accepts new programs.
-    pub(crate) fn look_at_driver_state(&mut self) {
+    pub(crate) fn poll_driver_state(&mut self) {
         let roots = &self.config.roots;
         let is_loaded = sysfs::read(roots, driver::module).is_ok_and(|module| module.is_some());
         // Without a driver, an open would have the kernel load one.
-        let acceptance = is_loaded.then(|| fatal_error::acceptance_in_time(roots));
-        self.driver_state.opened(acceptance.unwrap_or_default());
+        let acceptance = is_loaded.then(|| fatal_error::acceptance_with_timeout(roots));
+        self.driver_state.set_acceptance(acceptance.unwrap_or_default());
     }
 
     /// Checks which processes are alive, and their names and cgroups: a number per second, in turn.

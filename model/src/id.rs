@@ -39,9 +39,9 @@ impl ShortGpuUuid {
         Some(Self(number.to_be_bytes()))
     }
 
-    /// Whether a UUID begins with it.
+    /// Whether it is the first group of a UUID.
     #[must_use]
-    pub fn begins(self, uuid: GpuUuid) -> bool {
+    pub fn is_prefix_of(self, uuid: GpuUuid) -> bool {
         uuid.0.starts_with(&self.0)
     }
 }

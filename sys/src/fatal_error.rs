@@ -53,12 +53,12 @@ pub enum Acceptance {
 /// Opens the device of the loaded driver, and closes it at once.
 #[must_use]
 pub fn acceptance(roots: &Roots) -> Acceptance {
-    of_device(Path::new(DEVICE), driver::uvm_device(roots))
+    acceptance_of_device(Path::new(DEVICE), driver::uvm_device(roots))
 }
 
-/// The same, with a limit of time, as users can lock the folder of the devices.
+/// [`acceptance`] with a timeout, as users can lock the folder of the devices.
 #[must_use]
-pub fn acceptance_in_time(roots: &Roots) -> Acceptance {
+pub fn acceptance_with_timeout(roots: &Roots) -> Acceptance {
     let own = roots.clone();
     let opened = target(roots).and_then(|target| READERS.read(&target, move || Ok(acceptance(&own))));
     opened.unwrap_or_default()
@@ -70,7 +70,7 @@ fn target(roots: &Roots) -> io::Result<Target> {
 }
 
 /// `driver`: device of minor 0, as [`driver::uvm_device`] has it.
-fn of_device(path: &Path, driver: Option<u32>) -> Acceptance {
+fn acceptance_of_device(path: &Path, driver: Option<u32>) -> Acceptance {
     /// Bits of the minor number in the kernel's encoding.
     const MINOR_BITS: u32 = 20;
     // A node left by an earlier loading of the driver may be another driver's device by now.
@@ -81,12 +81,12 @@ fn of_device(path: &Path, driver: Option<u32>) -> Acceptance {
     }
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
-    of_open(&opened.map(drop))
+    acceptance_of_open(&opened.map(drop))
 }
 
 /// The driver's statuses become few error numbers. Those that the kernel itself has for an open, as
 /// without permission, are no answer of the driver.
-fn of_open(opened: &io::Result<()>) -> Acceptance {
+fn acceptance_of_open(opened: &io::Result<()>) -> Acceptance {
     match opened {
         Ok(()) => Acceptance::Accepted,
         Err(error) => match Errno::from_io_error(error) {
@@ -102,19 +102,19 @@ mod tests {
 
     #[test]
     fn refusal_of_the_driver_is_distinguished_from_one_of_the_kernel() {
-        let of = |errno: Errno| of_open(&Err(errno.into()));
+        let of = |errno: Errno| acceptance_of_open(&Err(errno.into()));
         // NV_ERR_RC_ERROR and NV_ERR_ECC_ERROR; NV_ERR_INVALID_STATE and those without a number.
         assert_eq!([Errno::IO, Errno::INVAL].map(of), [Acceptance::Refused; 2]);
         let of_the_kernel =
             [Errno::PERM, Errno::ACCESS, Errno::NOENT, Errno::NXIO, Errno::NODEV, Errno::MFILE, Errno::NOMEM];
         assert_eq!(of_the_kernel.map(of), [Acceptance::Unknown; 7]);
-        assert_eq!(of_open(&Ok(())), Acceptance::Accepted);
+        assert_eq!(acceptance_of_open(&Ok(())), Acceptance::Accepted);
     }
 
     #[test]
     fn device_of_another_driver_is_not_opened() {
         // The null device, 1:3, opens for everybody.
-        assert_eq!(of_device(Path::new("/dev/null"), Some(1 << 20)), Acceptance::Unknown);
-        assert_eq!(of_device(Path::new("/dev/null"), None), Acceptance::Unknown);
+        assert_eq!(acceptance_of_device(Path::new("/dev/null"), Some(1 << 20)), Acceptance::Unknown);
+        assert_eq!(acceptance_of_device(Path::new("/dev/null"), None), Acceptance::Unknown);
     }
 }

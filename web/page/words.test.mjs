@@ -35,9 +35,9 @@ test("a plan is described in uvmd's words, with the reason if there is none", ()
 test("a diagnosis is shown in uvmd's words, with its age and what to follow", () => {
   const process = { pid: 7, start_ticks: 70 };
   const verdict = { thrashing: true, started_at: "2026-11-21T14:00:00Z" };
-  const diagnosis = { kind: "victim", label: "victim of 8", description: "8.0 GiB/s of its memory are evicted for 8 a\u001b", decision: null, evictor: { pid: 8, start_ticks: 80 }, verdict };
+  const diagnosis = { kind: "victim", label: "victim of 8", description: "8.0 GiB/s of its memory is evicted for 8 a\u001b", decision: null, evictor: { pid: 8, start_ticks: 80 }, verdict };
   const { text, age, help, rank } = headline({ ...process, diagnosis }, "2026-11-21T14:04:00Z");
-  assert.deepEqual([text, age, help, rank], ["victim of 8", "4 min", "8.0 GiB/s of its memory are evicted for 8 a\\u{1b}; follow for the evictor", 2]);
+  assert.deepEqual([text, age, help, rank], ["victim of 8", "4 min", "8.0 GiB/s of its memory is evicted for 8 a\\u{1b}; follow for the evictor", 2]);
   assert.equal(headline({ ...process, diagnosis: null }, ""), null);
   assert.equal(headline({ ...process, diagnosis: { ...diagnosis, kind: "prophecy" } }, ""), null);
 });

@@ -26,7 +26,7 @@ pub(crate) use eviction::evictions;
 pub(crate) use gpu::gpus;
 pub(crate) use history::history;
 pub(crate) use memory::{heat_map, ranges};
-use oversubscription::{GpuUse, Uses};
+use oversubscription::{GpuUse, GpuUseCache};
 pub(crate) use owner::owners;
 pub(crate) use owner_detail::owner_detail;
 pub(crate) use process::{detail, processes, redacted, summaries};
@@ -48,7 +48,7 @@ pub(crate) struct View<'a> {
     /// Evictions of each process's memory by other processes.
     lost: HashMap<ProcessId, Vec<&'a Victim>>,
     caused: HashMap<ProcessId, Vec<&'a Victim>>,
-    uses: Uses,
+    uses: GpuUseCache,
     /// Decisions that are open: in effect or in shadow.
     decisions: HashMap<ProcessId, Vec<&'a Decision>>,
 }
@@ -60,7 +60,7 @@ impl<'a> View<'a> {
             snapshot,
             verdicts,
             processes: snapshot.processes.iter().map(|process| (process.id, process)).collect(),
-            uses: Uses::default(),
+            uses: GpuUseCache::default(),
             active: by(verdicts.active.iter(), |verdict| verdict.process),
             lost: by(others(), |lost| lost.victim),
             caused: by(others(), |lost| lost.evictor),

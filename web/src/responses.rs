@@ -55,9 +55,9 @@ const BUDGET_BYTES: usize = 24 << 20;
 const RESPONSE_BYTES: usize = PAGE_BYTES_MAX + (64 << 10);
 
 const EXPOSITIONS_WAITING_MAX: usize = 4;
-const EXPOSITION_BUDGET_BYTES: usize = 16 << 20;
-/// Expected size of an exposition. The metrics of 256 owners on 8 GPUs are 6 MiB.
-const EXPOSITION_BYTES: usize = 8 << 20;
+const EXPOSITION_BUDGET_BYTES: usize = 24 << 20;
+/// Expected size of an exposition. The metrics of 256 owners on 8 GPUs are more than 8 MiB.
+const EXPOSITION_BYTES: usize = 12 << 20;
 
 /// Builder of responses. Cheap to clone; all clones share their state.
 #[derive(Clone, Debug)]

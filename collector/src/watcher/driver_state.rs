@@ -1,6 +1,6 @@
 //! Whether the driver accepts new programs: by opens of its device, and by the probe on its fatal errors.
 //!
-//! An open is the driver's own word, and as old as the driver. The probe has the status, and works
+//! An open shows the driver's current state, also for errors from before uvmd's start. The probe has the status, and works
 //! where uvmd may not open the device.
 
 use model::FatalError;
@@ -18,13 +18,13 @@ pub(super) struct DriverState {
 
 impl DriverState {
     /// Sets the result of an open.
-    pub(super) fn opened(&mut self, acceptance: Acceptance) {
+    pub(super) fn set_acceptance(&mut self, acceptance: Acceptance) {
         self.acceptance = acceptance;
         self.log();
     }
 
     /// Sets the status that the probe saw; `None` without any, and while no probe is attached.
-    pub(super) fn probed(&mut self, status: Option<u32>) {
+    pub(super) fn set_probed_status(&mut self, status: Option<u32>) {
         self.status = status;
         self.log();
     }
@@ -54,8 +54,8 @@ mod tests {
 
     fn error(acceptance: Acceptance, status: Option<u32>) -> Option<FatalError> {
         let mut state = DriverState::default();
-        state.probed(status);
-        state.opened(acceptance);
+        state.set_probed_status(status);
+        state.set_acceptance(acceptance);
         state.fatal_error()
     }
 
@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn reloaded_driver_has_no_error() {
         let mut state = DriverState::default();
-        state.probed(Some(0x60));
+        state.set_probed_status(Some(0x60));
         assert!(state.fatal_error().is_some());
-        state.probed(None);
+        state.set_probed_status(None);
         assert_eq!(state.fatal_error(), None);
     }
 }

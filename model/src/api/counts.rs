@@ -87,7 +87,7 @@ counts! {
         evicted_bytes: u64 = counters.evicted_bytes();
         /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
         populated_bytes: Option<u64> = counters.populated_bytes, if Populated;
-        /// Blocks of at most 2 MiB freed with managed memory in them, as by `cudaFree` and at exit. 0 in a GPU's own counts: they belong to no GPU.
+        /// Freed blocks of managed memory, of at most 2 MiB, as by `cudaFree` and at exit. 0 in a GPU's own counts: they belong to no GPU.
         freed_blocks: u64 = counters.freed_blocks;
         /// Chunks of at most 2 MiB evicted from GPU memory.
         evictions: Option<u64> = counters.evictions, if Evictions;

@@ -145,7 +145,7 @@ pub enum OpAction {
         address: String,
         /// Size.
         bytes: u64,
-        /// CUDA device; -1 for the host, -2 for another location.
+        /// CUDA device; -1 for the host, and for advice without a location; -2 for another location.
         device: i32,
         /// NUMA node of the host; null where the call names none.
         host_node: Option<u32>,
@@ -167,7 +167,7 @@ pub enum OpAction {
         bytes: u64,
         /// `CUmem_advise`.
         advice: u32,
-        /// CUDA device; -1 for the host, -2 for another location.
+        /// CUDA device; -1 for the host, and for advice without a location; -2 for another location.
         device: i32,
         /// NUMA node of the host; null where the call names none.
         host_node: Option<u32>,

@@ -171,22 +171,22 @@ pub struct Evictor {
     pub start_ticks: u64,
     /// Its short name.
     pub name: String,
-    /// Bytes per second of the victim's memory evicted for it in the last window; 0 where it only takes the room of
-    /// others that evict the victim's.
+    /// Bytes per second of the victim's memory evicted for it in the last window; 0 if it evicted nothing
+    /// of the victim's in that window, because other processes did.
     pub bytes_per_second: u64,
     /// True until the attribution has been checked on hardware.
     pub inferred: bool,
 }
 
 impl Evictor {
-    /// Evicted bytes and evictor, about the victim: `8.0 GiB/s of its memory are evicted for 182 streams`, or
-    /// `182 streams leaves too little of the GPU for it`.
+    /// Evicted bytes and evictor, about the victim: `8.0 GiB/s of its memory is evicted for 182 streams`, or
+    /// `without 182 streams, it would fit into the GPU`.
     #[must_use]
     pub fn description(&self) -> String {
         let Self { pid, name, bytes_per_second, .. } = self;
         match bytes_per_second {
-            0 => format!("{pid} {name} leaves too little of the GPU for it"),
-            rate => format!("{}/s of its memory are evicted for {pid} {name}", text::bytes(*rate)),
+            0 => format!("without {pid} {name}, it would fit into the GPU"),
+            rate => format!("{}/s of its memory is evicted for {pid} {name}", text::bytes(*rate)),
         }
     }
 }

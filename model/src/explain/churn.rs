@@ -1,32 +1,32 @@
-//! Programs that allocate and free managed memory all the time, in words.
+//! Programs that allocate and free managed memory all the time, as a remark.
 
 use std::time::Duration;
 
 use crate::text::{bytes, count};
 
 /// Freed blocks per second from which on a process is named: public reports have 10 ms and more for each `cudaFree` of many blocks.
-const RATE_MIN: u64 = 10;
-/// Freed memory, in multiples of the managed memory, from which on it is the same memory again and again.
+const FREED_BLOCKS_PER_SECOND_MIN: u64 = 10;
+/// Minimum ratio of freed bytes to managed bytes.
 const TURNOVER_MIN: u64 = 4;
 /// Largest block.
 const BLOCK_BYTES: u64 = 2 << 20;
-/// Least time of observation: a program may free much at the end of its start.
-const COUNTED_MIN: Duration = Duration::from_secs(10);
+/// Minimum time of observation: a program may free much at the end of its start.
+const OBSERVATION_MIN: Duration = Duration::from_secs(10);
 
-/// What a running process frees, if that is a cost of its own. `counted`: time for which its frees were counted.
+/// Remark on allocation churn of a running process; `None` below the thresholds. `counted`: time for which its frees were counted.
 #[must_use]
 pub fn churn(freed_blocks: u64, populated_bytes: u64, managed_bytes: Option<u64>, counted: Duration) -> Option<String> {
-    if counted < COUNTED_MIN {
+    if counted < OBSERVATION_MIN {
         return None;
     }
     let freed_per_second = freed_blocks / counted.as_secs();
     let freed_bytes = freed_blocks.saturating_mul(BLOCK_BYTES);
     let managed = managed_bytes?;
-    if freed_per_second < RATE_MIN || freed_bytes < managed.saturating_mul(TURNOVER_MIN) {
+    if freed_per_second < FREED_BLOCKS_PER_SECOND_MIN || freed_bytes < managed.saturating_mul(TURNOVER_MIN) {
         return None;
     }
     let turnover = freed_bytes.checked_div(managed);
-    let turnover = turnover.map(|times| format!(", in all {} times its managed memory", count(times)));
+    let turnover = turnover.map(|times| format!(", at most {} times its managed memory in total", count(times)));
     let touched = Some(populated_bytes / counted.as_secs()).filter(|rate| *rate > 0);
     let touched = touched.map(|rate| format!(", and first touches of {}/s", bytes(rate)));
     Some(format!(
@@ -51,7 +51,7 @@ mod tests {
         // 64 MiB, eight times a second.
         let said = churn(32 * 8 * 60, 30 * GIB, Some(64 << 20), MINUTE).unwrap();
         assert!(said.contains("256 blocks of up to 2 MiB per second"), "{said}");
-        assert!(said.contains("in all 480 times its managed memory"), "{said}");
+        assert!(said.contains("at most 480 times its managed memory in total"), "{said}");
         assert!(said.contains("first touches of 512 MiB/s"), "{said}");
     }
 

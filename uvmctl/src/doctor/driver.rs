@@ -132,7 +132,7 @@ fn new_programs(acceptance: Acceptance) -> Check {
         Acceptance::Unknown => Check::unknown(
             NAME,
             "/dev/nvidia-uvm-tools of the driver is missing or may not be opened",
-            "run `nvidia-modprobe -c 0 -u`, which creates it, and this as root",
+            "if it is missing, run `nvidia-modprobe -c 0 -u`; if it may not be opened, run `uvmctl doctor` as root",
         ),
     }
 }
@@ -153,7 +153,9 @@ fn ordinary_memory(roots: &Roots) -> Check {
         Some("N") if symbols::has_hmm(roots).is_ok_and(|has_hmm| !has_hmm) => {
             "HMM is off (the driver was built without it, as for a kernel without CONFIG_DEVICE_PRIVATE)"
         }
-        Some("N") => "HMM is on, unless ATS is: of ordinary memory, faults and copies are counted, and nothing else",
+        Some("N") => {
+            "HMM is on, unless ATS is: of ordinary memory, faults, copies and moves are counted, and nothing else"
+        }
         Some(_) => "HMM is off (uvm_disable_hmm=Y)",
     };
     Check::ok(NAME, format!("{hmm}; {ats}"))

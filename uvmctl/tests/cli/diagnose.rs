@@ -280,7 +280,7 @@ fn show_has_command_verdict_and_evictor() {
     for line in [
         "Command   /opt/bin/run --fast",
         "Verdict   capacity thrash on GPU0 since 14:02:11 UTC (uvmctl explain 180)",
-        "Verdict   11.0 MiB/s of its memory are evicted for 182 streams",
+        "Verdict   11.0 MiB/s of its memory is evicted for 182 streams",
         "Managed   24.0 MiB mapped; 16.0 MiB are in GPU memory",
     ] {
         assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");

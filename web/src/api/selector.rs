@@ -81,7 +81,7 @@ impl GpuName {
     pub(super) fn has(self, snapshot: &Snapshot, key: GpuKey) -> bool {
         match self {
             Self::Uuid(uuid) => key.uuid() == Some(uuid),
-            Self::ShortUuid(short) => key.uuid().is_some_and(|uuid| short.begins(uuid)),
+            Self::ShortUuid(short) => key.uuid().is_some_and(|uuid| short.is_prefix_of(uuid)),
             Self::Index(index) => snapshot.gpus.get(&key).is_some_and(|gpu| gpu.index == Some(index)),
         }
     }

@@ -17,7 +17,7 @@ use crate::gpus;
 pub(super) struct GpuUse {
     /// Managed bytes that fit; `None` if unknown.
     pub(super) capacity_bytes: Option<u64>,
-    /// Running processes whose memory was evicted for another one, or for which it was.
+    /// Running victims and evictors of the last window.
     parties: HashSet<ProcessId>,
     /// Evictors without which the rest would fit, those for which most bytes were evicted first. At
     /// most two: one of them is not the victim.
@@ -25,9 +25,8 @@ pub(super) struct GpuUse {
 }
 
 impl GpuUse {
-    /// Oversubscriber other than the victim, which was evicted for another process, or evicted
-    /// another. In one window, most of its memory may be evicted for a process that would fit beside
-    /// it; an oversubscriber is the cause in all of them.
+    /// Oversubscriber that causes this victim's evictions; `None` if the process is neither victim
+    /// nor evictor. Preferred over the largest evictor, which may differ from window to window.
     pub(super) fn oversubscriber(&self, victim: ProcessId) -> Option<ProcessId> {
         self.parties.contains(&victim).then_some(())?;
         self.oversubscribers.iter().copied().find(|process| *process != victim)
@@ -36,9 +35,9 @@ impl GpuUse {
 
 /// Use of each GPU, determined where it is asked for, once.
 #[derive(Default)]
-pub(super) struct Uses(RefCell<HashMap<GpuKey, Rc<GpuUse>>>);
+pub(super) struct GpuUseCache(RefCell<HashMap<GpuKey, Rc<GpuUse>>>);
 
-impl Uses {
+impl GpuUseCache {
     /// Use of a GPU. `evictions` are those of other processes' memory, at all GPUs.
     pub(super) fn at<'a>(
         &self,

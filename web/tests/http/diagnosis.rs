@@ -124,7 +124,7 @@ async fn the_evictor_is_the_process_without_which_all_would_fit() {
     assert_eq!(three_tenants(900, 100).evictor().await, Some(HEAVY.pid));
     assert_eq!(three_tenants(100, 900).evictor().await, Some(HEAVY.pid));
     let diagnosis = three_tenants(1000, 0).diagnosis_of(10).await.unwrap();
-    assert_eq!(diagnosis.description, "20 heavy leaves too little of the GPU for it");
+    assert_eq!(diagnosis.description, "without 20 heavy, it would fit into the GPU");
 }
 
 #[tokio::test]

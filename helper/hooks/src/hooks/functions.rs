@@ -68,7 +68,7 @@ fn repository(path: &str) -> PathBuf {
 }
 
 /// Compares a file with its expected content, or writes it.
-fn hold(path: &str, expected: &str) {
+fn assert_or_update(path: &str, expected: &str) {
     let path = repository(path);
     if env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, expected).unwrap();
@@ -98,7 +98,7 @@ fn listed_hooks_are_those_that_exist() {
 #[test]
 fn each_hook_is_exported() {
     let names: String = hooks().iter().map(|name| ["    ", name, "\n"].concat()).collect();
-    hold("helper/hooked.rs", &format!("exports! {{\n{names}}}\n"));
+    assert_or_update("helper/hooked.rs", &format!("exports! {{\n{names}}}\n"));
     // As compiled in: after an update, the next run.
     assert_eq!(EXPORTED, hooks().into_iter().collect::<Vec<_>>());
 }
@@ -152,5 +152,5 @@ fn document_has_the_functions() {
         let (_, after) = rest.split_once("\n\n").unwrap();
         document = [before, title, "| --- | --- |\n", &rows, "\n", after].concat();
     }
-    hold(path, &document);
+    assert_or_update(path, &document);
 }

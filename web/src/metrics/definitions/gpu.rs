@@ -162,7 +162,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "uvm_hmm_moves_total",
         |row| row.counters.hmm_moves,
         "Moves of blocks of ordinary memory to the processor, under HMM. Of such memory, faults and copies are counted; populated, \
-               resident and evicted memory is not. 0 means that all of those figures are complete.",
+               resident and evicted memory is not counted. At 0, no memory is missing from the populated, resident and evicted figures.",
     ),
     PROCESSORS.count_if(
         Quantity::ThrashingPages,

@@ -88,7 +88,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_http_response_bytes",
         labels: &[&RESPONSE_KIND],
-        help: "Memory of responses until they have been sent, shared ones counted once. The limit is 24 MiB for the API and 16 MiB for the metrics, or one response if that is larger.",
+        help: "Memory of responses until they have been sent, shared ones counted once. The limit is 24 MiB each for the API and for the metrics, or one response if that is larger.",
         samples: Samples::Gauge(|figures| {
             let Http { responses, exposition, .. } = &figures.http;
             [("api", responses.bytes), ("metrics", exposition.bytes)]

@@ -24,7 +24,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_freed_blocks_total",
         labels: &[],
-        help: "Blocks of at most 2 MiB that were freed with managed memory in them, as by `cudaFree` and at exit. Programs that allocate and free all the time \
+        help: "Freed blocks of managed memory, of at most 2 MiB, as by `cudaFree` and at exit. Programs that allocate and free all the time \
                keep it growing: `uvmctl explain` names them.",
         samples: Samples::Counter(|figures| vec![Sample::new([], figures.snapshot.host_totals.freed_blocks as f64)]),
     },
@@ -55,7 +55,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_driver_fatal_error",
         labels: &[],
-        help: "1 while nvidia-uvm has a global fatal error, after which it refuses every new CUDA program until it is reloaded; else 0, also where none is known. \
+        help: "1 while nvidia-uvm has a global fatal error, after which it refuses every new CUDA program until it is reloaded; 0 otherwise, including where the state is unknown. \
                /api/v1/status has the error and the remedy.",
         samples: Samples::Gauge(|figures| {
             vec![Sample::new([], f64::from(u8::from(figures.snapshot.source.fatal_error.is_some())))]

@@ -34,7 +34,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_owner_verdict_seconds_total",
         labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &VERDICT],
         help: "Time for which a verdict held, summed over the processes of an owner, from its start. It grows with each window that confirms the verdict. \
-               With 0 from the first sight of the owner at the GPU on.",
+               The series exists, with 0, from the first time that the owner is seen at the GPU.",
         samples: Samples::Counter(verdict_seconds),
     },
     ON_GPUS.count(
