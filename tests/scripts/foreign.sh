@@ -15,7 +15,7 @@ if [ "${1:-}" = --lab ]; then
     taichi) program=fields.py gpu_mem_mib=8 ;;
     *) die "which programs: numba or taichi?" ;;
   esac
-  exec scripts/lab script "tests/lab/programs/$2.sh" --userland "$2" --gpu-mem-mib $gpu_mem_mib --add "lab/programs/$program" --timeout 1800
+  exec scripts/lab script "tests/lab/programs/$2.sh" --userland "$2" --gpu-mem-mib $gpu_mem_mib --add "lab/programs/$program" --timeout 1200
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
