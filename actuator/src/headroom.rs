@@ -5,29 +5,15 @@
 //! the kernel does not fail the call, it kills. In a cgroup, file cache without recent use
 //! (`inactive_file`) counts as free, as for the kubelet: the kernel drops it before it kills.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use sys::{Roots, process_reads};
+use sys::{Roots, host_memory::HostMemory, process_reads};
 
 use crate::cgroup::{Cgroup, Version, read_optional};
 
-/// Bytes that all processes of the node together may still take.
-#[must_use]
-pub fn of_node(roots: &Roots) -> Option<u64> {
-    let meminfo = fs::read_to_string(roots.proc.join("meminfo")).ok()?;
-    field(&meminfo, "MemAvailable:")?.checked_mul(1024)
-}
-
-/// All memory of the node.
-#[must_use]
-pub fn node_bytes(roots: &Roots) -> Option<u64> {
-    let meminfo = fs::read_to_string(roots.proc.join("meminfo")).ok()?;
-    field(&meminfo, "MemTotal:")?.checked_mul(1024)
-}
-
 /// Headroom of the process with this id.
 pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
-    Some(of_node(roots)?.min(of_cgroups(roots, pid)?))
+    Some(HostMemory::read(roots)?.available_bytes.min(of_cgroups(roots, pid)?))
 }
 
 /// Headroom up to the limits of its cgroups alone. `None` if it is unknown: the process has exited, its

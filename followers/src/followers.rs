@@ -6,13 +6,12 @@ use std::{
     time::Duration,
 };
 
-use actuator::headroom;
 use model::{
     ActuatorChoice, ActuatorKind, Directive, Following, GpuKey, GpuUuid, Memory, Mode, PlanCommand, PlanReport,
     Process, ProcessId, Snapshot, policy::of_plans,
 };
 use recorder::Recordings;
-use sys::Roots;
+use sys::{Roots, host_memory::HostMemory};
 
 use crate::{
     followed::{Followed, start},
@@ -48,7 +47,7 @@ impl Followers {
         } else {
             recordings.map(|recordings| Sources::new(recordings, planners, probes)).ok_or(Disabled::NoRecordings)
         };
-        let node_bytes = headroom::node_bytes(&Roots::default()).unwrap_or(u64::MAX);
+        let node_bytes = HostMemory::read(&Roots::default()).map_or(u64::MAX, |memory| memory.total_bytes);
         Self { sources, node_bytes, followed: BTreeMap::new() }
     }
 

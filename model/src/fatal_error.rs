@@ -11,6 +11,12 @@ pub struct FatalError {
 }
 
 impl FatalError {
+    /// The error without its status.
+    pub const FINDING: &str = "nvidia-uvm has a global fatal error";
+    /// Effect of the error, and the remedy.
+    pub const ADVICE: &str = "every new CUDA program fails, while nvidia-smi works; end all CUDA programs and run \
+        `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, and reboot if that fails or the error comes back";
+
     /// Name of the status in the driver's source, for those that the driver's calls of its error function have.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
@@ -27,18 +33,16 @@ impl FatalError {
     }
 }
 
+/// The error and its [`ADVICE`](FatalError::ADVICE).
 impl Display for FatalError {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str("nvidia-uvm has a global fatal error")?;
+        formatter.write_str(Self::FINDING)?;
         match (self.status, self.name()) {
             (Some(status), Some(name)) => write!(formatter, " ({name}, {status:#x})")?,
             (Some(status), None) => write!(formatter, " ({status:#x})")?,
             (None, _) => {}
         }
-        formatter.write_str(
-            ": every new CUDA program fails, while nvidia-smi works; end all CUDA programs and run `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, \
-             and reboot if that fails or the error comes back",
-        )
+        write!(formatter, ": {}", Self::ADVICE)
     }
 }
 

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use call_ring::{
-    Token,
-    call::{Action, Call},
-    plan::Move,
-};
+use call_ring::{Token, call::Call, plan::Move};
 use recorder::Program;
 use trace::{detect, footprints::Coverage};
 
@@ -308,7 +304,7 @@ impl Follower {
     pub fn add(&mut self, call: Call) -> Option<Change> {
         let (is_launch, time_ns) = (call.token().is_some(), call.stamp.time_ns);
         if let Some(probe) = &mut self.probe
-            && matches!(call.action, Action::Prefetch { .. } | Action::Discard { .. } | Action::Advise { .. })
+            && call.action.is_placement()
         {
             probe.invalidate();
         }

@@ -263,10 +263,8 @@ impl Sequence {
         let [.., first_launch] = begins;
         let queue_starts = self.queue_starts(begin..end);
         let (pieces, isolated, unmapped_bytes) = self.pieces(begin..end, limits)?;
-        let is_placement = |call: &Call| {
-            matches!(call.action, Action::Prefetch { .. } | Action::Discard { .. } | Action::Advise { .. })
-        };
-        let manages_placement = self.program.has_advised_access() || calls(begin..end).any(is_placement);
+        let manages_placement =
+            self.program.has_advised_access() || calls(begin..end).any(|call| call.action.is_placement());
         if pieces.ops as u64 != period {
             return Err(Refusal::Invalid { reason: "a launch without thread blocks".to_owned() });
         }

@@ -3,7 +3,7 @@
 //! A thread takes a number, and publishes its call a little later: a missing number may still
 //! arrive. A number that was issued three polls ago and has not arrived usually belongs to a call that
 //! did not fit into its lane. If its call arrives after all, it is late: calls after it have been
-//! released, so it is counted, and left out.
+//! released, so it is counted and omitted.
 
 use std::collections::BTreeMap;
 

@@ -17,7 +17,7 @@
 //! * `packets`: messages between uvmd and these and other processes
 //! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: privileges that these and
 //!   actors drop
-//! * [`memory`]: return of freed memory to the kernel
+//! * [`host_memory`]: memory of the node; [`memory`]: return of freed memory to the kernel
 //! * [`executable`]: program files, and whether libraries are preloaded into them; [`seccomp`]: filters of
 //!   system calls
 //! * [`shared_memory`]: shared memory that a process made for uvmd; `accessor`: processes that access it;
@@ -48,6 +48,7 @@ pub mod futex;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod host_memory;
 pub mod kernel;
 mod mappings;
 pub mod memory;

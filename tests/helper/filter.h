@@ -14,9 +14,16 @@
 
 enum { FILTERED_CALLS_MAX = 64 };
 
+/* Installs a filter of these steps. 0, or -1 if that fails. */
+static inline int install_steps(struct sock_filter *steps, unsigned short count, unsigned flags) {
+  struct sock_fprog filter = {count, steps};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
+  return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter) ? -1 : 0;
+}
+
 /* Installs a filter, as the flags of seccomp(2) have it. ACTION: its result for the calls of these numbers, `kill`, `trap` or `errno`; with
  * `only`, it permits these and kills for all others. 0, or -1 if there is none. */
-static int install_filter(const char *action, char **numbers, int count, unsigned flags) {
+static inline int install_filter(const char *action, char **numbers, int count, unsigned flags) {
   struct sock_filter program[2 * FILTERED_CALLS_MAX + 2];
   unsigned short length = 0;
   unsigned listed, other = SECCOMP_RET_ALLOW;
@@ -32,7 +39,5 @@ static int install_filter(const char *action, char **numbers, int count, unsigne
     program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, listed);
   }
   program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, other);
-  struct sock_fprog filter = {length, program};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
-  return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter) ? -1 : 0;
+  return install_steps(program, length, flags);
 }

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
     types: Vec<String>,
 
-    /// Also show orders that only touch memory, which can be frequent
+    /// Also show calls that only touch memory, which can be frequent
     #[arg(long, short)]
     verbose: bool,
 }

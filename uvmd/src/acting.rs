@@ -43,7 +43,7 @@ use model::{
 use policy::act::Scene;
 use process_quota::{PROCESSES_MAX, ProcessQuota, USER_PROCESSES_MAX};
 pub(crate) use state::JOURNAL_FILE;
-use sys::{Roots, clock, processes};
+use sys::{Roots, clock, host_memory::HostMemory, processes};
 use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
 
@@ -277,7 +277,7 @@ impl Loop {
         let directives = self.directives(&snapshot);
         let wanted = self.actuation.acting.required_memory(&verdicts, &directives);
         self.read_memory(&wanted, &snapshot, &directives)?;
-        let node_headroom_bytes = headroom::of_node(&self.roots);
+        let node_headroom_bytes = HostMemory::read(&self.roots).map(|memory| memory.available_bytes);
         let headroom_bytes = self.headroom(&snapshot, &directives, node_headroom_bytes);
         let memory = self.memories.all();
         let following = self.parts.followers.follow(&snapshot, &directives, memory, self.memories.deferred());

@@ -105,7 +105,7 @@ let sections = new Map();
 export function clear() {
   sections = new Map();
   place(element("detail-evidence"), []);
-  setText(element("detail-healthy"), "");
+  for (const part of ["healthy", "remarks"]) setText(element(`detail-${part}`), "");
   showEvictor(null);
 }
 
@@ -117,7 +117,7 @@ function showEvictor(evictor) {
   setLinks(element("detail-evictor-link"), evictor === null ? [] : [{ text: words.name(evictor), href: processHref(evictor) }]);
 }
 
-export function show({ time, active, ended, unavailable }, process) {
+export function show({ time, active, ended, unavailable, remarks }, process) {
   sections = new Map(active.map((verdict) => [verdict.gpu_uuid + verdict.kind + verdict.started_at, verdict]).map(([key, verdict]) => {
     const evidence = sections.get(key) ?? new Evidence();
     evidence.update(verdict, time);
@@ -127,6 +127,7 @@ export function show({ time, active, ended, unavailable }, process) {
   const parts = [];
   if (active.length === 0) parts.push(unavailable.length === 0 ? "No verdict." : "No verdict; some are unavailable.");
   showEvictor(process.victim_of);
+  setText(element("detail-remarks"), format.printable(remarks.join(" ")));
   const [last] = ended;
   if (last) parts.push(`Last verdict: ${last.label} for ${format.duration(words.seconds(last.started_at, last.ended_at))}, until ${format.moment(last.ended_at)}${ended.length > 1 ? `; ${ended.length - 1} earlier` : ""}.`);
   for (const { label, reason } of unavailable) parts.push(`Unavailable: ${label}; ${reason}.`);

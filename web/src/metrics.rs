@@ -5,7 +5,6 @@ mod definition;
 mod definitions;
 mod doc;
 mod figures;
-mod host;
 mod http;
 mod labels;
 mod listed;

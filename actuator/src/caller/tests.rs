@@ -184,7 +184,7 @@ fn machine_with(program: &Program, ranges: &[Range<u64>]) -> Machine {
         .map(|Range { start, end }| format!("{start:x}-{end:x} rw-s {start:x} 00:06 123 /dev/nvidia-uvm\n"));
     let managed: String = managed.collect();
     let machine = Machine::new()
-        .with("proc/meminfo", "MemAvailable: 999999999 kB\n")
+        .with("proc/meminfo", "MemTotal: 999999999 kB\nMemAvailable: 999999999 kB\n")
         .with(&format!("proc/{pid}/maps"), maps + &managed)
         .with(&format!("proc/{pid}/cgroup"), "0::/\n");
     for name in ["stat", "status", "fd", "map_files", "task"] {

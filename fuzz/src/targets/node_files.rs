@@ -127,7 +127,7 @@ fn check(roots: &Roots) {
     }
     let start_time = processes::start_ticks(roots, PID);
     if start_time.is_ok_and(|start| start.is_some()) {
-        let _ = (actuator::headroom::of_cgroups(roots, PID), actuator::headroom::of_node(roots));
+        let _ = (actuator::headroom::of_cgroups(roots, PID), sys::host_memory::HostMemory::read(roots));
     }
     let _ = (processes::live_thread(roots, PID), processes::named(roots, "app"));
     assert!(processes::ancestors(roots, PID).count() <= 256);

@@ -175,6 +175,14 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Whether the program itself decides where memory is, or whether its content is kept.
+    #[must_use]
+    pub const fn is_placement(&self) -> bool {
+        matches!(self, Self::Prefetch { .. } | Self::Discard { .. } | Self::Advise { .. })
+    }
+}
+
 /// Recorded call of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {

@@ -238,7 +238,8 @@ impl Parameters {
 
     /// Parameter of a layout; `None` if its memory has been reused.
     pub(crate) fn get(&self, layout: Layout, at: usize) -> Option<Parameter> {
-        let word = self.layouts.get(layout.first..layout.first + layout.count)?.get(at)?;
+        // A word after the layout has another ticket.
+        let word = self.layouts.get(layout.first.checked_add(at)?)?;
         Parameter::from_word(word.load(Ordering::Relaxed), layout.ticket)
     }
 

@@ -401,13 +401,15 @@ impl Recorder {
     /// Removes the variables that a predicate selects, whose memory has ended, and records their
     /// frees.
     pub(crate) fn end_variables(&'static self, is_selected: impl Fn(&Variable) -> bool) {
-        let is_recording = self.is_recording();
-        self.variables.remove(is_selected, |variable| {
-            self.remove(variable.address);
-            if is_recording {
-                self.record(Kind::Free, 0, [0, variable.address, 0, 0, 0]);
-            }
-        });
+        self.variables.remove(is_selected, |variable| self.end_variable(variable));
+    }
+
+    /// Removes the memory of a variable, and records its free.
+    pub(crate) fn end_variable(&'static self, variable: Variable) {
+        self.remove(variable.address);
+        if self.is_recording() {
+            self.record(Kind::Free, 0, [0, variable.address, 0, 0, 0]);
+        }
     }
 
     fn forget_advice(&self, block: &Block) {

@@ -1,7 +1,7 @@
 //! Interposed `dlopen`, for libraries that the program opens with `RTLD_DEEPBIND`. Such a library
 //! looks its symbols up in its dependencies first, and so is bound to the C library's `dlsym` and to
-//! the driver, as if this library were not there. Once it is open, its bindings are changed to those
-//! of any other library.
+//! the driver, as if this library were not there. Once it is open, its calls of these are rebound to
+//! this library, as are those of any other one.
 
 #![expect(unsafe_code, reason = "a function of the C library's ABI")]
 
@@ -16,7 +16,9 @@ use core::{
 use crate::{
     dlsym::{dlsym, is_driver_name},
     elf::{self, Binding},
-    exports, libc, sandbox, second_stage,
+    exports,
+    interposed::{DLOPEN, DLSYM, Interposed, jump_to_next},
+    libc, sandbox, second_stage,
 };
 
 /// `RTLD_NOLOAD` and `RTLD_DEEPBIND`.
@@ -24,8 +26,8 @@ const RTLD_NOLOAD: c_int = 4;
 const RTLD_DEEPBIND: c_int = 8;
 
 /// `void *dlopen(const char *path, int flags)`. It jumps to the C library's `dlopen`, which
-/// identifies the caller by the return address. Only a path with `RTLD_DEEPBIND`, for which the
-/// caller does not matter, is opened by a call.
+/// identifies the caller by the return address. Only with `RTLD_DEEPBIND` and a path that does not
+/// depend on the caller, it is called instead.
 ///
 /// # Safety
 /// As for the C library's `dlopen`.
@@ -46,26 +48,12 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_voi
         "test al, al",
         "jnz {open_and_rebind}",
         "2:",
-        "mov rax, [rip + {DLOPEN}]",
-        "test rax, rax",
-        "jnz 3f",
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {find_dlopen}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jnz 3f",
-        "ret",
-        "3:",
-        "jmp rax",
+        jump_to_next!(),
         RTLD_DEEPBIND = const RTLD_DEEPBIND,
         should_rebind = sym should_rebind,
         open_and_rebind = sym open_and_rebind,
-        find_dlopen = sym libc::find_dlopen,
-        DLOPEN = sym libc::DLOPEN,
+        find = sym Interposed::find,
+        NEXT = sym DLOPEN,
     )
 }
 
@@ -90,16 +78,16 @@ unsafe extern "C" fn open_and_rebind(path: *const c_char, flags: c_int) -> *mut 
     handle
 }
 
-/// Replaces the functions that this library interposes, of this or a library that it is linked to.
-/// Only those that the interposed function would call: a library that stands between others and the
-/// driver keeps its place, and so does another driver.
+/// Rebinds calls of interposed functions, by a library and those that it is linked to. Only calls
+/// that lead to what the interposed function would call: a library that stands between others and
+/// the driver keeps its place, and so does another driver.
 fn rebind(handle: *mut c_void) {
-    let is_linked_to_driver = Cell::new(false);
+    let is_bound_to_driver = Cell::new(false);
     let scope = Scope::of(handle);
     let replacement = |name: &CStr, binding| {
         let (own, next) = match name.to_bytes() {
-            b"dlsym" => (dlsym as *mut c_void, libc::DLSYM.load(Ordering::Relaxed)),
-            b"dlopen" => (dlopen as *mut c_void, libc::DLOPEN.load(Ordering::Relaxed)),
+            b"dlsym" => (dlsym as *mut c_void, DLSYM.next()),
+            b"dlopen" => (dlopen as *mut c_void, DLOPEN.next()),
             _ if is_driver_name(name) => (exports::address_of(name)?, exports::next(name)?),
             _ => return None,
         };
@@ -108,13 +96,13 @@ fn rebind(handle: *mut c_void) {
             Binding::Lazy => scope.definition(name)?,
         };
         let is_replaced = target == next && !next.is_null();
-        is_linked_to_driver.set(is_linked_to_driver.get() || (is_replaced && is_driver_name(name)));
+        is_bound_to_driver.set(is_bound_to_driver.get() || (is_replaced && is_driver_name(name)));
         is_replaced.then_some(own as usize)
     };
     // SAFETY: the C library has just opened the handle, and the replacements have the types of the
     // functions of these names.
     unsafe { elf::rebind(handle, replacement) };
-    if is_linked_to_driver.get() {
+    if is_bound_to_driver.get() {
         exports::prepare();
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     driver,
     elf::{self, Object},
     exports,
+    interposed::{DLSYM, Interposed, jump_to_next},
     libc::{self, Dlsym},
     second_stage::{self, Replacement},
 };
@@ -44,26 +45,12 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "pop rdi",
         "test al, al",
         "jnz {report_missing}",
-        "mov rax, [rip + {DLSYM}]",
-        "test rax, rax",
-        "jnz 2f",
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {find_dlsym}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jnz 2f",
-        "ret",
-        "2:",
-        "jmp rax",
+        jump_to_next!(),
         dlsym_by_handle = sym dlsym_by_handle,
         is_sole_exporter = sym is_sole_exporter,
         report_missing = sym report_missing,
-        find_dlsym = sym libc::find_dlsym,
-        DLSYM = sym libc::DLSYM,
+        find = sym Interposed::find,
+        NEXT = sym DLSYM,
     )
 }
 
@@ -99,7 +86,7 @@ fn is_globally_defined(name: &CStr) -> bool {
     if !is_defined_after {
         libc::clear_error();
     }
-    is_defined_after || elf::is_defined_before((&raw const libc::DLSYM) as usize, name)
+    is_defined_after || elf::is_defined_before((&raw const DLSYM) as usize, name)
 }
 
 /// `dlsym` of a name that only this library exports: reports it as missing.

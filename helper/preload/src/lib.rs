@@ -11,7 +11,8 @@
 //! * [`dlopen`]: bindings of libraries that are opened with `RTLD_DEEPBIND`
 //! * [`driver`]: the driver among the loaded libraries
 //! * [`elf`]: symbols of loaded libraries
-//! * [`libc`]: functions of the C library, and its own `dlsym`
+//! * [`libc`]: functions of the C library
+//! * [`interposed`]: next definitions of interposed functions
 //! * [`load`]: initialisation before the program begins; [`startup`]: state of the process at its
 //!   start
 //! * [`sandbox`]: system call filters that the program installs; [`permission`]: filters under
@@ -30,6 +31,7 @@ pub mod dlsym;
 mod driver;
 mod elf;
 pub mod exports;
+mod interposed;
 mod libc;
 mod load;
 mod permission;

@@ -9,60 +9,32 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use crate::elf::{self, Next};
+use crate::{
+    elf,
+    interposed::{DLOPEN, DLSYM},
+};
 
 /// Type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// `dlsym` of the C library, or of another library that `LD_PRELOAD` names after this one.
-pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-
 /// Type of `dlopen`.
 pub(crate) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-
-/// `dlopen`, likewise.
-pub(crate) static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// `_dl_find_object` of glibc 2.35 and later; null elsewhere.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Finds the C library's `dlsym`. Before glibc 2.34 it is in a library that may be loaded later.
-pub(crate) extern "C" fn find_dlsym() -> *mut c_void {
-    let found = next_dlsym().map_or(null_mut(), Next::address);
-    DLSYM.store(found, Ordering::Relaxed);
-    found
-}
-
-/// Definition of `dlsym` by the next object after this library, or else by the first before it.
-pub(crate) fn next_dlsym() -> Option<Next> {
-    elf::next_definition((&raw const DLSYM) as usize, c"dlsym")
-}
-
-/// The C library's `dlsym`.
+/// `dlsym` of the C library, or of another library that `LD_PRELOAD` names after this one.
 pub(crate) fn dlsym() -> Option<Dlsym> {
-    let mut address = DLSYM.load(Ordering::Relaxed);
-    if address.is_null() {
-        address = find_dlsym();
-    }
+    let next = DLSYM.next();
     // SAFETY: the function of this name has this type.
-    (!address.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlsym>(address) })
+    (!next.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlsym>(next) })
 }
 
-/// Finds the C library's `dlopen`. Before glibc 2.34 it is in a library that may be loaded later.
-pub(crate) extern "C" fn find_dlopen() -> *mut c_void {
-    let found = elf::next_definition((&raw const DLOPEN) as usize, c"dlopen").map_or(null_mut(), Next::address);
-    DLOPEN.store(found, Ordering::Relaxed);
-    found
-}
-
-/// The C library's `dlopen`, or that of another library that `LD_PRELOAD` names after this one.
+/// `dlopen`, likewise.
 pub(crate) fn next_dlopen() -> Option<Dlopen> {
-    let mut address = DLOPEN.load(Ordering::Relaxed);
-    if address.is_null() {
-        address = find_dlopen();
-    }
+    let next = DLOPEN.next();
     // SAFETY: the function of this name has this type.
-    (!address.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlopen>(address) })
+    (!next.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlopen>(next) })
 }
 
 /// Function of the process by name, found without a lock that the loader holds while constructors
@@ -80,8 +52,7 @@ unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
 /// Opens a library; `None` if that fails. Only for libraries that are already loaded, or run no
 /// code when loaded. Takes the loader's lock, which a driver call must not do.
 pub(crate) fn dlopen(path: &CStr, flags: c_int) -> Option<*mut c_void> {
-    // SAFETY: the type is that of dlfcn.h.
-    let dlopen: Dlopen = unsafe { named(c"dlopen") }?;
+    let dlopen = next_dlopen()?;
     // SAFETY: the path ends with a zero.
     let library = unsafe { dlopen(path.as_ptr(), flags) };
     (!library.is_null()).then_some(library)
@@ -148,6 +119,7 @@ pub(crate) fn text(text: *const c_char) -> Option<&'static CStr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elf::Next;
 
     #[test]
     fn definition_before_the_own_object_is_found_if_none_follows() {

@@ -5,16 +5,16 @@
 //! `dlclose` hold it while constructors and destructors run, which may wait for a thread that calls
 //! the driver.
 
-use crate::{elf::Next, exports, libc, sandbox, second_stage, startup};
+use crate::{elf::Next, exports, interposed::DLSYM, libc, sandbox, second_stage, startup};
 
 #[cfg_attr(not(feature = "injected"), expect(dead_code, reason = "called by the loader"))]
 extern "C" fn initialise() {
     sandbox::find();
-    libc::find_dlsym();
+    DLSYM.find();
     libc::find_dl_find_object();
     // If the C library comes after this one, the loader is creating the process, in its first
     // thread. Otherwise the program loads this library, in any thread.
-    let is_process_new = matches!(libc::next_dlsym(), Some(Next::After(_)));
+    let is_process_new = matches!(DLSYM.definition(), Some(Next::After(_)));
     if is_process_new {
         startup::set_first_thread(libc::current_thread());
     }

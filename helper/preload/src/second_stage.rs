@@ -13,6 +13,7 @@ use core::{
 
 use crate::{
     elf::{self, Next, Object},
+    interposed::DLSYM,
     libc::{self, Dlsym},
     permission, sandbox, startup,
 };
@@ -155,7 +156,7 @@ pub(crate) fn is_loaded() -> bool {
 /// initialised this library. Only in the first thread of a new process, whose loader is about to do
 /// so. Returns whether it was loaded.
 pub(crate) fn load_before_constructors() -> bool {
-    let is_early = !is_initialised() && matches!(libc::next_dlsym(), Some(Next::After(_)));
+    let is_early = !is_initialised() && matches!(DLSYM.definition(), Some(Next::After(_)));
     let is_loaded = is_early && should_load(true) && is_first_thread();
     if is_loaded {
         load_file();

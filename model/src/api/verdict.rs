@@ -91,8 +91,8 @@ pub struct Verdict {
     pub total: Inputs,
     /// Checks of that window.
     pub checks: Vec<Check>,
-    /// Process that causes it: with `capacity_thrash` of memory that would fit into the GPU alone. Where that is not known, it is the process for which
-    /// at least half of the bytes were evicted. Null if the process itself does.
+    /// Process that causes a `capacity_thrash` of memory that would fit into the GPU alone: the one without which the others would fit, else the one for
+    /// which most was evicted. Where sizes are unknown, at least half of the bytes must be for it. Null if the process itself causes it.
     pub evictor: Option<Evictor>,
     /// Processes that lose memory to this one, most bytes first.
     pub victims: Vec<VerdictVictim>,

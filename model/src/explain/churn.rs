@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use crate::text::{bytes, count};
+use crate::{
+    block::BLOCK_BYTES,
+    text::{bytes, count},
+};
 
-/// Freed blocks per second from which on a process is named: public reports have 10 ms and more for each `cudaFree` of many blocks.
+/// Freed blocks per second from which on a process is named: fewer cost little beside the program's faults.
 const FREED_BLOCKS_PER_SECOND_MIN: u64 = 10;
 /// Minimum ratio of freed bytes to managed bytes.
 const TURNOVER_MIN: u64 = 4;
-/// Largest block.
-const BLOCK_BYTES: u64 = 2 << 20;
 /// Minimum time of observation: a program may free much at the end of its start.
 const OBSERVATION_MIN: Duration = Duration::from_secs(10);
 

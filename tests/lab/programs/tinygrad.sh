@@ -5,22 +5,19 @@ set -u
 . /lab/expect
 # shellcheck source=lab/vm/python
 . /lab/python
-evidence='/tmp/losses /tmp/program /tmp/explained /tmp/one'
+evidence='/tmp/results /tmp/program /tmp/explained /tmp/one'
 bits() { grep -o '"bits": "[^"]*"' "$1"; }
 
 iterations=$(wc -l </lab/files/native)
 state_becomes counting
-mkfifo /tmp/stdin
 # What it allocates of the GPU's memory is managed, as the helper will make it.
-CUDA_LAB_MANAGED=1 python /lab/files/train.py mlp --iterations "$iterations" --hold </tmp/stdin >/tmp/losses 2>/tmp/program &
-program=$!
-exec 5>/tmp/stdin
+export CUDA_LAB_MANAGED=1
+hold_program python /lab/files/train.py mlp --iterations "$iterations"
 thrashes() { uvmctl explain "$(pidof python3.11)" >/tmp/explained 2>&1 && grep -qi 'capacity thrash' /tmp/explained; }
-all_done() { [ "$(wc -l </tmp/losses)" = "$iterations" ] || ! kill -0 $program; }
 within 300 "uvmd sees no capacity thrash" thrashes
-within 300 "the training does not end" all_done
-[ "$(bits /tmp/losses)" = "$(bits /lab/files/native)" ] || fail "the losses differ from the native run's"
-cat /tmp/losses
+await_results "$iterations" 300
+[ "$(bits /tmp/results)" = "$(bits /lab/files/native)" ] || fail "the losses differ from the native run's"
+cat /tmp/results
 
 figures_are_the_drivers
 # It runs under another root, as programs of containers do.
@@ -29,5 +26,4 @@ figures_are_the_drivers
 grep -i -A 3 'capacity thrash' /tmp/explained
 all_calls_are_recorded "$(pidof python3.11)" /tmp/log*
 [ "$(recorded_calls launch)" -gt 0 ] || fail "no launch is recorded"
-exec 5>&-
-wait $program || fail "the program failed"
+end_program "the program failed"

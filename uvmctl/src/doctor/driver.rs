@@ -125,9 +125,8 @@ fn new_programs(acceptance: Acceptance) -> Check {
     match acceptance {
         Acceptance::Accepted => Check::ok(NAME, "the driver accepts them"),
         Acceptance::Refused => {
-            let sentence = FatalError { status: None }.to_string();
-            let (finding, advice) = sentence.split_once(": ").unwrap_or((&sentence, ""));
-            Check::warning(NAME, finding, format!("{advice}; `dmesg | grep NVRM` may show the cause"))
+            let advice = format!("{}; `dmesg | grep NVRM` may show the cause", FatalError::ADVICE);
+            Check::warning(NAME, FatalError::FINDING, advice)
         }
         Acceptance::Unknown => Check::unknown(
             NAME,

@@ -15,7 +15,9 @@ use model::{
 };
 pub(super) use owners::{OwnerRows, listed, names};
 
-use super::{host::Host, http::Http, listed::Listing, own::Own};
+use sys::{Roots, host_memory::HostMemory};
+
+use super::{http::Http, listed::Listing, own::Own};
 use crate::{AdviceJournal, Node, Sources, events::Tally, gpus};
 
 /// `UUID` of GPUs whose UUID is unknown.
@@ -48,7 +50,7 @@ pub(super) struct Figures<'a> {
     pub(super) omitted: Option<usize>,
     /// Resources of uvmd itself; `None` if they cannot be read.
     pub(super) own: Option<Own>,
-    pub(super) host: Option<Host>,
+    pub(super) host: Option<HostMemory>,
 }
 
 /// State and counts of policies.
@@ -127,7 +129,7 @@ impl<'a> Figures<'a> {
             processes: listed.into_iter().map(|(process, names)| process_rows(snapshot, process, names)).collect(),
             omitted,
             own: Own::read(),
-            host: Host::read(),
+            host: HostMemory::read(&Roots::default()),
         }
     }
 

@@ -48,7 +48,7 @@ test("one click leads from an owner to its processes, and from a process to thos
   await close();
 });
 
-test("the panel of a process says why nothing is done about it", async () => {
+test("the panel of a process says why nothing is done about it, and remarks on it", async () => {
   const { page, faults, close } = await openPage(browser, node.url);
   await settle(page);
   await page.locator("#processes tbody th a", { hasText: "python" }).click();
@@ -59,6 +59,7 @@ test("the panel of a process says why nothing is done about it", async () => {
   await titled(page, "cudf-worker");
   await page.locator("#detail-decisions section", { hasText: "auto-plan: trial" }).waitFor();
   assert.equal(await page.locator("#detail-decisions section", { hasText: "denied" }).count(), 0);
+  await page.locator("#detail-remarks", { hasText: "It allocates and frees managed memory all the time" }).waitFor();
   assert.deepEqual(faults, []);
   await close();
 });

@@ -14,7 +14,7 @@ use crate::{
     support::{always, at, busy, get, router_over},
 };
 
-/// Fits beside `LIGHT`.
+/// Fits together with `LIGHT`.
 const PINGPONG: ProcessId = ProcessId { pid: 40, start_ticks: 140 };
 const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
 const LIGHT: ProcessId = ProcessId { pid: 10, start_ticks: 110 };

@@ -29,7 +29,7 @@ fn primary_context(device: i32) -> Handle {
 
 /// Forgets the parameter layouts of functions before the driver may reuse their handles. With the
 /// layout of another function, the hook of a launch would read invalid memory.
-fn invalidate_parameters() {
+pub(super) fn invalidate_parameters() {
     if let Some(recorder) = recorder::current() {
         recorder.parameters.invalidate();
     }

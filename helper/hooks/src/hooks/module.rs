@@ -5,14 +5,14 @@
 
 use call_ring::{Kind, MemoryKind};
 
-use super::allocation::add_memory;
+use super::{allocation::add_memory, context::invalidate_parameters};
 use crate::{
     blocks::Block,
     cuda::{CuResult, Handle},
     driver::{self, LookUp},
     program::read,
     real::hooks,
-    recorder::{self, Recorder, enter_gate, record_success},
+    recorder::{Recorder, enter_gate, record_success},
     variables::Variable,
 };
 
@@ -41,14 +41,6 @@ fn record_variable(
     })
 }
 
-/// Removes the memory of a variable, whose module ends.
-fn remove_variable(recorder: &'static Recorder, variable: Variable) {
-    recorder.remove(variable.address);
-    if recorder.is_recording() {
-        recorder.record(Kind::Free, 0, [0, variable.address, 0, 0, 0]);
-    }
-}
-
 /// Restores the memory of a variable after its module was not unloaded.
 fn restore_variable(recorder: &'static Recorder, Variable { address, bytes, context, .. }: Variable) {
     recorder.restore(Block::new(address, bytes, context, true));
@@ -68,12 +60,10 @@ fn has_ended(&Variable { address, memory_id, .. }: &Variable) -> bool {
 
 /// Unloads a module or a library. As for a free, its variables are removed before.
 fn unload(real: impl FnOnce() -> CuResult, module: Handle) -> CuResult {
-    if let Some(recorder) = recorder::current() {
-        recorder.parameters.invalidate();
-    }
+    invalidate_parameters();
     let Some((recorder, _call)) = enter_gate() else { return real() };
     let is_own = |variable: &Variable| variable.module == module;
-    recorder.variables.iter().filter(is_own).for_each(|variable| remove_variable(recorder, variable));
+    recorder.variables.iter().filter(is_own).for_each(|variable| recorder.end_variable(variable));
     let result = real();
     if !result.is_ok() {
         recorder.variables.iter().filter(is_own).for_each(|variable| restore_variable(recorder, variable));

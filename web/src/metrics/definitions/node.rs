@@ -1,11 +1,11 @@
 //! Metrics without a GPU.
 
 use model::{Access, ApiCall, counters::PerVariant};
+use sys::host_memory::HostMemory;
 
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
     figures::Figures,
-    host::Host,
     labels::{CALL, CPU_ACCESS},
 };
 
@@ -65,7 +65,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_host_memory_bytes",
         labels: &[],
         help: "Total memory of the host: `MemTotal` of /proc/meminfo.",
-        samples: Samples::Gauge(|figures| host(figures, |host| host.memory_bytes)),
+        samples: Samples::Gauge(|figures| host(figures, |host| host.total_bytes)),
     },
     Definition {
         name: "uvm_host_memory_available_bytes",
@@ -86,7 +86,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
 ];
 
-fn host(figures: &Figures<'_>, value: impl Fn(Host) -> u64) -> Vec<Sample> {
+fn host(figures: &Figures<'_>, value: impl Fn(HostMemory) -> u64) -> Vec<Sample> {
     figures.host.map(|host| Sample::new([], value(host) as f64)).into_iter().collect()
 }
 
