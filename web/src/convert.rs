@@ -70,7 +70,7 @@ impl<'a> View<'a> {
 
     /// Use of a GPU's memory in the last window.
     fn gpu_use(&self, gpu: GpuKey) -> Rc<GpuUse> {
-        self.uses.at(gpu, self.snapshot, self.lost.values().flatten().copied())
+        self.uses.at(gpu, self.snapshot, self.verdicts)
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> Option<&'a Process> {

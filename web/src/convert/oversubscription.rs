@@ -8,7 +8,7 @@ use std::{
     rc::Rc,
 };
 
-use model::{GpuKey, Process, ProcessId, Snapshot, verdict::Victim};
+use model::{GpuKey, Process, ProcessId, Snapshot, Verdict, VerdictKind, Verdicts};
 
 use crate::gpus;
 
@@ -17,7 +17,8 @@ use crate::gpus;
 pub(super) struct GpuUse {
     /// Managed bytes that fit; `None` if unknown.
     pub(super) capacity_bytes: Option<u64>,
-    /// Running victims and evictors of the last window.
+    /// Running processes that took part in evictions in the last window: victims and evictors of
+    /// others, and those that thrash, also by evictions of their own memory alone.
     parties: HashSet<ProcessId>,
     /// Evictors without which the rest would fit, those for which most bytes were evicted first. At
     /// most two: one of them is not the victim.
@@ -38,65 +39,72 @@ impl GpuUse {
 pub(super) struct GpuUseCache(RefCell<HashMap<GpuKey, Rc<GpuUse>>>);
 
 impl GpuUseCache {
-    /// Use of a GPU. `evictions` are those of other processes' memory, at all GPUs.
-    pub(super) fn at<'a>(
-        &self,
-        gpu: GpuKey,
-        snapshot: &Snapshot,
-        evictions: impl Iterator<Item = &'a Victim>,
-    ) -> Rc<GpuUse> {
+    /// Use of a GPU.
+    pub(super) fn at(&self, gpu: GpuKey, snapshot: &Snapshot, verdicts: &Verdicts) -> Rc<GpuUse> {
         let gpu = gpus::resolved(gpu);
         let mut known = self.0.borrow_mut();
-        Rc::clone(known.entry(gpu).or_insert_with(|| Rc::new(gpu_use(gpu, snapshot, evictions))))
+        Rc::clone(known.entry(gpu).or_insert_with(|| Rc::new(gpu_use(gpu, snapshot, verdicts))))
     }
 }
 
-fn gpu_use<'a>(gpu: GpuKey, snapshot: &Snapshot, evictions: impl Iterator<Item = &'a Victim>) -> GpuUse {
+fn gpu_use(gpu: GpuKey, snapshot: &Snapshot, verdicts: &Verdicts) -> GpuUse {
     let capacity_bytes = gpus::memory(snapshot, gpu).capacity_bytes(snapshot.gpus.get(&gpu));
-    let evictions: Vec<_> = evictions.filter(|eviction| gpus::resolved(eviction.gpu) == gpu).collect();
-    if evictions.is_empty() {
+    let evicted_bytes = evicted_bytes(gpu, verdicts);
+    if evicted_bytes.is_empty() {
         return GpuUse { capacity_bytes, ..GpuUse::default() };
     }
-    let parties: HashSet<_> = evictions.iter().flat_map(|eviction| [eviction.victim, eviction.evictor]).collect();
-    let running: Vec<_> = snapshot.processes.iter().filter(|process| process.exited_at.is_none()).collect();
+    let running = || snapshot.processes.iter().filter(|process| process.exited_at.is_none());
     let oversubscribers = capacity_bytes
-        .and_then(|capacity_bytes| oversubscribers(gpu, capacity_bytes, &running, &parties, &evictions))
+        .and_then(|capacity_bytes| oversubscribers(gpu, capacity_bytes, running(), &evicted_bytes))
         .unwrap_or_default();
-    let parties = running.iter().map(|process| process.id).filter(|id| parties.contains(id)).collect();
+    let parties = running().map(|process| process.id).filter(|id| evicted_bytes.contains_key(id)).collect();
     GpuUse { capacity_bytes, parties, oversubscribers }
 }
 
+/// Bytes evicted at a GPU for each party in the last window; 0 for a victim alone.
+fn evicted_bytes(gpu: GpuKey, verdicts: &Verdicts) -> BTreeMap<ProcessId, u64> {
+    let mut evicted_bytes: BTreeMap<ProcessId, u64> = BTreeMap::new();
+    let mut add = |process: ProcessId, bytes: u64| {
+        let sum = evicted_bytes.entry(process).or_default();
+        *sum = sum.saturating_add(bytes);
+    };
+    let is_here = |each: GpuKey| gpus::resolved(each) == gpu;
+    for eviction in verdicts.victims.iter().filter(|eviction| is_here(eviction.gpu)) {
+        add(eviction.victim, 0);
+        add(eviction.evictor, eviction.bytes);
+    }
+    let is_thrash = |verdict: &&Verdict| verdict.kind == VerdictKind::CapacityThrash && is_here(verdict.gpu);
+    for Verdict { process, inputs, .. } in verdicts.active.iter().filter(is_thrash) {
+        add(*process, inputs.induced_eviction_bytes);
+    }
+    evicted_bytes
+}
+
 /// `None` if the managed memory of a party is unknown.
-fn oversubscribers(
+fn oversubscribers<'a>(
     gpu: GpuKey,
     capacity_bytes: u64,
-    running: &[&Process],
-    parties: &HashSet<ProcessId>,
-    evictions: &[&Victim],
+    running: impl Iterator<Item = &'a Process>,
+    evicted_bytes: &BTreeMap<ProcessId, u64>,
 ) -> Option<Vec<ProcessId>> {
     // A party uses all of its memory in turn; another process, what it has at the GPU.
     let demand_bytes = |process: &Process| {
-        if parties.contains(&process.id) {
+        if evicted_bytes.contains_key(&process.id) {
             return process.managed_bytes;
         }
         let here = process.residency.iter().filter(|(each, _)| gpus::resolved(**each) == gpu);
         Some(here.fold(0, |sum: u64, (_, resident)| sum.saturating_add(resident.bytes)))
     };
-    let demands: Option<Vec<_>> = running.iter().map(|process| Some((process.id, demand_bytes(process)?))).collect();
+    let demands: Option<Vec<_>> = running.map(|process| Some((process.id, demand_bytes(process)?))).collect();
     let demands = demands?;
     let total_bytes = demands.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
     if total_bytes <= capacity_bytes {
         return None;
     }
-    let mut evicted_bytes: BTreeMap<ProcessId, u64> = BTreeMap::new();
-    for Victim { evictor, bytes, .. } in evictions {
-        let sum = evicted_bytes.entry(*evictor).or_default();
-        *sum = sum.saturating_add(*bytes);
-    }
     let mut oversubscribers: Vec<_> = demands
         .into_iter()
         .filter(|(_, bytes)| total_bytes.saturating_sub(*bytes) <= capacity_bytes)
-        .filter_map(|(id, _)| Some((Reverse(*evicted_bytes.get(&id)?), id)))
+        .filter_map(|(id, _)| Some((Reverse(*evicted_bytes.get(&id).filter(|bytes| **bytes > 0)?), id)))
         .collect();
     oversubscribers.sort_unstable();
     Some(oversubscribers.into_iter().map(|(_, id)| id).take(2).collect())

@@ -128,6 +128,15 @@ async fn the_evictor_is_the_process_without_which_all_would_fit() {
 }
 
 #[tokio::test]
+async fn a_process_that_evicts_its_own_memory_alone_in_a_window_is_the_cause_in_that_too() {
+    let mut node = three_tenants(900, 0);
+    node.victims.retain(|eviction| eviction.evictor != HEAVY);
+    let inputs = Inputs { induced_eviction_bytes: 5000, ..Inputs::default() };
+    node.verdicts.push(Verdict { process: HEAVY, inputs, ..verdict(VerdictKind::CapacityThrash, 5000) });
+    assert_eq!(node.diagnosis_of(10).await.unwrap().label, "victim of 20");
+}
+
+#[tokio::test]
 async fn a_process_that_does_not_fit_alone_is_no_victim_of_others_that_evict_each_other() {
     let others = [PINGPONG, HEAVY].map(|process| Victim { victim: PINGPONG, ..evicted_for(process, GPU, 1) });
     let node = Node { size_bytes: Some(63), others: vec![(PINGPONG, Some(1)), (HEAVY, Some(1))], ..thrashing(10_000) };
