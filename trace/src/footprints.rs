@@ -6,7 +6,7 @@
 //! docs/measurements/footprints.md the precision.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::{Bound, Range},
 };
 
@@ -21,7 +21,8 @@ use crate::{
 
 /// Most operands of an iteration: a program can multiply them by addresses that overlap.
 const OPERANDS_MAX: usize = 1 << 22;
-/// Most addresses behind one that are looked at for its end. Those behind count as in use.
+/// Most addresses behind one that are searched for one that is named between two launches. Those behind
+/// count as such.
 const ADDRESSES_MAX: usize = 1 << 10;
 
 /// Least share of accessed bytes in footprints, for plans that rely on these.
@@ -80,20 +81,21 @@ impl Footprints {
     #[must_use]
     pub fn of(stream: &OpStream, ops: Range<OpId>, until: Until) -> Self {
         let ops = ops.start.index()..ops.end.index().min(stream.ops().len());
+        let part =
+            || stream.ops().iter().skip(ops.start).take(ops.len()).map(|(id, op)| (id, arguments(stream, op.kind)));
         let mut addresses = Addresses::default();
-        let in_part = |(id, op): (OpId, OpKind)| arguments(stream, op).into_iter().map(move |argument| (id, argument));
-        let part = || {
-            let ids = stream.ops().iter().skip(ops.start).take(ops.len());
-            ids.map(|(id, op)| (id, op.kind))
-        };
-        part().flat_map(in_part).for_each(|(id, argument)| addresses.add(id, argument));
-        let extents = part().map(|(id, op)| {
-            let found = arguments(stream, op).into_iter().map(|argument| {
+        for (id, arguments) in part() {
+            arguments.into_iter().for_each(|argument| addresses.add(id, argument));
+        }
+        let mut in_use = InUse::default();
+        let extents = part().map(|(id, arguments)| {
+            in_use.advance(&addresses, id, &arguments);
+            let found = arguments.into_iter().map(|argument| {
                 let block_bytes = stream.blocks()[argument.block].bytes;
                 let begin = argument.offset_bytes.unwrap_or(0).min(block_bytes);
                 let end = match (argument.offset_bytes, argument.bytes) {
                     (_, Some(bytes)) => begin.saturating_add(bytes),
-                    (Some(_), None) => addresses.end(id, argument.block, begin, until).unwrap_or(u64::MAX),
+                    (Some(_), None) => addresses.end(id, argument.block, begin, until, &in_use).unwrap_or(u64::MAX),
                     (None, None) => u64::MAX,
                 };
                 Extent { block: argument.block, begin, end: end.min(block_bytes) }
@@ -359,29 +361,67 @@ impl Addresses {
         }
     }
 
-    /// Offset at which the extent of an operation ends that begins at an offset.
-    fn end(&self, op: OpId, block: BlockId, begin: u64, until: Until) -> Option<u64> {
+    /// First and last operation that name an offset.
+    fn life(&self, block: BlockId, offset: u64) -> Option<(OpId, OpId)> {
+        let ops = self.blocks.get(&block)?.get(&offset)?;
+        Some((*ops.first()?, *ops.last()?))
+    }
+
+    /// Offset at which the extent of an operation ends that begins at an offset. `in_use`: at this
+    /// operation.
+    fn end(&self, op: OpId, block: BlockId, begin: u64, until: Until, in_use: &InUse) -> Option<u64> {
         let offsets = self.blocks.get(&block)?;
-        let next = |ends: &dyn Fn(&[OpId]) -> bool| {
-            let mut behind = offsets.range((Bound::Excluded(begin), Bound::Unbounded)).enumerate();
-            behind.find(|(place, (_, ops))| *place >= ADDRESSES_MAX || ends(ops)).map(|(_, (offset, _))| *offset)
-        };
-        let in_use = |ops: &[OpId]| ops.first().is_some_and(|first| *first <= op) && ops.last() >= Some(&op);
+        let mut behind = offsets.range((Bound::Excluded(begin), Bound::Unbounded));
         match until {
-            Until::NextNamed => next(&|_| true),
-            Until::NextInUse => next(&in_use),
+            Until::NextNamed => behind.next().map(|(offset, _)| *offset),
+            Until::NextInUse => in_use.after(block, begin),
             Until::NextBetween => {
                 let between = |first: OpId, last: OpId| {
                     let named =
                         |ops: &[OpId]| ops.get(ops.partition_point(|of| *of < first)).is_some_and(|of| *of <= last);
-                    next(&|ops| in_use(ops) || named(ops)).unwrap_or(u64::MAX)
+                    let named =
+                        behind.clone().enumerate().find(|(place, (_, ops))| *place >= ADDRESSES_MAX || named(ops));
+                    let named = named.map(|(_, (offset, _))| *offset);
+                    named.into_iter().chain(in_use.after(block, begin)).min().unwrap_or(u64::MAX)
                 };
                 let own = offsets.get(&begin)?;
                 let place = own.partition_point(|of| *of < op);
                 let before = place.checked_sub(1).and_then(|before| own.get(before)).map(|before| between(*before, op));
                 let behind = own.get(place + 1).map(|behind| between(op, *behind));
-                before.max(behind).or_else(|| next(&in_use))
+                before.max(behind).or_else(|| in_use.after(block, begin))
             }
         }
+    }
+}
+
+/// Offsets that are in use at an operation, from the first one that names each to the last one.
+#[derive(Debug, Default)]
+struct InUse {
+    offsets: HashMap<BlockId, BTreeSet<u64>>,
+    /// Offsets whose last operation was the previous one.
+    ended: Vec<(BlockId, u64)>,
+}
+
+impl InUse {
+    /// Advances to an operation with these arguments, the next one that has any.
+    fn advance(&mut self, addresses: &Addresses, op: OpId, arguments: &[Argument]) {
+        for (block, offset) in self.ended.drain(..) {
+            self.offsets.entry(block).or_default().remove(&offset);
+        }
+        for &Argument { block, offset_bytes, .. } in arguments {
+            let Some(offset) = offset_bytes else { continue };
+            let Some((first, last)) = addresses.life(block, offset) else { continue };
+            if first == op {
+                self.offsets.entry(block).or_default().insert(offset);
+            }
+            if last == op {
+                self.ended.push((block, offset));
+            }
+        }
+    }
+
+    /// Next offset in use after one.
+    fn after(&self, block: BlockId, offset: u64) -> Option<u64> {
+        self.offsets.get(&block)?.range((Bound::Excluded(offset), Bound::Unbounded)).next().copied()
     }
 }

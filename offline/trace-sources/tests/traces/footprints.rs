@@ -59,6 +59,56 @@ fn an_extent_ends_at_an_address_that_is_named_before_the_memory_is_used_again() 
     assert_eq!([3, 4, 5].map(|op| extents(&between, op)), [[(0, 0, 8 * MIB)]; 3]);
 }
 
+/// What `Until::NextInUse` says, address by address.
+fn end_in_use(launches: &[Vec<u64>], at: usize, begin: u64) -> u64 {
+    let is_in_use = |offset: &u64| {
+        let names = |launch: &Vec<u64>| launch.contains(offset);
+        launches[..=at].iter().any(names) && launches[at..].iter().any(names)
+    };
+    launches.iter().flatten().copied().filter(|offset| *offset > begin && is_in_use(offset)).min().unwrap_or(8 * MIB)
+}
+
+#[test]
+fn an_extent_ends_at_the_first_address_in_use_for_any_launches() {
+    let mut state = 1_u64;
+    let mut below = |limit: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    for _ in 0..200 {
+        let launches: Vec<Vec<u64>> =
+            (0..=below(12)).map(|_| (0..below(4)).map(|_| below(16) * 4096).collect()).collect();
+        let named: Vec<(&[u64], &[u64])> = launches.iter().map(|launch| (launch.as_slice(), &[][..])).collect();
+        let footprints = Footprints::of(&stream(&named), ALL, Until::NextInUse);
+        for (at, launch) in launches.iter().enumerate() {
+            // The extents that begin at addresses, together.
+            let mut expected: Vec<_> = launch.iter().map(|begin| (*begin, end_in_use(&launches, at, *begin))).collect();
+            expected.sort_unstable();
+            expected.dedup();
+            let joined = expected.iter().fold(Vec::<(u64, u64)>::new(), |mut joined, &(begin, end)| {
+                match joined.last_mut() {
+                    Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+                    _ => joined.push((begin, end)),
+                }
+                joined
+            });
+            let found = extents(&footprints, 2 + u32::try_from(at).unwrap());
+            assert_eq!(
+                found.iter().map(|(_, begin, end)| (*begin, *end)).collect::<Vec<_>>(),
+                joined,
+                "{launches:?} at {at}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_extent_ends_at_an_address_in_use_behind_thousands_that_are_not() {
+    let others: Vec<u64> = (1..5000).map(|at| at * 512).collect();
+    let stream = stream(&[(&others, &[]), (&[0, 6 * MIB], &[])]);
+    assert_eq!(extents(&Footprints::of(&stream, ALL, Until::NextInUse), 3), [(0, 0, 8 * MIB)]);
+}
+
 #[test]
 fn copies_have_the_extent_that_they_state_and_blocks_without_addresses_all_of_theirs() {
     let mut recorder = Recorder::default();
