@@ -85,7 +85,9 @@ impl Footprints {
             || stream.ops().iter().skip(ops.start).take(ops.len()).map(|(id, op)| (id, arguments(stream, op.kind)));
         let mut addresses = Addresses::default();
         for (id, arguments) in part() {
-            arguments.into_iter().for_each(|argument| addresses.add(id, argument));
+            for argument in arguments {
+                addresses.add(id, argument);
+            }
         }
         let mut in_use = InUse::default();
         let extents = part().map(|(id, arguments)| {

@@ -5,13 +5,15 @@
 //! the collector nor a request waits for it. While every process is in observe mode, it only checks
 //! whether that has changed. `actuation`: execution of orders. `board`: published decisions.
 //! `executables`: programs of processes. `headrooms`: headroom of their cgroups. `memories`: their
-//! blocks and ranges. `process_quota`: their number. `state`: persistent state. `withdrawal`: its end.
+//! blocks and ranges. `numbers`: of decisions. `process_quota`: number of processes. `state`:
+//! persistent state.
 
 mod actuation;
 mod board;
 mod executables;
 mod headrooms;
 mod memories;
+mod numbers;
 mod process_quota;
 mod state;
 
@@ -297,6 +299,7 @@ impl Loop {
         for order in self.actuation.acting.observe(&scene) {
             self.actuation.workers.submit(order);
         }
+        self.actuation.extend_numbers(&self.runtime);
         self.parts.followers.carry_out(self.actuation.acting.take_plan_commands());
         if self.actuation.acting.take_figures_changed() {
             self.board.mark_stale();
@@ -438,6 +441,7 @@ impl Loop {
         let (calendar, clock) = self.began;
         let withdrawn = self.actuation.withdraw_all(Patience::AT_STOP, || calendar + clock.elapsed());
         self.actuation.flush_journal();
+        self.actuation.give_back_numbers();
         self.publish_events();
         self.board.publish_decisions(self.actuation.acting.decisions());
         withdrawn

@@ -94,6 +94,12 @@ impl Acting {
         orders
     }
 
+    /// The last decision, of this run or of those before it.
+    #[must_use]
+    pub const fn last_decision(&self) -> DecisionId {
+        DecisionId(self.next.0.saturating_sub(1))
+    }
+
     /// Processes whose memory the next scene must contain.
     #[must_use]
     pub fn required_memory(&self, verdicts: &Verdicts, directives: &BTreeMap<ProcessId, Directive>) -> Vec<ProcessId> {

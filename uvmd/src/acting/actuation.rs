@@ -9,11 +9,12 @@ use std::{
 };
 
 use actuator::{Inspections, Journal, Leftover, Workers};
-use model::{Actuator, GpuUuid, ProcessId};
+use model::{Actuator, DecisionId, GpuUuid, ProcessId};
 use policy::act::{Acting, Limits};
 use sys::Roots;
+use tokio::runtime::Handle;
 
-use super::state;
+use super::{numbers::Numbers, state};
 use crate::switch::Switch;
 
 pub(crate) use withdrawal::{CommandName, Patience, StillInForce};
@@ -26,6 +27,8 @@ const JOURNAL_FLUSH: Duration = Duration::from_millis(500);
 pub(crate) struct Actuation {
     pub(super) acting: Acting,
     pub(super) workers: Workers,
+    /// Numbers of decisions; `None` if none are made.
+    pub(super) numbers: Option<Numbers>,
     /// Journal of the advice in force; `None` if none may be given.
     pub(super) journal: Option<Journal>,
     /// Whether advice of a former run is being withdrawn.
@@ -49,7 +52,9 @@ impl Actuation {
         for warning in journal.iter().flat_map(|journal| journal.health().warnings) {
             tracing::warn!("{warning}");
         }
-        let left = acting.adopt(leftovers.into_iter().zip(0..).map(state::in_force).collect(), state::first_decision());
+        let (numbers, last) = enabled.then(|| Numbers::reserve(state_dir)).unzip();
+        let in_force = leftovers.into_iter().zip(0..).map(state::in_force).collect();
+        let left = acting.adopt(in_force, last.unwrap_or(DecisionId(0)));
         let switch = switch.clone();
         let make = actuators(settings, roots, journal.is_some());
         let mut workers = Workers::start(make, move || !switch.is_on(), journal.clone());
@@ -57,7 +62,7 @@ impl Actuation {
         for order in left {
             workers.submit(order);
         }
-        Ok(Self { acting, workers, journal, has_leftovers })
+        Ok(Self { acting, workers, numbers, journal, has_leftovers })
     }
 
     /// Waits until the advice of a former run is withdrawn. If the time is too short, that
@@ -76,8 +81,23 @@ impl Actuation {
     pub(crate) fn end(mut self) -> Result<(), StillInForce> {
         let withdrawn = self.withdraw_all(Patience::AT_STOP, SystemTime::now);
         self.flush_journal();
+        self.give_back_numbers();
         self.log_withdrawn();
         withdrawn
+    }
+
+    /// Reserves further numbers of decisions, if few remain.
+    pub(super) fn extend_numbers(&mut self, runtime: &Handle) {
+        if let Some(numbers) = &mut self.numbers {
+            numbers.extend(self.acting.last_decision(), runtime);
+        }
+    }
+
+    /// Returns the numbers that no decision has, as uvmd ends.
+    pub(super) fn give_back_numbers(&mut self) {
+        if let Some(numbers) = self.numbers.take() {
+            numbers.give_back(self.acting.last_decision());
+        }
     }
 
     /// Flushes the journal to the disk, as uvmd ends.

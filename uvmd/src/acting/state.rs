@@ -1,6 +1,6 @@
 //! State that outlives the loop: the journal of advice.
 
-use std::{path::Path, time::SystemTime};
+use std::path::Path;
 
 use actuator::{Journal, Leftover};
 use anyhow::anyhow;
@@ -41,11 +41,4 @@ pub(super) fn in_force((Leftover { process, gpu, steps }, number): (Leftover, u6
         _ => step,
     };
     InForce { decision: DecisionId(number), process, gpu, steps: steps.into_iter().map(gave).collect() }
-}
-
-/// Id before the first decision's: the second in which the service started, so that ids of two runs
-/// differ.
-pub(super) fn first_decision() -> DecisionId {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    DecisionId(since_epoch.as_secs())
 }

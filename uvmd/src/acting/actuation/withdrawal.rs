@@ -153,7 +153,7 @@ mod tests {
         for order in orders {
             workers.submit(order);
         }
-        Actuation { acting, workers, journal: None, has_leftovers: true }
+        Actuation { acting, workers, numbers: None, journal: None, has_leftovers: true }
     }
 
     #[test]
