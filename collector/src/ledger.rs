@@ -9,6 +9,7 @@
 //! * `memory`: data of single blocks, in `blocks` and `pattern`; `bounds`: their limits
 //! * `evictions`: evictions by victim and evictor; `owners`: sums by owner
 //! * `counts`, `tally`, `gpu_ids`: meaning of a count, and its GPU
+//! * `growth`: growth of managed memory
 //! * `closing`: the end of VA spaces and processes
 //! * `totals`: totals for a snapshot
 
@@ -26,6 +27,7 @@ use blocks::BlockMap;
 pub(crate) use counts::Counts;
 use evictions::Evictions;
 use gpu_ids::GpuIds;
+use growth::Growth;
 use model::{GpuKey, OwnerKey, Party, ProcessId};
 use owners::{Owners, ProcessShare, SpaceShare};
 use tally::cause;
@@ -42,6 +44,7 @@ mod closing;
 mod counts;
 mod evictions;
 mod gpu_ids;
+mod growth;
 mod memory;
 mod owners;
 mod pattern;
@@ -102,6 +105,7 @@ struct Entry {
     ended: Option<SystemTime>,
     presence: Presence,
     managed_bytes: Option<u64>,
+    managed_growth: Growth,
     command_line: Option<String>,
     blocks: BlockMap,
     /// Whether it had a VA space before the probes were attached.
@@ -184,6 +188,7 @@ impl Ledger {
             ended: None,
             presence: Presence::Unknown,
             managed_bytes: None,
+            managed_growth: Growth::default(),
             command_line: None,
             blocks: BlockMap::with_returns(self.limits.blocks.returns_of_process),
             is_adopted: false,

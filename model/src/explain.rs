@@ -3,10 +3,12 @@
 
 mod case;
 mod churn;
+mod growth;
 mod remedies;
 mod verdict;
 
 pub use case::Case;
 pub use churn::churn;
+pub use growth::growth;
 pub use remedies::remedies;
 pub use verdict::{reason, summary};

@@ -81,7 +81,7 @@ pub use restriction::{Restriction, RestrictionScope};
 pub use rule::{Budget, Directive, Override};
 pub use selector::{Criterion, Selector};
 pub use snapshot::{
-    DriverInfo, Gpu, GpuSource, ProbeStatus, Process, RecordFigures, Snapshot, SourceState, SourceStatus,
+    DriverInfo, Gpu, GpuSource, ManagedGrowth, ProbeStatus, Process, RecordFigures, Snapshot, SourceState, SourceStatus,
 };
 pub use terms::{Access, ApiCall, Cause, Direction, RemoteCause};
 pub use verdict::{Verdict, VerdictKind, VerdictTimeKey, Verdicts};

@@ -75,6 +75,8 @@ pub struct Process {
     pub is_adopted: bool,
     /// Bytes of managed memory mapped, as /proc said last; `None` if it could not be read.
     pub managed_bytes: Option<u64>,
+    /// Steady growth of these; `None` if there is none, or it is unknown.
+    pub managed_growth: Option<ManagedGrowth>,
     /// Where it happened.
     pub blocks: Blocks,
     /// Its command line, arguments separated by spaces; `None` if it could not be read.
@@ -105,6 +107,7 @@ impl Process {
             gpus: BTreeMap::new(),
             is_adopted: false,
             managed_bytes: None,
+            managed_growth: None,
             blocks: Blocks::default(),
             command_line: None,
             owner: Owner::default(),
@@ -119,6 +122,17 @@ impl Process {
     pub fn total(&self) -> Counters {
         self.gpus.values().chain([&self.host]).sum()
     }
+}
+
+/// Steady growth of managed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManagedGrowth {
+    /// Bytes at its begin.
+    pub from_bytes: u64,
+    /// Bytes at its end.
+    pub to_bytes: u64,
+    /// Time between both.
+    pub over: Duration,
 }
 
 /// The driver that is watched.

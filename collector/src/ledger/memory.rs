@@ -69,6 +69,7 @@ impl Ledger {
         let Some(entry) = self.processes.get_mut(&process) else { return false };
         let Managed { bytes, ranges, mappings, read_ns } = managed;
         entry.managed_bytes = Some(*bytes);
+        entry.managed_growth.add(*read_ns, *bytes);
         entry.blocks.mapped(ranges, *mappings, *read_ns)
     }
 

@@ -37,8 +37,9 @@ impl Ledger {
             .into_iter()
             .filter_map(|(id, counts)| {
                 totals.add(&counts);
+                let entry = self.processes.get(&id)?;
                 let Entry { identity, ended, is_adopted, managed_bytes, command_line, blocks, past_records, .. } =
-                    self.processes.get(&id)?;
+                    entry;
                 let Identity { name, uid, cgroup, owner, started } = identity.clone();
                 let Counts { host, gpus, .. } = counts;
                 let records = sum(*past_records, records.get(&id).copied().unwrap_or_default());
@@ -54,6 +55,7 @@ impl Ledger {
                     gpus,
                     is_adopted: *is_adopted,
                     managed_bytes: *managed_bytes,
+                    managed_growth: entry.managed_growth.steady(),
                     blocks: Blocks {
                         sampled_out_records: records.sampled_out,
                         dropped_records: records.dropped,

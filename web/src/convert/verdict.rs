@@ -68,17 +68,23 @@ pub(crate) fn verdicts_of(
         active: of(&view.active, id).map(with_remedies).collect(),
         ended: ended.map(show).collect(),
         unavailable: unavailable(view.snapshot),
-        remarks: view.process(id).and_then(|process| churn(view.snapshot, process)).into_iter().collect(),
+        remarks: view.process(id).map(|process| remarks(view.snapshot, process)).unwrap_or_default(),
         ..api::Verdicts::default()
     }
 }
 
-/// Remark on a running process that frees its managed memory all the time.
+/// Remarks on a running process that are no verdict.
+fn remarks(snapshot: &Snapshot, process: &model::Process) -> Vec<String> {
+    if process.exited_at.is_some() {
+        return Vec::new();
+    }
+    let growth = process.managed_growth.and_then(explain::growth);
+    churn(snapshot, process).into_iter().chain(growth).collect()
+}
+
+/// Remark on a process that frees its managed memory all the time.
 fn churn(snapshot: &Snapshot, process: &model::Process) -> Option<String> {
     let SourceState::Counting { since } = snapshot.source.state else { return None };
-    if process.exited_at.is_some() {
-        return None;
-    }
     let begun = process.started_at.map_or(since, |started| started.max(since));
     let counted = snapshot.taken.duration_since(begun).ok()?;
     let total = process.total();

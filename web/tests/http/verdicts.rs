@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::Router;
 use model::{
-    GpuKey, GpuUuid, ProcessId, Verdict, VerdictKind, Verdicts, api,
+    GpuKey, GpuUuid, ManagedGrowth, ProcessId, Verdict, VerdictKind, Verdicts, api,
     verdict::{Check, Inputs, Victim},
 };
 use serde_json::Value;
@@ -122,6 +122,24 @@ async fn verdicts_of_a_process_are_its_own() {
     let verdicts = verdicts("/api/v1/processes/20/verdict").await;
     let kinds: Vec<_> = verdicts.active.iter().map(|verdict| verdict.kind.as_str()).collect();
     assert_eq!((kinds, verdicts.ended.len()), (vec!["capacity_thrash", "first_touch_storm"], 0));
+}
+
+#[tokio::test]
+async fn a_running_process_whose_memory_grows_has_a_remark() {
+    let remarks = |exited_at| async move {
+        let mut snapshot = busy();
+        let process = snapshot.processes.iter_mut().find(|process| process.id == HEAVY).unwrap();
+        process.managed_growth =
+            Some(ManagedGrowth { from_bytes: 1 << 30, to_bytes: 4 << 30, over: Duration::from_hours(1) });
+        process.exited_at = exited_at;
+        get(&router_over(always(snapshot)), "/api/v1/processes/20/verdict").await.json()["remarks"].clone()
+    };
+    let growing = remarks(None).await;
+    assert!(
+        growing[0].as_str().unwrap().starts_with("Its managed memory grows steadily, by 3.0 GiB per hour"),
+        "{growing}"
+    );
+    assert_eq!(remarks(Some(at(20))).await, serde_json::json!([]));
 }
 
 #[tokio::test]
