@@ -78,7 +78,8 @@ remapped_crates() {
 remap_paths() {
   local flags=()
   [ -z "${RUSTFLAGS:-}" ] || read -ra flags <<<"$RUSTFLAGS"
-  (cd "$UVMD_ROOT" && cargo fetch --locked --quiet --target "$(rustc -vV | sed -n 's/^host: //p')")
+  (cd "$UVMD_ROOT" && cargo fetch --locked --quiet --target "$(rustc -vV | sed -n 's/^host: //p')") ||
+    die "the crates of Cargo.lock were not fetched, for the reason above; once they are, a build needs no network"
   mapfile -t -O ${#flags[@]} flags < <(remapped_crates)
   CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}")
   export CARGO_ENCODED_RUSTFLAGS PATH=$UVMD_ROOT/scripts/rustc:$PATH RUSTC_WORKSPACE_WRAPPER=remapped-rustc
