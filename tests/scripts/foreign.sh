@@ -37,6 +37,7 @@ learns() {
 }
 
 on_cuda cuda-bindings "$numba/bin/python" lab/programs/saxpy.py
+on_cuda tensor CUDA_LAB_ARCHITECTURE=ampere "$numba/bin/python" lab/programs/tensor.py
 on_cuda numba "$numba/bin/python" lab/programs/kernels.py
 on_cuda taichi "$taichi/bin/python" lab/programs/fields.py
 on_cuda tinygrad PYTHONPATH="$(foreign_dir tinygrad)" DEV=CUDA:PTX PARALLEL=0 CACHEDB="$work/cache" python3 lab/programs/train.py cnn --iterations 4

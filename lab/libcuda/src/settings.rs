@@ -63,12 +63,13 @@ fn small(name: &str, default: u32) -> u32 {
     number(name).and_then(|number| u32::try_from(number).ok()).unwrap_or(default).max(1)
 }
 
-/// Compute capability of an architecture: at most 7.5, for which compilers emit nothing that the
-/// interpreter lacks.
+/// Compute capability of an architecture: at most 8.0, for which compilers emit nothing that the
+/// interpreter lacks. Those after it are 7.5 to programs.
 pub(crate) fn capability(architecture: &str) -> (i32, i32) {
     match architecture {
         "pascal" => (6, 0),
         "volta" => (7, 0),
+        "ampere" => (8, 0),
         _ => (7, 5),
     }
 }

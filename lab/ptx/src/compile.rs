@@ -7,12 +7,14 @@ mod call;
 mod compare;
 mod control;
 mod convert;
+mod copy;
 mod dispatch;
 mod float;
 mod fma;
 mod form;
 mod half;
 mod lanes;
+mod matrix;
 mod memory;
 mod operand;
 mod program;
@@ -20,6 +22,7 @@ mod scope;
 mod shuffle;
 mod transfer;
 mod types;
+mod video;
 
 pub(crate) use program::compile;
 

@@ -46,11 +46,21 @@ fn two_small_volta_devices() {
 }
 
 #[test]
+#[ignore = "run by another test in a process of its own"]
+fn an_ampere_device() {
+    ok!(cuInit(0));
+    let (mut major, mut minor) = (0, 0);
+    ok!(cuDeviceComputeCapability(&raw mut major, &raw mut minor, 0));
+    assert_eq!((major, minor), (8, 0));
+}
+
+#[test]
 fn settings_decide_about_devices() {
     succeeds("abi::nothing_works_before_the_start", &[]);
     succeeds("abi::there_is_no_device", &[("CUDA_LAB_DEVICES", "0")]);
     let small = [("CUDA_LAB_DEVICES", "2"), ("CUDA_LAB_MEMORY_MIB", "16"), ("CUDA_LAB_ARCHITECTURE", "volta")];
     succeeds("abi::two_small_volta_devices", &small);
+    succeeds("abi::an_ampere_device", &[("CUDA_LAB_ARCHITECTURE", "ampere")]);
 }
 
 #[test]

@@ -67,12 +67,23 @@ fn double_test(comparison: &str, a: usize, b: usize) -> Option<Test> {
     float_test!(f64, comparison, a, b, |a| a)
 }
 
-fn half_test<H: Half + Lane>(comparison: &str, a: usize, b: usize) -> Option<Test> {
-    float_test!(H, comparison, a, b, |a: H| a.to_f32())
+fn half_test<H: Half + Lane>(comparison: &str, a: usize, b: usize, ftz: bool) -> Option<Test> {
+    float_test!(H, comparison, a, b, move |a: H| flushed(a, ftz))
 }
 
-fn upper_half_test<H: Half>(comparison: &str, a: usize, b: usize) -> Option<Test> {
-    float_test!(u32, comparison, a, b, |a: u32| H::from_bits((a >> 16) as u16).to_f32())
+/// Comparison of the upper halves of pairs.
+fn upper_test(of: Type, comparison: &str, a: usize, b: usize, ftz: bool) -> Option<Test> {
+    let upper = |a: u32| (a >> 16) as u16;
+    if of == Type::F16x2 {
+        float_test!(u32, comparison, a, b, move |a: u32| flushed(F16::from_bits(upper(a)), ftz))
+    } else {
+        float_test!(u32, comparison, a, b, move |a: u32| flushed(Bf16::from_bits(upper(a)), ftz))
+    }
+}
+
+/// Value of a half, a subnormal `f16` as zero where it is to be flushed.
+fn flushed<H: Half>(half: H, ftz: bool) -> f32 {
+    if ftz && half.bits() & 0x7c00 == 0 { 0.0 } else { half.to_f32() }
 }
 
 fn integer_test(of: Type, comparison: &str, a: usize, b: usize) -> Option<Test> {
@@ -110,8 +121,9 @@ impl Compiler<'_> {
         let test = match of {
             Type::F32 => single_test(comparison, a, b, ftz),
             Type::F64 => double_test(comparison, a, b),
-            Type::F16 | Type::F16x2 => half_test::<F16>(comparison, a, b),
-            Type::Bf16 | Type::Bf16x2 => half_test::<Bf16>(comparison, a, b),
+            Type::F16 | Type::F16x2 => half_test::<F16>(comparison, a, b, ftz),
+            Type::Bf16 | Type::Bf16x2 if !ftz => half_test::<Bf16>(comparison, a, b, false),
+            Type::Bf16 | Type::Bf16x2 => None,
             _ => integer_test(of, comparison, a, b),
         };
         test.ok_or_else(|| form.unknown())
@@ -138,8 +150,7 @@ impl Compiler<'_> {
         let upper = match (of, q) {
             (Type::F16x2 | Type::Bf16x2, Some(_)) => {
                 let (a, b) = (self.source(a, of)?, self.source(b, of)?);
-                let of_half = if of == Type::F16x2 { upper_half_test::<F16> } else { upper_half_test::<Bf16> };
-                Some(of_half(comparison, a, b).ok_or_else(|| form.unknown())?)
+                Some(upper_test(of, comparison, a, b, ftz).ok_or_else(|| form.unknown())?)
             }
             (Type::F16x2 | Type::Bf16x2, None) => return Err(form.unknown()),
             _ => None,
@@ -174,23 +185,36 @@ impl Compiler<'_> {
             ([d, a, b, c], Some(_)) => (d, a, b, self.predicate(c)?),
             _ => return Err(form.error("number of operands")),
         };
-        if matches!(of, Type::F16x2 | Type::Bf16x2) {
-            return Err(form.unknown());
-        }
-        let truth = match to {
-            Type::U32 | Type::S32 => u32::MAX,
-            Type::F32 => 1.0f32.to_bits(),
-            Type::U16 | Type::S16 => 0xffff,
-            Type::F16 => 0x3c00,
+        let pair = matches!(of, Type::F16x2 | Type::Bf16x2);
+        // Of the lower and of the upper halves of pairs.
+        let truths: [u32; 2] = match to {
+            Type::U32 | Type::S32 if pair => [0xffff, 0xffff_0000],
+            Type::F16x2 if of == to => [0x3c00, 0x3c00_0000],
+            Type::Bf16x2 if of == to => [0x3f80, 0x3f80_0000],
+            _ if pair => return Err(form.unknown()),
+            Type::U32 | Type::S32 => [u32::MAX, 0],
+            Type::F32 => [1.0f32.to_bits(), 0],
+            Type::U16 | Type::S16 => [0xffff, 0],
+            Type::F16 => [0x3c00, 0],
+            Type::Bf16 => [0x3f80, 0],
             _ => return Err(form.unknown()),
         };
         let test = self.test(form, of, comparison, ftz, a, b)?;
+        let upper = if pair {
+            let (a, b) = (self.source(a, of)?, self.source(b, of)?);
+            upper_test(of, comparison, a, b, ftz).ok_or_else(|| form.unknown())?
+        } else {
+            Box::new(|_: &State| 0)
+        };
         let combine = combine.unwrap_or(|a, _| a);
         let d = self.destination(d, to)?;
         self.emit(Action::Compute(Box::new(move |state, mask| {
-            let result = combine(test(state), state.predicate(c));
+            let other = state.predicate(c);
+            let results = [combine(test(state), other), combine(upper(state), other)];
             for lane in crate::machine::lanes(mask) {
-                state.set_lane(to, d, lane, if result >> lane & 1 != 0 { u64::from(truth) } else { 0 });
+                let value = results.iter().zip(truths).filter(|(result, _)| **result >> lane & 1 != 0);
+                let value = value.fold(0, |value, (_, truth)| value | truth);
+                state.set_lane(to, d, lane, u64::from(value));
             }
         })));
         Ok(())

@@ -100,6 +100,9 @@ struct Mode {
 impl Compiler<'_> {
     /// Compiles `cvt`.
     pub(super) fn convert(&mut self, form: &mut Form<'_>) -> Result<(), PtxError> {
+        if form.take("tf32") {
+            return self.convert_tf32(form);
+        }
         let [to, from] = form.types()?;
         let mode = Mode {
             rounding: form.rounding(),
@@ -130,6 +133,26 @@ impl Compiler<'_> {
         self.emit(action.ok_or_else(|| form.unknown())?);
         self.widen(&destination);
         Ok(())
+    }
+
+    /// Compiles the conversion to `tf32`: `f32` with a mantissa of 10 bits.
+    fn convert_tf32(&mut self, form: &mut Form<'_>) -> Result<(), PtxError> {
+        let rounding = form.require(&["rna", "rn", "rz"])?;
+        let relu = form.take("relu");
+        let [d, a] = form.operands()?;
+        if form.only_type()? != Type::F32 {
+            return Err(form.unknown());
+        }
+        self.map1(d, a, move |a: f32| {
+            let bits = if relu && a < 0.0 { 0 } else { canonical(a).to_bits() };
+            let half = match rounding {
+                // Ties away from zero.
+                "rna" => 0x1000,
+                "rn" => 0x0fff + (bits >> 13 & 1),
+                _ => 0,
+            };
+            if a.is_finite() { (bits + half) & !0x1fff } else { bits }
+        })
     }
 
     /// Compiles the conversion of two values to a pair of halves, of which the first is the upper

@@ -73,7 +73,7 @@ fn vector(form: &mut Form<'_>) -> usize {
 }
 
 /// Operands of a vector, or the only one.
-fn elements<'o>(form: &Form<'_>, operand: &'o Operand, number: usize) -> Result<&'o [Operand], PtxError> {
+pub(super) fn elements<'o>(form: &Form<'_>, operand: &'o Operand, number: usize) -> Result<&'o [Operand], PtxError> {
     let elements = match operand {
         Operand::Vector(elements) => elements.as_slice(),
         only => std::slice::from_ref(only),
@@ -131,7 +131,7 @@ impl Compiler<'_> {
     }
 }
 
-fn load_work<U: Unit, R: Lane>(
+pub(super) fn load_work<U: Unit, R: Lane>(
     space: AccessSpace,
     address: Address,
     registers: Vec<usize>,
@@ -150,7 +150,7 @@ fn load_work<U: Unit, R: Lane>(
     })
 }
 
-fn store_work<U: Unit + Lane>(space: AccessSpace, address: Address, registers: Vec<usize>) -> Work {
+pub(super) fn store_work<U: Unit + Lane>(space: AccessSpace, address: Address, registers: Vec<usize>) -> Work {
     if let [only] = registers[..] {
         return Box::new(move |machine, mask| {
             address.set(machine, mask);

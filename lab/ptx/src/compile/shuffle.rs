@@ -19,6 +19,11 @@ impl Compiler<'_> {
         Ok(())
     }
 
+    /// Emits work on all lanes of the warp.
+    pub(super) fn emit_warp_sync(&mut self, work: Compute) -> Result<(), PtxError> {
+        self.emit_sync(Some(&Operand::Integer(u64::from(u32::MAX))), work, false)
+    }
+
     /// Splits the member mask off the operands of a `.sync`.
     fn members<'o>(form: &mut Form<'o>) -> Result<(Option<&'o Operand>, &'o [Operand]), PtxError> {
         let sync = form.take("sync");

@@ -5,9 +5,10 @@ mod bits;
 mod compare;
 mod convert;
 mod float;
-mod half;
+pub(crate) mod half;
 mod integer;
 mod rounding;
+mod video;
 
 use crate::common::Argument::Long;
 use crate::common::{Answer, Buffer, Shape, kernel, launch, load};

@@ -32,6 +32,43 @@ fn run(body: &str, threads: u32) -> Vec<u32> {
 }
 
 #[test]
+fn copies_to_shared_memory_end_with_zeros() {
+    // Thread t takes 4 (t mod 5) of the 16 bytes at its place; one that takes none has no address.
+    let text = |copy: &str| {
+        format!(
+            "{HEADER}.entry k(.param .u64 out) {{ .shared .align 16 .b8 copies[512]; .reg .b32 %t, %r<9>; .reg .b64 %d<9>;
+             .reg .pred %p; mov.u32 %t, %tid.x; ld.param.u64 %d0, [out]; mad.wide.u32 %d0, %t, 16, %d0;
+             mul.lo.u32 %r0, %t, 16; mov.u32 %r1, copies; add.u32 %r0, %r0, %r1; mad.lo.u32 %r4, %t, 4, 1;
+             mov.u32 %r5, 7; st.global.v4.u32 [%d0], {{%r4, %r5, %r5, %r4}}; st.shared.v4.u32 [%r0], {{%r5, %r5, %r5, %r5}};
+             rem.u32 %r2, %t, 5; mul.lo.u32 %r2, %r2, 4; setp.eq.u32 %p, %r2, 0; mov.u64 %d1, %d0; @%p mov.u64 %d1, 0;
+             {copy} cp.async.commit_group; cp.async.wait_group 0; cp.async.wait_all;
+             ld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [%r0]; st.global.v4.u32 [%d0], {{%r4, %r5, %r6, %r7}}; ret; }}\n"
+        )
+    };
+    let results = |text: &str| {
+        let mut buffer = Buffer::new(1 << 16, Answer::Park);
+        let module = load(&[text], &mut buffer);
+        let out = buffer.reserve(512);
+        launch(&kernel(&module, "k"), &Shape([1, 1, 1], [32, 1, 1], 0), &[Long(out)], &mut buffer).expect("it ends");
+        buffer.get::<u32>(out, 128)
+    };
+    let found = results(&text("cp.async.cg.shared.global.L2::128B [%r0], [%d1], 16, %r2;"));
+    for (at, word) in found.iter().enumerate() {
+        let (thread, word_of) = (at as u32 / 4, at as u32 % 4);
+        let own = if word_of % 3 == 0 { 4 * thread + 1 } else { 7 };
+        assert_eq!(*word, if word_of < thread % 5 { own } else { 0 }, "thread {thread}, word {word_of}");
+    }
+    for (bytes, name) in [(4, "ca"), (8, "ca"), (16, "cg")] {
+        let found = results(&text(&format!("cp.async.{name}.shared.global [%r0], [%d0], {bytes};")));
+        for (at, word) in found.iter().enumerate() {
+            let (thread, word_of) = (at as u32 / 4, at as u32 % 4);
+            let copied = if word_of % 3 == 0 { 4 * thread + 1 } else { 7 };
+            assert_eq!(*word, if word_of * 4 < bytes { copied } else { 7 }, "{bytes} bytes");
+        }
+    }
+}
+
+#[test]
 fn nested_loops_diverge_and_meet() {
     // Sum over i < t of (i mod 5) iterations, with an exit of every seventh thread in the loop.
     let body = "mov.u32 %r0, 0; mov.u32 %r1, 0;

@@ -27,3 +27,4 @@ mod common;
 mod forms;
 mod kernels;
 mod machine;
+mod matrices;

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Compiles kernels.cu to kernels.ptx by NVRTC: make.py libnvrtc.so.12 (12.9, package nvidia-cuda-nvrtc-cu12)."""
+"""Compiles kernels.cu and matrices.cu to PTX by NVRTC: make.py libnvrtc.so.12 INCLUDE...
+
+NVRTC is 12.9, of the package nvidia-cuda-nvrtc-cu12; the folders with headers are those of nvidia-cuda-runtime-cu12 and nvidia-cuda-crt.
+"""
 
 import ctypes
 import pathlib
 import sys
 
 FOLDER = pathlib.Path(__file__).parent
-OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++17"]
+ARCHITECTURES = {"kernels": "compute_75", "matrices": "compute_80"}
 
 
 def check(result: int) -> None:
@@ -24,13 +27,15 @@ def text(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, name: str) -> str:
 
 def main() -> None:
     nvrtc = ctypes.CDLL(sys.argv[1])
-    source = (FOLDER / "kernels.cu").read_bytes()
-    program = ctypes.c_void_p()
-    check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None))
-    options = (ctypes.c_char_p * len(OPTIONS))(*OPTIONS)
-    if nvrtc.nvrtcCompileProgram(program, len(OPTIONS), options):
-        raise SystemExit(text(nvrtc, program, "ProgramLog"))
-    (FOLDER / "kernels.ptx").write_text(text(nvrtc, program, "PTX"))
+    for name, architecture in ARCHITECTURES.items():
+        source = (FOLDER / f"{name}.cu").read_bytes()
+        program = ctypes.c_void_p()
+        check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, f"{name}.cu".encode(), 0, None, None))
+        options = [f"--gpu-architecture={architecture}", "--std=c++17", *(f"-I{folder}" for folder in sys.argv[2:])]
+        array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        if nvrtc.nvrtcCompileProgram(program, len(options), array):
+            raise SystemExit(text(nvrtc, program, "ProgramLog"))
+        (FOLDER / f"{name}.ptx").write_text(text(nvrtc, program, "PTX"))
 
 
 main()

@@ -1,5 +1,6 @@
 //! Comparisons and selections.
 
+use super::half::Format;
 use super::{check, form};
 
 fn single(bits: u64) -> f32 {
@@ -45,6 +46,63 @@ fn comparisons() {
         form("testp.finite.f32 %p, %a32;", 1, |[a, ..]| u64::from(single(a).is_finite())),
         form("testp.subnormal.f32 %p, %a32;", 1, |[a, ..]| u64::from(single(a).is_subnormal())),
         form("testp.notanumber.f64 %p, %a64;", 1, |[a, ..]| u64::from(f64::from_bits(a).is_nan())),
+    ]);
+}
+
+/// Result of a comparison of each half, `truth` where it is true.
+fn halves(format: Format, a: u64, b: u64, truth: u64, compare: fn(f64, f64) -> bool) -> u64 {
+    let of = |shift: u32| {
+        let (a, b) = (format.value(a >> shift & 0xffff), format.value(b >> shift & 0xffff));
+        if compare(a, b) { truth << shift } else { 0 }
+    };
+    of(16) | of(0)
+}
+
+fn flushed(value: f64) -> f64 {
+    if value.abs() < 2f64.powi(-14) { 0.0 } else { value }
+}
+
+#[test]
+fn comparisons_of_halves() {
+    use Format::{Brain, Half};
+    check(&[
+        form("set.eq.f16x2.f16x2 %d32, %a32, %b32;", 32, |[a, b, _]| halves(Half, a, b, 0x3c00, |a, b| a == b)),
+        form("set.eq.f16x2.f16x2 %d32, %a32, %a32;", 32, |[a, ..]| halves(Half, a, a, 0x3c00, |a, b| a == b)),
+        form("set.gt.f16x2.f16x2 %d32, %a32, %b32;", 32, |[a, b, _]| halves(Half, a, b, 0x3c00, |a, b| a > b)),
+        form("set.ltu.f16x2.f16x2 %d32, %a32, %b32;", 32, |[a, b, _]| {
+            halves(Half, a, b, 0x3c00, |a, b| a < b || a.is_nan() || b.is_nan())
+        }),
+        form("set.le.ftz.f16x2.f16x2 %d32, %a32, %b32;", 32, |[a, b, _]| {
+            halves(Half, a, b, 0x3c00, |a, b| flushed(a) <= flushed(b))
+        }),
+        form("set.leu.u32.f16x2 %d32, %a32, %b32;", 32, |[a, b, _]| {
+            halves(Half, a, b, 0xffff, |a, b| a <= b || a.is_nan() || b.is_nan())
+        }),
+        form("set.nan.u32.f16x2 %d32, %a32, %b32;", 32, |[a, b, _]| {
+            halves(Half, a, b, 0xffff, |a, b| a.is_nan() || b.is_nan())
+        }),
+        form("set.ge.s32.bf16x2 %d32, %a32, %b32;", 32, |[a, b, _]| halves(Brain, a, b, 0xffff, |a, b| a >= b)),
+        form("set.ne.bf16x2.bf16x2 %d32, %a32, %b32;", 32, |[a, b, _]| {
+            halves(Brain, a, b, 0x3f80, |a, b| !a.is_nan() && !b.is_nan() && a != b)
+        }),
+        form("set.lt.and.f16x2.f16x2 %d32, %a32, %b32, %s;", 32, |[a, b, c]| {
+            if c >> 31 & 1 != 0 { halves(Half, a, b, 0x3c00, |a, b| a < b) } else { 0 }
+        }),
+        form("set.eq.f16.f16 %d16, %a16, %b16;", 16, |[a, b, _]| {
+            halves(Half, a & 0xffff, b & 0xffff, 0x3c00, |a, b| a == b)
+        }),
+        form("set.lt.bf16.bf16 %d16, %a16, %b16;", 16, |[a, b, _]| halves(Brain, a, b, 0x3f80, |a, b| a < b)),
+        form("setp.lt.f16x2 %p|%q, %a32, %b32;", 1, |[a, b, _]| halves(Half, a, b, 1, |a, b| a < b) & 1),
+        form("setp.lt.f16x2 %q|%p, %a32, %b32;", 1, |[a, b, _]| halves(Half, a, b, 1, |a, b| a < b) >> 16),
+        form("setp.gtu.bf16x2 %q|%p, %a32, %b32;", 1, |[a, b, _]| {
+            halves(Brain, a, b, 1, |a, b| a > b || a.is_nan() || b.is_nan()) >> 16
+        }),
+        form("setp.eq.and.f16x2 %q|%p, %a32, %b32, %s;", 1, |[a, b, c]| {
+            halves(Half, a, b, 1, |a, b| a == b) >> 16 & c >> 31
+        }),
+        form("setp.gt.ftz.f16 %p, %a16, %b16;", 1, |[a, b, _]| {
+            halves(Half, a & 0xffff, b & 0xffff, 1, |a, b| flushed(a) > flushed(b)) & 1
+        }),
     ]);
 }
 

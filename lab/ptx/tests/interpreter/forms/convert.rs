@@ -7,6 +7,11 @@ fn single(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
 
+/// Distance of the `tf32` around a number: a mantissa has 10 bits.
+fn tf32_unit(value: f32) -> f64 {
+    2f64.powi(((value.to_bits() >> 23 & 255) as i32).max(1) - 127 - 10)
+}
+
 #[test]
 fn integers() {
     check(&[
@@ -64,6 +69,14 @@ fn floats() {
         float("cvt.rn.f16.f64 %d16, %a64;", 16, |[a, ..]| nearest_half(f64::from_bits(a))),
         float("cvt.rn.f16.s32 %d16, %a32;", 16, |[a, ..]| nearest_half(f64::from(a as i32))),
         form("cvt.rzi.s32.f16 %d32, %a16;", 32, |[a, ..]| half(a) as i32 as u64),
+        float("cvt.rna.tf32.f32 %d32, %a32;", 32, |[a, ..]| {
+            let (value, unit) = (f64::from(single(a)), tf32_unit(single(a)));
+            u64::from((((value / unit).round() * unit) as f32).to_bits())
+        }),
+        float("cvt.rz.tf32.f32 %d32, %a32;", 32, |[a, ..]| {
+            let (value, unit) = (f64::from(single(a)), tf32_unit(single(a)));
+            u64::from((((value / unit).trunc() * unit) as f32).to_bits())
+        }),
         float("cvt.f32.bf16 %d32, %a16;", 32, |[a, ..]| (a & 0xffff) << 16),
         float("cvt.rn.bf16.f32 %d16, %a32;", 16, |[a, ..]| {
             let bits = a & 0xffff_ffff;
