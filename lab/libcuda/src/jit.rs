@@ -52,16 +52,27 @@ pub(crate) fn check(texts: &[String]) -> Result<(), LoadError> {
     texts.iter().try_for_each(|text| parse(text).map(|_| ()))
 }
 
-/// Offsets of variables in one allocation, and its length.
-pub(crate) fn lay_out(linked: &Linked) -> (Vec<u64>, u64) {
-    let mut end = 0u64;
-    let place = |variable: &ptx::Variable| {
+/// Places of a module's variables in two allocations.
+#[derive(Debug, Default)]
+pub(crate) struct Layout {
+    /// Offsets of the variables in their allocation.
+    pub(crate) offsets: Vec<u64>,
+    /// Length of the one in device memory.
+    pub(crate) device_bytes: u64,
+    /// Length of the one in managed memory.
+    pub(crate) managed_bytes: u64,
+}
+
+/// Lays out the variables of a module.
+pub(crate) fn lay_out(linked: &Linked) -> Layout {
+    let mut layout = Layout::default();
+    for variable in linked.variables() {
+        let end = if variable.managed { &mut layout.managed_bytes } else { &mut layout.device_bytes };
         let offset = end.next_multiple_of(variable.align_bytes.max(1));
-        end = offset.saturating_add(variable.bytes);
-        offset
-    };
-    let offsets = linked.variables().iter().map(place).collect();
-    (offsets, end)
+        *end = offset.saturating_add(variable.bytes);
+        layout.offsets.push(offset);
+    }
+    layout
 }
 
 /// Compiles texts to kernels whose variables have no memory.
@@ -70,6 +81,6 @@ pub(crate) fn lay_out(linked: &Linked) -> (Vec<u64>, u64) {
 /// They are not PTX that runs.
 pub(crate) fn compile(texts: &[String]) -> Result<ptx::Module, LoadError> {
     let linked = link(texts)?;
-    let (addresses, _) = lay_out(&linked);
-    linked.place(&addresses).map_err(|error| invalid(&error))
+    let layout = lay_out(&linked);
+    linked.place(&layout.offsets).map_err(|error| invalid(&error))
 }

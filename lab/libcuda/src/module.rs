@@ -12,7 +12,7 @@ use crate::{
     Error,
     backend::{Kind, Place, Staged},
     handle::{self, Handle, Table},
-    jit::{self, LoadError, invalid},
+    jit::{self, Layout, LoadError, invalid},
     machine::Machine,
     memory::{Block, Owner},
 };
@@ -34,8 +34,7 @@ pub(crate) struct Module {
     /// Context.
     pub(crate) context: Handle,
     placed: ptx::Module,
-    /// Memory of its variables.
-    variables: Option<Arc<Block>>,
+    variables: Variables,
     functions: Vec<Arc<Function>>,
 }
 
@@ -86,23 +85,19 @@ impl Modules {
     /// It is not PTX that runs, or there is no memory for its variables.
     pub(crate) fn load(&self, machine: &Machine, owner: Owner, texts: &[String]) -> Result<Arc<Module>, LoadError> {
         let linked = jit::link(texts)?;
-        let (offsets, bytes) = jit::lay_out(&linked);
-        let variables = match bytes {
-            0 => None,
-            _ => Some(machine.memory.allocate(machine.backend.as_ref(), Kind::Device(owner.device), bytes, owner)?),
-        };
-        let placed = place(machine, linked, &offsets, variables.as_deref()).inspect_err(|_| {
-            if let Some(block) = &variables {
-                machine.memory.free(machine.backend.as_ref(), block);
-            }
-        })?;
+        let layout = jit::lay_out(&linked);
+        let variables = Variables::allocate(machine, owner, &layout)?;
+        let placed = variables.place(machine, linked, &layout.offsets).inspect_err(|_| variables.free(machine))?;
         let handle = handle::fresh();
         let functions: Vec<_> =
             placed.kernels().iter().map(|kernel| Arc::new(Function::new(kernel, handle, owner.context))).collect();
         machine.log.write("module_load", 0, || {
             let names: Vec<&str> = functions.iter().map(|function| function.kernel.name()).collect();
-            let address = variables.as_ref().map_or(0, |block| block.range.address);
-            json!({ "module": handle, "kernels": names, "variables": address, "bytes": bytes })
+            let at = |block: &Option<Arc<Block>>| block.as_ref().map_or(0, |block| block.range.address);
+            json!({
+                "module": handle, "kernels": names, "variables": at(&variables.device), "bytes": layout.device_bytes,
+                "managed": at(&variables.managed), "managed_bytes": layout.managed_bytes,
+            })
         });
         for function in &functions {
             self.functions.add(function.handle, Arc::clone(function));
@@ -117,9 +112,7 @@ impl Modules {
         for function in &module.functions {
             self.functions.remove(function.handle);
         }
-        if let Some(block) = &module.variables {
-            machine.memory.free(machine.backend.as_ref(), block);
-        }
+        module.variables.free(machine);
         self.modules.remove(module.handle);
         machine.log.write("module_unload", 0, || json!({ "module": module.handle }));
     }
@@ -128,7 +121,9 @@ impl Modules {
     pub(crate) fn variables(&self, context: Handle) -> Vec<u64> {
         let modules = self.modules.all();
         let of_context = modules.iter().filter(|module| module.context == context);
-        of_context.filter_map(|module| module.variables.as_ref().map(|block| block.range.address)).collect()
+        of_context
+            .flat_map(|module| module.variables.blocks().map(|block| block.range.address).collect::<Vec<_>>())
+            .collect()
     }
 
     /// Forgets the modules of a context, whose memory is freed; returns how many there were.
@@ -140,21 +135,56 @@ impl Modules {
     }
 }
 
-/// Places variables in a block of memory, with their initial contents.
-fn place(machine: &Machine, linked: Linked, offsets: &[u64], block: Option<&Block>) -> Result<ptx::Module, LoadError> {
-    let backend = machine.backend.as_ref();
-    let base = block.map_or(0, |block| block.range.address);
-    let addresses: Vec<u64> = offsets.iter().map(|offset| base + offset).collect();
-    let placed = linked.place(&addresses).map_err(|error| invalid(&error))?;
-    let Some((block, to)) = block.zip(Place::of_window(backend, base)) else { return Ok(placed) };
-    let failed = |_| Error::CUDA_ERROR_ILLEGAL_ADDRESS;
-    backend.fill(block.device, to, &[0], block.range.bytes).map_err(failed)?;
-    for (address, contents) in placed.initial_contents() {
-        let staged = Staged::new(contents.clone());
-        let Some(to) = Place::of_window(backend, *address) else { continue };
-        backend.copy(block.device, to, staged.place(), contents.len() as u64).map_err(failed)?;
+/// Memory of a module's variables.
+#[derive(Debug)]
+struct Variables {
+    device: Option<Arc<Block>>,
+    /// Of those that CPU and GPUs access, `__managed__`.
+    managed: Option<Arc<Block>>,
+}
+
+impl Variables {
+    fn allocate(machine: &Machine, owner: Owner, layout: &Layout) -> Result<Self, LoadError> {
+        let allocate = |kind, bytes| match bytes {
+            0 => Ok(None),
+            _ => machine.memory.allocate(machine.backend.as_ref(), kind, bytes, owner).map(Some),
+        };
+        let mut variables = Self { device: allocate(Kind::Device(owner.device), layout.device_bytes)?, managed: None };
+        variables.managed = allocate(Kind::Managed, layout.managed_bytes).inspect_err(|_| variables.free(machine))?;
+        Ok(variables)
     }
-    Ok(placed)
+
+    fn blocks(&self) -> impl Iterator<Item = &Arc<Block>> {
+        self.device.iter().chain(&self.managed)
+    }
+
+    fn free(&self, machine: &Machine) {
+        self.blocks().for_each(|block| machine.memory.free(machine.backend.as_ref(), block));
+    }
+
+    /// Places variables in their blocks, with their initial contents.
+    fn place(&self, machine: &Machine, linked: Linked, offsets: &[u64]) -> Result<ptx::Module, LoadError> {
+        let backend = machine.backend.as_ref();
+        let base = |variable: &ptx::Variable| {
+            let block = if variable.managed { &self.managed } else { &self.device };
+            block.as_ref().map_or(0, |block| block.range.address)
+        };
+        let addresses: Vec<u64> =
+            linked.variables().iter().zip(offsets).map(|(variable, offset)| base(variable) + offset).collect();
+        let placed = linked.place(&addresses).map_err(|error| invalid(&error))?;
+        let failed = |_| Error::CUDA_ERROR_ILLEGAL_ADDRESS;
+        for block in self.blocks() {
+            let Some(to) = Place::of_window(backend, block.range.address) else { continue };
+            backend.fill(block.device, to, &[0], block.range.bytes).map_err(failed)?;
+        }
+        let Some(device) = self.blocks().next().map(|block| block.device) else { return Ok(placed) };
+        for (address, contents) in placed.initial_contents() {
+            let staged = Staged::new(contents.clone());
+            let Some(to) = Place::of_window(backend, *address) else { continue };
+            backend.copy(device, to, staged.place(), contents.len() as u64).map_err(failed)?;
+        }
+        Ok(placed)
+    }
 }
 
 impl Function {
@@ -183,6 +213,12 @@ impl Module {
 
     /// Address and bytes of a variable.
     pub(crate) fn variable(&self, name: &str) -> Option<(u64, u64)> {
-        self.placed.variable(name)
+        self.placed.variable(name).map(|(variable, address)| (address, variable.bytes))
+    }
+
+    /// The same of a managed one.
+    pub(crate) fn managed_variable(&self, name: &str) -> Option<(u64, u64)> {
+        let found = self.placed.variable(name).filter(|(variable, _)| variable.managed);
+        found.map(|(variable, address)| (address, variable.bytes))
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Declaration {
     pub(crate) space: Space,
     pub(crate) linkage: Linkage,
     pub(crate) name: String,
+    /// `.attribute(.managed)`
+    pub(crate) managed: bool,
     pub(crate) align_bytes: u64,
     pub(crate) bytes: u64,
     pub(crate) initial: Vec<Initial>,

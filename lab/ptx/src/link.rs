@@ -29,6 +29,8 @@ pub struct Variable {
     pub align_bytes: u64,
     /// In the `.const` space.
     pub constant: bool,
+    /// In managed memory, which CPU and GPUs access.
+    pub managed: bool,
 }
 
 /// Function, with the text that it comes from.
@@ -70,6 +72,7 @@ impl Symbols {
             bytes: declaration.bytes,
             align_bytes: declaration.align_bytes,
             constant: declaration.space == Space::Constant,
+            managed: declaration.managed,
         };
         self.variables.iter().map(variable).collect()
     }

@@ -67,12 +67,11 @@ impl Module {
         &self.kernels
     }
 
-    /// Address and size of a variable.
+    /// A variable, and its address.
     #[must_use]
-    pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
+    pub fn variable(&self, name: &str) -> Option<(&Variable, u64)> {
         let index = self.variables.iter().position(|variable| variable.name == name)?;
-        let bytes = self.variables.get(index)?.bytes;
-        Some((self.symbols.address(index), bytes))
+        Some((self.variables.get(index)?, self.symbols.address(index)))
     }
 
     /// Initial contents of the variables, with addresses of other symbols put in: global address

@@ -88,12 +88,14 @@ functions! {
         Ok(())
     }
 
-    context(driver, _) fn cuLibraryGetManaged
-        (_address: Out<CUdeviceptr>, _bytes: Out<usize>, library: CUlibrary, name: Text)
+    context(driver, context) fn cuLibraryGetManaged
+        (address: Out<CUdeviceptr>, bytes: Out<usize>, library: CUlibrary, name: Text)
     {
-        of_handle(driver, library)?;
-        name.read()?;
-        Err(Error::CUDA_ERROR_NOT_FOUND)
+        let module = of_handle(driver, library)?.module(&driver.machine, &driver.modules, context.owner())?;
+        let (at, length) = module.managed_variable(&name.read()?).ok_or(Error::CUDA_ERROR_NOT_FOUND)?;
+        address.set_if_any(at);
+        bytes.set_if_any(size(length));
+        Ok(())
     }
 
     context(driver, context) fn cuKernelGetFunction(function: Out<CUfunction>, kernel: CUkernel) {

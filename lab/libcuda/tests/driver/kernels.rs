@@ -7,7 +7,7 @@ use std::{
 
 use cudarc::driver::sys::{
     CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute as F, CUjit_option as J, CUjitInputType, CUlaunchConfig,
-    CUmodule, CUresult, CUstream,
+    CUmodule, CUpointer_attribute as P, CUresult, CUstream,
 };
 
 use crate::support::{Context, OWN_BYTES, call, device_memory, event, host, managed, ok, stream, succeeds, words};
@@ -240,6 +240,58 @@ fn variables_of_a_module_have_memory() {
     assert_eq!(words(word, 1), [50]);
     ok!(cuModuleUnload(module));
     assert_eq!(call!(cuModuleUnload(module)), CUresult::CUDA_ERROR_INVALID_HANDLE);
+}
+
+/// As nvcc has `__managed__ unsigned counter = 40, table[3] = {1, 2, 3}, *pointer = table; __device__ unsigned own;`.
+const MANAGED: &CStr = cr".version 8.0
+.target sm_75
+.address_size 64
+    .visible .global .align 4 .u32 own = 7;
+    .visible .global .attribute(.managed) .align 4 .u32 counter = 40;
+    .visible .global .attribute(.managed) .align 4 .b8 table[12] = {1, 0, 0, 0, 2, 0, 0, 0, 3};
+    .visible .global .attribute(.managed) .align 8 .u64 pointer[1] = {generic(table)};
+    .visible .entry bump() { .reg .u32 %r<4>; .reg .b64 %d; mov.u32 %r0, %tid.x; add.u32 %r0, %r0, 1;
+    atom.global.add.u32 %r1, [counter], %r0; ld.global.u64 %d, [pointer]; ld.u32 %r2, [%d+8]; ld.global.u32 %r3, [own];
+    add.u32 %r2, %r2, %r3; st.global.u32 [table+4], %r2; ret; }";
+
+#[test]
+fn managed_variables_are_memory_of_cpu_and_gpu() {
+    let _context = Context::new();
+    let module = load(MANAGED);
+    let variable = |name: &CStr| {
+        let (mut address, mut bytes, mut managed) = (0, 0, 0u32);
+        ok!(cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, name.as_ptr()));
+        ok!(cuPointerGetAttribute(host(&mut managed), P::CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
+        (address, bytes, managed != 0)
+    };
+    let ((counter, bytes, managed), (table, table_bytes, _)) = (variable(c"counter"), variable(c"table"));
+    assert_eq!((bytes, managed, table_bytes, variable(c"own").2), (4, true, 12, false));
+    assert_eq!((words(counter, 1), words(table, 3)), (&mut [40][..], &mut [1, 2, 3][..]));
+    words(counter, 1)[0] += 2;
+    let bump = function(module, c"bump");
+    for (total, third) in [(42 + 55, 3), (42 + 110, 30)] {
+        assert_eq!(launch(bump, 1, 10, ptr::null_mut(), &mut []), CUresult::CUDA_SUCCESS);
+        ok!(cuCtxSynchronize());
+        assert_eq!((words(counter, 1), words(table, 3)), (&mut [total][..], &mut [1, third + 7, third][..]));
+        words(table, 3)[2] = 30;
+    }
+    ok!(cuModuleUnload(module));
+}
+
+#[test]
+fn a_library_has_managed_variables() {
+    let _context = Context::new();
+    let (mut library, mut address, mut bytes) = (ptr::null_mut(), 0, 0);
+    let (none, nothing) = (ptr::null_mut(), ptr::null_mut());
+    let image = MANAGED.as_ptr().cast();
+    ok!(cuLibraryLoadData(&raw mut library, image, none, ptr::null_mut(), 0, nothing, ptr::null_mut(), 0));
+    ok!(cuLibraryGetManaged(&raw mut address, &raw mut bytes, library, c"counter".as_ptr()));
+    assert_eq!((bytes, words(address, 1)), (4, &mut [40][..]));
+    for name in [c"own", c"nothing"] {
+        let result = call!(cuLibraryGetManaged(&raw mut address, &raw mut bytes, library, name.as_ptr()));
+        assert_eq!(result, CUresult::CUDA_ERROR_NOT_FOUND);
+    }
+    ok!(cuLibraryUnload(library));
 }
 
 #[test]

@@ -13,13 +13,22 @@ impl Parser {
     /// Parses what follows a state space: `.align 4 .b8 name[16] = {1, 2}, …`.
     pub(super) fn variables(&mut self, space: Space, linkage: Linkage) -> Result<Vec<Declaration>, PtxError> {
         let mut align_bytes = 0;
+        let mut managed = false;
         let mut vector = 1;
         let element = loop {
             let word = self.word()?;
             match word.as_str() {
                 ".align" => align_bytes = self.integer()?,
                 ".ptr" | ".global" | ".const" | ".shared" | ".local" => {}
-                ".attribute" => self.skip_past(')')?,
+                ".attribute" => {
+                    while !self.eat(')') {
+                        managed |= self.eat_word(".managed");
+                        if self.at_end() {
+                            return self.expected("`)`");
+                        }
+                        self.next += usize::from(!self.is_mark(')'));
+                    }
+                }
                 ".v2" => vector = 2,
                 ".v4" => vector = 4,
                 _ => match word.strip_prefix('.').and_then(Type::parse) {
@@ -46,6 +55,7 @@ impl Parser {
                 linkage,
                 line: self.line(),
                 name: self.word()?,
+                managed,
                 align_bytes: align_bytes.max(natural),
                 bytes: 0,
                 initial: Vec::new(),

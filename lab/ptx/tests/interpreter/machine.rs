@@ -226,7 +226,7 @@ fn initializers() {
     );
     let mut buffer = Buffer::new(1 << 16, Answer::Resident);
     let module = load(&[&text], &mut buffer);
-    let at = |name: &str| module.variable(name).expect("is there").0;
+    let at = |name: &str| module.variable(name).expect("is there").1;
     assert_eq!(buffer.get::<u8>(at("bytes"), 6), [1, 2, 255, 0, 0, 0]);
     assert_eq!(buffer.get::<u64>(at("table"), 3), [at("bytes") + 2, 9, 0]);
     assert_eq!(buffer.get::<f32>(at("f"), 2), [1.0, 2.5]);
