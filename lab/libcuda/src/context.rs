@@ -15,6 +15,7 @@ use crate::{
     executor::Executor,
     graph::Content,
     handle::{self, Handle},
+    heap::DeviceHeap,
     machine::Machine,
     memory::Owner,
     operation::{Operation, Time},
@@ -84,6 +85,11 @@ impl Context {
     /// Owner of what is allocated in it.
     pub(crate) const fn owner(&self) -> Owner {
         Owner { context: self.handle, device: self.device, pool: None, flags: 0 }
+    }
+
+    /// What its kernels allocate from.
+    pub(crate) fn heap(&self) -> &DeviceHeap {
+        &self.executor.heap
     }
 
     /// New stream.

@@ -127,6 +127,7 @@ impl Driver {
         for stream in context.close() {
             self.streams.remove(stream);
         }
+        context.heap().release(&self.machine);
         let machine = &self.machine;
         let mut left = machine.memory.all();
         left.retain(|block| block.context == context.handle);

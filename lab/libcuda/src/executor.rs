@@ -7,11 +7,16 @@ use std::{
 
 use crate::{
     Error, Result,
-    backend::{Accesses, Origin},
+    backend::{Accesses, Kind, Origin, Place, Range},
     errors::{complain, of_backend, of_kernel},
+    heap::DeviceHeap,
     machine::Machine,
+    module::Function,
     operation::{KernelLaunch, Operation},
 };
+
+/// Memory by which the blocks of a cooperative launch wait for each other.
+const WORKSPACE_BYTES: u64 = 64;
 
 /// Executor of a context. After a failure it performs nothing further, as a context does.
 #[derive(Debug)]
@@ -19,12 +24,14 @@ pub(crate) struct Executor {
     machine: Arc<Machine>,
     device: usize,
     error: OnceLock<Error>,
+    /// What its kernels allocate from.
+    pub(crate) heap: DeviceHeap,
 }
 
 impl Executor {
     /// Executor on a device.
     pub(crate) const fn new(machine: Arc<Machine>, device: usize) -> Self {
-        Self { machine, device, error: OnceLock::new() }
+        Self { machine, device, error: OnceLock::new(), heap: DeviceHeap::new(device) }
     }
 
     /// Error that ended it, if any.
@@ -94,17 +101,37 @@ impl Executor {
         }
     }
 
-    fn launch(&self, KernelLaunch { function, launch, origin, .. }: &KernelLaunch) -> Result<()> {
+    fn launch(&self, KernelLaunch { function, launch, cooperative, origin, .. }: &KernelLaunch) -> Result<()> {
+        let backend = self.machine.backend.as_ref();
+        let mut launch = launch.clone();
+        if function.kernel.uses_heap() {
+            launch.heap = Some(self.heap.get(&self.machine)?);
+        }
+        if !cooperative {
+            return self.run(function, launch, *origin);
+        }
+        let kind = Kind::Device(self.device);
+        let address = backend.allocate(kind, WORKSPACE_BYTES).map_err(of_backend)?;
+        launch.workspace = Some(address);
+        let place = Place::of_window(backend, address);
+        let ran = match place.map(|place| backend.fill(self.device, place, &[0], WORKSPACE_BYTES)) {
+            Some(Ok(())) => self.run(function, launch, *origin),
+            _ => Err(Error::CUDA_ERROR_LAUNCH_FAILED),
+        };
+        backend.release(kind, Range { address, bytes: WORKSPACE_BYTES });
+        ran
+    }
+
+    fn run(&self, function: &Function, launch: ptx::Launch, origin: Origin) -> Result<()> {
         let engines = self.machine.engines(self.device)?;
         let _channel = engines.compute.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
-        let (counts, accesses) =
-            self.machine.backend.run(self.device, &function.kernel, launch.clone()).map_err(|error| {
-                complain(&format!("kernel {}: {error}", function.kernel.name()));
-                of_kernel(&error)
-            })?;
+        let (counts, accesses) = self.machine.backend.run(self.device, &function.kernel, launch).map_err(|error| {
+            complain(&format!("kernel {}: {error}", function.kernel.name()));
+            of_kernel(&error)
+        })?;
         self.machine.statistics.add(&counts, begun.elapsed());
-        self.log(*origin, || accesses);
+        self.log(origin, || accesses);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@
 //! * `ffi`: the functions of the ABI, by subject; `functions`: their names
 //! * `driver`: all that there is in a process, by handle
 //! * `context`: streams that belong together; `stream`, `graph`, `event`: orders of operations
-//! * `queue`, `executor`: when and how an operation is performed
+//! * `queue`, `executor`: when and how an operation is performed; `heap`: what kernels allocate
 //! * `operation`: what is performed; `library`, `module`, `copy`, `host`: what it consists of
 //! * `machine`: GPUs with `memory`, `log`, `statistics` and `settings`
 //! * `backend`: the GPU
@@ -28,6 +28,7 @@ mod ffi;
 mod functions;
 mod graph;
 mod handle;
+mod heap;
 mod host;
 mod jit;
 mod library;

@@ -25,6 +25,8 @@ pub(crate) struct KernelLaunch {
     pub(crate) launch: ptx::Launch,
     /// Arguments for programs that read a node's; made when the first does.
     read_back: Arc<OnceLock<ReadBack>>,
+    /// Its blocks wait for each other.
+    pub(crate) cooperative: bool,
     /// Call of which it is.
     pub(crate) origin: Origin,
 }
@@ -55,7 +57,7 @@ impl ReadBack {
 impl KernelLaunch {
     /// Launch of a kernel.
     pub(crate) fn new(function: Arc<Function>, launch: ptx::Launch) -> Self {
-        Self { function, launch, read_back: Arc::default(), origin: Origin::NONE }
+        Self { function, launch, read_back: Arc::default(), cooperative: false, origin: Origin::NONE }
     }
 
     /// Address of a list of pointers to the arguments, which lives as long as the launch and its

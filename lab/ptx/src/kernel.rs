@@ -77,6 +77,12 @@ impl Kernel {
         self.program.max_threads
     }
 
+    /// Whether it calls `malloc`.
+    #[must_use]
+    pub fn uses_heap(&self) -> bool {
+        self.program.uses_heap
+    }
+
     /// Runs a launch to its end.
     ///
     /// # Errors

@@ -1,9 +1,12 @@
 //! A launch of a kernel: its grid, and what came of it.
 
+use std::sync::{Arc, Mutex};
+
+use crate::heap::Heap;
 use crate::memory::MemoryFault;
 
 /// Grid and arguments of a launch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Launch {
     /// Thread blocks in x, y and z.
     pub grid: [u32; 3],
@@ -16,6 +19,11 @@ pub struct Launch {
     /// Blocks that are in progress at a time, at least 1: the next one begins when all warps of
     /// these have parked or ended.
     pub resident_blocks: u32,
+    /// Address of 8 bytes of global memory, which hold 0, of a cooperative launch: its blocks wait for
+    /// each other there, and are all in progress.
+    pub workspace: Option<u64>,
+    /// What `malloc` allocates from, which fails without.
+    pub heap: Option<Arc<Mutex<Heap>>>,
 }
 
 /// Counts of a kernel that ended.

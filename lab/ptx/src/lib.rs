@@ -19,6 +19,7 @@
 
 mod ast;
 mod compile;
+mod heap;
 mod kernel;
 mod launch;
 mod lex;
@@ -31,6 +32,7 @@ mod parse;
 mod text;
 mod types;
 
+pub use heap::Heap;
 pub use kernel::{Kernel, Parameter};
 pub use launch::{Counts, KernelError, Launch};
 pub use link::Variable;

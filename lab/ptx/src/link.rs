@@ -8,7 +8,7 @@ use crate::machine::FUNCTION_WINDOW;
 use crate::text::Ptx;
 
 /// Functions that the driver defines.
-const BUILTINS: [&str; 2] = ["vprintf", "__assertfail"];
+const BUILTINS: [&str; 4] = ["vprintf", "__assertfail", "malloc", "free"];
 
 /// What a name with module scope stands for: an index in [`Symbols`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use crate::{
     current,
     driver::{self, Driver},
     handle::Handle,
+    heap::HEAP_BYTES,
 };
 
 /// Context of a handle; null is the current one.
@@ -42,11 +43,14 @@ fn create(driver: &Driver, context: Out<CUcontext>, flags: u32, device: CUdevice
 /// Priorities from the least to the greatest.
 pub(super) const PRIORITIES: (i32, i32) = (0, -5);
 
+/// `CU_LIMIT_MALLOC_HEAP_SIZE`.
+const HEAP: u32 = 2;
+
 fn default_limit(limit: u32) -> Result<u64> {
     Ok(match limit {
         0 => 1024,
         1 => 1 << 20,
-        2 => 8 << 20,
+        HEAP => HEAP_BYTES,
         3 => 2,
         4 => 2048,
         5 => 64,
@@ -149,6 +153,9 @@ functions! {
         default_limit(limit)?;
         if limit >= CUlimit::CU_LIMIT_MAX as u32 {
             return Err(Error::CUDA_ERROR_UNSUPPORTED_LIMIT);
+        }
+        if limit == HEAP {
+            context.heap().set_bytes(value as u64)?;
         }
         context.limits.lock().unwrap_or_else(PoisonError::into_inner).insert(limit, value as u64);
         Ok(())

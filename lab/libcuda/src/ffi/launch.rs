@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{
     args::{Any, In},
     functions,
+    occupancy::resident_blocks,
     stream::resolve,
 };
 use crate::{
@@ -85,6 +86,18 @@ pub(super) struct Size {
     pub(super) shared_bytes: u32,
 }
 
+impl Size {
+    fn blocks(self) -> i64 {
+        self.grid.iter().fold(1, |blocks: i64, extent| blocks.saturating_mul(i64::from(*extent)))
+    }
+
+    fn threads(self) -> i32 {
+        self.block
+            .iter()
+            .fold(1, |threads: i32, extent| threads.saturating_mul(i32::try_from(*extent).unwrap_or(i32::MAX)))
+    }
+}
+
 /// Kernel with grid and arguments, checked.
 pub(super) fn prepare(
     driver: &Driver,
@@ -109,7 +122,7 @@ pub(super) fn prepare(
         return Err(Error::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     }
     let arguments = arguments.gather(&function.kernel)?;
-    let launch = Launch { grid, block, dynamic_shared_bytes: shared_bytes, arguments, resident_blocks: 1 };
+    let launch = Launch { grid, block, dynamic_shared_bytes: shared_bytes, arguments, ..Launch::default() };
     Ok(KernelLaunch::new(function, launch))
 }
 
@@ -136,9 +149,16 @@ fn launch(
     function: CUfunction,
     size: Size,
     arguments: Arguments,
+    cooperative: bool,
 ) -> Result<()> {
     let (context, stream) = resolve(driver, context, stream)?;
-    let kernel = prepare(driver, &context, function.addr(), size, arguments)?;
+    let mut kernel = prepare(driver, &context, function.addr(), size, arguments)?;
+    kernel.cooperative = cooperative;
+    if cooperative
+        && size.blocks() > resident_blocks(&kernel.function, size.threads(), size.shared_bytes as usize)?.into()
+    {
+        return Err(Error::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
     let line = driver.machine.log.write("launch", stream.id, || describe(driver, &kernel));
     let origin = Origin { line, stream: stream.id, node: None };
     context.submit(&stream, Operation::Kernel(kernel).of(origin)).map(|_| ())
@@ -150,7 +170,15 @@ functions! {
          shared_bytes: u32, stream: CUstream, each: Any, extra: Any)
     {
         let size = Size { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
-        launch(driver, &context, stream, function, size, Arguments { each, extra })
+        launch(driver, &context, stream, function, size, Arguments { each, extra }, false)
+    }
+
+    context(driver, context) fn cuLaunchCooperativeKernel <cuLaunchCooperativeKernel_ptsz>
+        (function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+         shared_bytes: u32, stream: CUstream, each: Any)
+    {
+        let size = Size { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
+        launch(driver, &context, stream, function, size, Arguments { each, extra: Any::null() }, true)
     }
 
     context(driver, context) fn cuLaunchKernelEx <cuLaunchKernelEx_ptsz>
@@ -158,11 +186,12 @@ functions! {
     {
         let config = config.read()?;
         let attributes = Any::from_pointer(config.attrs.cast()).input::<u32>();
+        let mut cooperative = false;
         let stride = size_of::<cudarc::driver::sys::CUlaunchAttribute>() / 4;
         for at in 0..usize::try_from(config.numAttrs).unwrap_or(0) {
             // An attribute begins with its id, and has its value behind 8 bytes.
-            if attributes.at(at * stride)? == COOPERATIVE && attributes.at(at * stride + 2)? != 0 {
-                return Err(Error::CUDA_ERROR_NOT_SUPPORTED);
+            if attributes.at(at * stride)? == COOPERATIVE {
+                cooperative = attributes.at(at * stride + 2)? != 0;
             }
         }
         let size = Size {
@@ -170,7 +199,7 @@ functions! {
             block: [config.blockDimX, config.blockDimY, config.blockDimZ],
             shared_bytes: config.sharedMemBytes,
         };
-        launch(driver, &context, config.hStream, function, size, Arguments { each, extra })
+        launch(driver, &context, config.hStream, function, size, Arguments { each, extra }, cooperative)
     }
 
     context(driver, context) fn cuLaunchHostFunc <cuLaunchHostFunc_ptsz>

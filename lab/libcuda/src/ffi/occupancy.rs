@@ -28,6 +28,11 @@ fn blocks(function: &Function, threads: i32, dynamic_bytes: usize) -> Result<i32
     Ok((THREADS / ((threads + 31) / 32 * 32).max(1)).min(BLOCKS).min(by_shared))
 }
 
+/// Blocks of a kernel that the device holds at a time.
+pub(super) fn resident_blocks(function: &Function, threads: i32, dynamic_bytes: usize) -> Result<i32> {
+    Ok(blocks(function, threads, dynamic_bytes)? * MULTIPROCESSORS)
+}
+
 fn potential(
     driver: &Driver,
     context: &Context,
@@ -41,7 +46,7 @@ fn potential(
     let most = i32::try_from(function.kernel.max_threads()).unwrap_or(THREADS);
     let threads = if limit > 0 { most.min(limit) } else { most };
     block.set(threads)?;
-    grid.set(blocks(&function, threads, dynamic_bytes)? * MULTIPROCESSORS)
+    grid.set(resident_blocks(&function, threads, dynamic_bytes)?)
 }
 
 functions! {

@@ -7,7 +7,7 @@ use std::{
 
 use cudarc::driver::sys::{
     CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute as F, CUjit_option as J, CUjitInputType, CUlaunchConfig,
-    CUmodule, CUpointer_attribute as P, CUresult, CUstream,
+    CUlimit, CUmodule, CUpointer_attribute as P, CUresult, CUstream,
 };
 
 use crate::support::{Context, OWN_BYTES, call, device_memory, event, host, managed, ok, stream, succeeds, words};
@@ -240,6 +240,66 @@ fn variables_of_a_module_have_memory() {
     assert_eq!(words(word, 1), [50]);
     ok!(cuModuleUnload(module));
     assert_eq!(call!(cuModuleUnload(module)), CUresult::CUDA_ERROR_INVALID_HANDLE);
+}
+
+/// Kernels that NVRTC compiled, whose sources are beside them.
+const GRIDS: &str = include_str!("../../../ptx/tests/kernels/grids.ptx");
+
+#[test]
+fn a_cooperative_launch_has_all_blocks_in_progress() {
+    let _context = Context::new();
+    let text = CString::new(GRIDS).unwrap();
+    let rounds = function(load(&text), c"rounds");
+    let (blocks, threads, number) = (16, 64, 3);
+    let address = managed(blocks * threads * 4);
+    let values = words(address, blocks * threads);
+    values.iter_mut().zip(0u32..).for_each(|(value, at)| *value = at * at);
+    let mut expected = values.to_vec();
+    for round in 0..number {
+        expected = (0..expected.len()).map(|at| expected[(at + 37) % expected.len()] + round).collect();
+    }
+    let (mut pointer, mut count) = (address, number);
+    let mut arguments = [host(&mut pointer), host(&mut count)];
+    let (blocks, threads) = (u32::try_from(blocks).unwrap(), u32::try_from(threads).unwrap());
+    let mut launch = |blocks, threads| {
+        let arguments = arguments.as_mut_ptr();
+        call!(cuLaunchCooperativeKernel(rounds, blocks, 1, 1, threads, 1, 1, 0, ptr::null_mut(), arguments))
+    };
+    assert_eq!(launch(blocks, threads), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    assert_eq!(words(address, expected.len()), expected);
+    // The device holds four blocks of 1,024 threads, or 64 of 32.
+    for (blocks, threads, result) in [
+        (5, 1024, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE),
+        (65, 32, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE),
+    ] {
+        assert_eq!(launch(blocks, threads), result);
+    }
+}
+
+#[test]
+fn kernels_allocate_from_the_heap_of_their_context() {
+    let _context = Context::new();
+    let text = CString::new(GRIDS).unwrap();
+    let module = load(&text);
+    let (lists, sums) = (device_memory(32 * 8), managed(32 * 4));
+    ok!(cuCtxSetLimit(CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, 64 << 10));
+    assert_eq!(launch(function(module, c"lists"), 1, 32, ptr::null_mut(), &mut [lists, sums]), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    let expected: Vec<u32> = (0..32).map(|thread| (0..thread).map(|i| i * i).sum()).collect();
+    assert_eq!(words(sums, 32), expected);
+    let late = call!(cuCtxSetLimit(CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, 1 << 20));
+    assert_eq!(late, CUresult::CUDA_ERROR_INVALID_VALUE);
+    let free_lists = function(module, c"free_lists");
+    assert_eq!(launch(free_lists, 1, 32, ptr::null_mut(), &mut [lists, sums]), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    assert_eq!(words(sums, 32), (0..32).collect::<Vec<u32>>());
+    for (bytes, success) in [(64 << 10, 1), ((64 << 10) + 1, 0)] {
+        let allocates = function(module, c"allocates");
+        assert_eq!(launch(allocates, 1, 1, ptr::null_mut(), &mut [bytes, sums]), CUresult::CUDA_SUCCESS);
+        ok!(cuCtxSynchronize());
+        assert_eq!(words(sums, 1), [success]);
+    }
 }
 
 /// As nvcc has `__managed__ unsigned counter = 40, table[3] = {1, 2, 3}, *pointer = table; __device__ unsigned own;`.

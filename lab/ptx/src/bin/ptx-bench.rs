@@ -104,7 +104,7 @@ fn measure(
         let bytes = arguments.iter_mut().skip(parameter.offset_bytes as usize).take(parameter.bytes as usize);
         bytes.zip(value.to_le_bytes()).for_each(|(place, byte)| *place = byte);
     }
-    let launch = Launch { grid, block, dynamic_shared_bytes: 0, arguments, resident_blocks: 1 };
+    let launch = Launch { grid, block, arguments, resident_blocks: 1, ..Launch::default() };
     let begin = Instant::now();
     let counts = kernel.run(&launch, memory)?;
     let seconds = begin.elapsed().as_secs_f64();

@@ -118,9 +118,31 @@ impl Compiler<'_> {
                     for (lane, text) in lanes(mask).zip(&texts) {
                         machine.memory.print(text);
                         if let Some(result) = result {
-                            machine.set_result(result, lane, text.len() as u32);
+                            machine.set_result(result, lane, (text.len() as u32).to_le_bytes());
                         }
                     }
+                    Ok(Progress::Done)
+                })));
+                Ok(())
+            }
+            "malloc" => {
+                let bytes = self.builtin_argument(arguments, 0)?;
+                let result = self.builtin_argument(results, 0)?;
+                self.program.uses_heap = true;
+                self.emit(Action::Memory(Box::new(move |machine, mask| {
+                    for lane in lanes(mask) {
+                        let address = machine.allocate(machine.argument(bytes, lane));
+                        machine.set_result(result, lane, address.to_le_bytes());
+                    }
+                    Ok(Progress::Done)
+                })));
+                Ok(())
+            }
+            "free" => {
+                let address = self.builtin_argument(arguments, 0)?;
+                self.program.uses_heap = true;
+                self.emit(Action::Memory(Box::new(move |machine, mask| {
+                    lanes(mask).try_for_each(|lane| machine.release(machine.argument(address, lane)))?;
                     Ok(Progress::Done)
                 })));
                 Ok(())

@@ -206,6 +206,9 @@ fn special(name: &str) -> Option<Special> {
         "%total_smem_size" => Special::TotalSharedBytes,
         "%nsmid" | "%gridid" => Special::One,
         "%smid" => Special::Zero,
+        // As `cooperative_groups` reads them.
+        "%envreg1" => Special::WorkspaceHigh,
+        "%envreg2" => Special::WorkspaceLow,
         _ if name.starts_with("%envreg") => Special::Zero,
         _ => return None,
     })

@@ -7,9 +7,11 @@ mod atomic;
 mod builtin;
 mod route;
 
+use std::sync::Mutex;
+
 use super::state::{Lane, State, Word};
 use super::{LANES, for_lanes, lanes};
-use crate::{Access, Counts, KernelError, Memory, Window};
+use crate::{Access, Counts, Heap, KernelError, Memory, Window};
 use route::{Place, Route, out_of_space};
 
 /// State space of an access.
@@ -41,6 +43,7 @@ pub(crate) struct Machine<'a, 'm> {
     pub(crate) memory: &'a mut (dyn Memory + 'm),
     pub(crate) window: Window,
     pub(crate) counts: &'a mut Counts,
+    pub(crate) heap: Option<&'a Mutex<Heap>>,
     /// Times that the warp has parked at the present instruction.
     pub(crate) parked: u32,
 }

@@ -164,5 +164,7 @@ fn value_of(
         Special::TotalSharedBytes => program.shared_bytes.saturating_add(launch.dynamic_shared_bytes),
         Special::One => 1,
         Special::Zero => 0,
+        Special::WorkspaceLow => launch.workspace.unwrap_or_default() as u32,
+        Special::WorkspaceHigh => (launch.workspace.unwrap_or_default() >> 32) as u32,
     }
 }

@@ -10,6 +10,9 @@ use crate::{Counts, KernelError, Launch, Memory};
 
 /// Shared memory of a block at most, as devices from Volta to Turing have it.
 const MAX_SHARED_BYTES: u64 = 96 << 10;
+/// Turns after which parked warps go on though others have not stopped: these may spin until a parked
+/// one has done something. Blocks of a cooperative launch do so all the time.
+const SPIN_TURNS: u32 = 64;
 /// Threads of a block at most.
 const MAX_THREADS: u64 = 1024;
 
@@ -32,12 +35,23 @@ pub(crate) fn run(
         memory,
         window,
         counts: &mut counts,
+        heap: launch.heap.as_deref(),
         addresses: [0; LANES],
     };
     let mut next = 0;
     // Blocks with a warp that can go on; those without one, which a turn does not look at; and ended ones,
     // to be used again.
     let (mut ready, mut stopped, mut spare) = (Vec::<Block>::new(), Vec::<Block>::new(), Vec::<Block>::new());
+    let cooperative = launch.workspace.is_some();
+    if cooperative {
+        for index in 0..blocks {
+            let mut block = Block::new(program, launch, threads);
+            block.start(program, launch, threads, position(launch.grid, index));
+            ready.push(block);
+        }
+        next = blocks;
+    }
+    let mut turns = 0;
     loop {
         // A turn of all warps: each executes a slice.
         if cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
@@ -48,6 +62,15 @@ pub(crate) fn run(
         }
         for block in ready.extract_if(.., |block| !block.is_ready()) {
             if block.ended() { spare.push(block) } else { stopped.push(block) }
+        }
+        turns += 1;
+        if cooperative || turns >= SPIN_TURNS {
+            turns = 0;
+            if ready.iter().chain(&stopped).any(Block::parked) {
+                env.memory.settle()?;
+                ready.iter_mut().chain(&mut stopped).for_each(Block::unpark);
+                ready.extend(stopped.extract_if(.., |block| block.is_ready()));
+            }
         }
         if !ready.is_empty() {
             continue;

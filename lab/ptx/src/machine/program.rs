@@ -154,6 +154,9 @@ pub(crate) enum Special {
     TotalSharedBytes,
     One,
     Zero,
+    /// Lower and upper half of the address of a cooperative launch's workspace.
+    WorkspaceLow,
+    WorkspaceHigh,
 }
 
 /// Code of a kernel with all functions that it may call.
@@ -174,4 +177,6 @@ pub(crate) struct Program {
     pub(crate) shared_bytes: u32,
     pub(crate) argument_bytes: u32,
     pub(crate) max_threads: u32,
+    /// It calls `malloc`.
+    pub(crate) uses_heap: bool,
 }

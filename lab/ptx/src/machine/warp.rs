@@ -5,13 +5,15 @@
 mod call;
 mod control;
 
+use std::sync::Mutex;
+
 use super::access::{Addresses, Machine, Progress};
 use super::barrier::{BARRIERS, Barrier};
 use super::group::{Group, Wait};
 use super::program::{Action, Pc, Program};
 use super::state::State;
 use super::{LANES, sync};
-use crate::{Counts, KernelError, Memory, Window};
+use crate::{Counts, Heap, KernelError, Memory, Window};
 
 /// Instructions that a warp executes before the next one has its turn.
 const SLICE: u32 = 4096;
@@ -23,6 +25,7 @@ pub(super) struct Environment<'a, 'm> {
     pub(super) memory: &'a mut (dyn Memory + 'm),
     pub(super) window: Window,
     pub(super) counts: &'a mut Counts,
+    pub(super) heap: Option<&'a Mutex<Heap>>,
     /// Of an access; here, to spare its allocation.
     pub(super) addresses: Addresses,
 }
@@ -186,6 +189,7 @@ impl Warp {
                     memory: &mut *env.memory,
                     window: env.window,
                     counts: &mut *env.counts,
+                    heap: env.heap,
                     parked: self.parked,
                 };
                 if work(&mut machine, active)? == Progress::Park {

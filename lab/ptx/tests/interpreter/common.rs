@@ -106,10 +106,15 @@ unsafe impl Memory for Buffer {
             Answer::Go => Ok(Miss::Go),
             Answer::Park => {
                 self.parks += 1;
-                // The first granule only: a warp that touches several parks several times.
-                self.missed.push((access.addresses[0], access.access.permission()));
-                if access.addresses.len() > 1 {
-                    self.missed.push((access.addresses[access.addresses.len() - 1], access.access.permission()));
+                // The first and the last granule that lack it: a warp that touches several parks several times.
+                let permission = access.access.permission();
+                let lacks = |address: &&u64| {
+                    let held = &self.permissions[((**address - BASE) / GRANULE_BYTES) as usize];
+                    held.load(Ordering::Acquire) & permission == 0
+                };
+                let mut lacking = access.addresses.iter().filter(lacks);
+                for address in lacking.next().into_iter().chain(lacking.next_back()) {
+                    self.missed.push((*address, permission));
                 }
                 assert!(access.parked < 64, "a warp parks without end");
                 Ok(Miss::Park)
@@ -198,6 +203,7 @@ pub fn launch(kernel: &Kernel, shape: &Shape, values: &[Argument], buffer: &mut 
         dynamic_shared_bytes: shape.2,
         arguments: arguments(kernel, values),
         resident_blocks: 4,
+        ..Launch::default()
     };
     kernel.run(&launch, buffer)
 }

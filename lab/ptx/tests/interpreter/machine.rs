@@ -69,6 +69,17 @@ fn copies_to_shared_memory_end_with_zeros() {
 }
 
 #[test]
+fn a_warp_that_spins_lets_a_parked_one_go_on() {
+    // The first warp waits for a flag, which the second sets after it has read memory that is not resident.
+    let body = "setp.ge.u32 %p0, %t, 32; @%p0 bra SETTER;
+        WAIT: ld.volatile.global.u32 %r0, [%s+65544]; setp.ne.u32 %p1, %r0, 9; @%p1 bra WAIT; bra.uni END;
+        SETTER: add.u64 %d0, %s, 65536; ld.global.u32 %r1, [%d0]; add.u32 %r1, %r1, 9; st.global.u32 [%s+65544], %r1;
+        END: st.global.u32 [%o], %t; ret;";
+    let results = run_with(&text(body), 1, 64, Answer::Park).expect("the kernel ends");
+    assert_eq!(results[..32], (0..32).collect::<Vec<u32>>());
+}
+
+#[test]
 fn nested_loops_diverge_and_meet() {
     // Sum over i < t of (i mod 5) iterations, with an exit of every seventh thread in the loop.
     let body = "mov.u32 %r0, 0; mov.u32 %r1, 0;
@@ -370,7 +381,7 @@ fn cancelled_kernels_end() {
     let out = buffer.put(&[0u32; 64]);
     let kernel = kernel(&module, "k");
     let arguments = out.to_le_bytes().to_vec();
-    let launch = Launch { grid: [1, 1, 1], block: [64, 1, 1], dynamic_shared_bytes: 0, arguments, resident_blocks: 1 };
+    let launch = Launch { grid: [1, 1, 1], block: [64, 1, 1], arguments, resident_blocks: 1, ..Launch::default() };
     let cancel = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
         scope.spawn(|| cancel.store(true, Ordering::Relaxed));

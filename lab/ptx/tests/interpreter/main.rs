@@ -25,6 +25,7 @@
 mod approximate;
 mod common;
 mod forms;
+mod grids;
 mod kernels;
 mod machine;
 mod matrices;

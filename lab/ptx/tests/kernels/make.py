@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles kernels.cu and matrices.cu to PTX by NVRTC: make.py libnvrtc.so.12 INCLUDE...
+"""Compiles kernels.cu, matrices.cu and grids.cu to PTX by NVRTC: make.py libnvrtc.so.12 INCLUDE...
 
-NVRTC is 12.9, of the package nvidia-cuda-nvrtc-cu12; the folders with headers are those of nvidia-cuda-runtime-cu12 and nvidia-cuda-crt.
+NVRTC is 12.9, of the package nvidia-cuda-nvrtc-cu12; the folders with headers are those of nvidia-cuda-runtime-cu12, nvidia-cuda-crt and nvidia-cuda-cccl-cu12.
 """
 
 import ctypes
@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 FOLDER = pathlib.Path(__file__).parent
-ARCHITECTURES = {"kernels": "compute_75", "matrices": "compute_80"}
+ARCHITECTURES = {"kernels": "compute_75", "matrices": "compute_80", "grids": "compute_75"}
 
 
 def check(result: int) -> None:
@@ -35,7 +35,9 @@ def main() -> None:
         array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         if nvrtc.nvrtcCompileProgram(program, len(options), array):
             raise SystemExit(text(nvrtc, program, "ProgramLog"))
-        (FOLDER / f"{name}.ptx").write_text(text(nvrtc, program, "PTX"))
+        # Without the constants of libcu++, hundreds of which no kernel uses.
+        lines = text(nvrtc, program, "PTX").splitlines(keepends=True)
+        (FOLDER / f"{name}.ptx").write_text("".join(line for line in lines if not line.startswith((".global", "// _ZN4")) or "4cuda3std" not in line))
 
 
 main()

@@ -1,8 +1,10 @@
 //! Accesses of single lanes, for functions that the driver defines.
 
+use std::sync::PoisonError;
+
 use super::route::Route;
 use super::{AccessSpace, Machine};
-use crate::{Access, KernelError};
+use crate::{Access, KernelError, MemoryFault};
 
 impl Machine<'_, '_> {
     /// Reads a string of at most 4 KiB at the generic address of one lane; none: the warp parks.
@@ -52,11 +54,26 @@ impl Machine<'_, '_> {
         bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Sets 4 bytes of the running function's frame, in one lane.
-    pub(crate) fn set_result(&mut self, offset: u64, lane: usize, value: u32) {
+    /// Sets bytes of the running function's frame, in one lane.
+    pub(crate) fn set_result<const N: usize>(&mut self, offset: u64, lane: usize, value: [u8; N]) {
         let start = lane * self.state.local_bytes + (self.state.frame_bytes + offset) as usize;
-        if let Some(bytes) = self.state.local.get_mut(start..start + 4) {
-            bytes.copy_from_slice(&value.to_le_bytes());
+        if let Some(bytes) = self.state.local.get_mut(start..start + N) {
+            bytes.copy_from_slice(&value);
         }
+    }
+
+    /// Allocates from the heap; null without one, or where it is full.
+    pub(crate) fn allocate(&mut self, bytes: u64) -> u64 {
+        let heap = self.heap.map(|heap| heap.lock().unwrap_or_else(PoisonError::into_inner));
+        heap.and_then(|mut heap| heap.allocate(bytes)).unwrap_or_default()
+    }
+
+    /// Frees an allocation of the heap, or null.
+    pub(crate) fn release(&mut self, address: u64) -> Result<(), KernelError> {
+        let heap = self.heap.map(|heap| heap.lock().unwrap_or_else(PoisonError::into_inner));
+        if address == 0 || heap.is_some_and(|mut heap| heap.release(address)) {
+            return Ok(());
+        }
+        Err(MemoryFault { address }.into())
     }
 }
