@@ -181,11 +181,15 @@ impl Problem {
     /// Checks that a plan is needed.
     ///
     /// # Errors
-    /// If everything fits.
+    /// If everything fits, or nothing that is used can be moved.
     fn check_need(&self) -> Result<(), Refusal> {
         let room_bytes = self.workload.room_bytes();
         if self.blocks.bytes().saturating_add(self.partial_frames_bytes) <= room_bytes {
-            let used_bytes = self.workload.pieces.bytes();
+            let pieces = &self.workload.pieces;
+            if !pieces.all.iter().any(|piece| piece.is_managed) {
+                return Err(Refusal::NoMovableMemory);
+            }
+            let used_bytes = pieces.bytes();
             return Err(Refusal::Fits { used_bytes, room_bytes });
         }
         Ok(())

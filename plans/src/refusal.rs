@@ -9,6 +9,8 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Refusal {
+    #[error("the program has no managed memory")]
+    NoManagedMemory,
     #[error("launches are in CUDA graphs, within which no memory can be moved")]
     Graphs,
     #[error("the arguments of {launches} launches of an iteration are unknown")]

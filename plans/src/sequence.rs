@@ -234,6 +234,11 @@ impl Sequence {
                     | Action::Fill { target: Target::Captured(_), .. }
             )
         };
+        let is_managed = |call: &Call| matches!(call.action, Action::Malloc { kind: MemoryKind::Managed, .. });
+        let mut live = self.program.live();
+        if !live.any(|block| block.kind == MemoryKind::Managed) && !calls(begin..end).any(is_managed) {
+            return Err(Refusal::NoManagedMemory);
+        }
         if calls(begin..end).any(is_of_graph) {
             return Err(Refusal::Graphs);
         }

@@ -97,6 +97,7 @@ fn allocation_that_is_larger_than_the_node_and_its_gpus_is_refused() {
     for kind in [MemoryKind::Managed, MemoryKind::Device] {
         let mut claims = Program::default();
         claims.malloc_of(kind, 1 << 50, 65 * UNIT);
+        claims.malloc(address(24), UNIT);
         for _ in 0..ITERATIONS {
             (1..=12).for_each(|function| claims.launch(function, &[1 << 50]));
             claims.sync();

@@ -92,6 +92,30 @@ fn drift_drops_the_plan_and_a_new_one_is_computed() {
 }
 
 #[test]
+fn memory_that_is_not_managed_is_the_reason_for_the_refusal() {
+    // Blocks of the device, of which each launch names one; and managed ones that none names.
+    let refusal = |managed: usize, graphs: bool| {
+        let mut program = Program::default();
+        (0..24).for_each(|block| program.malloc_of(MemoryKind::Device, address(block), UNIT));
+        (24..24 + managed).for_each(|block| program.malloc(address(block), UNIT));
+        (0..ITERATIONS).for_each(|_| iterate(&mut program, &layers(8)));
+        for call in &mut program.calls {
+            if graphs && matches!(call.action, Action::Launch { function: 3, .. }) {
+                call.action = Action::GraphLaunch { stream: 1, executable: 7 };
+            }
+        }
+        match followed("foresight", 64, &program.calls).0.state().clone() {
+            State::Refused(refusal) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(refusal(0, false), Refusal::NoManagedMemory);
+    assert_eq!(refusal(0, true), Refusal::NoManagedMemory);
+    assert_eq!(refusal(1, false), Refusal::NoMovableMemory);
+    assert_eq!(refusal(1, true), Refusal::Graphs);
+}
+
+#[test]
 fn iterations_without_a_plan_are_refused_with_the_reason() {
     let refusal = |units, launches: &[Vec<usize>], change: fn(&mut Call)| {
         let mut program = run(24, launches);
