@@ -8,8 +8,6 @@ set -u
 evidence='/tmp/results /tmp/program /tmp/one'
 
 state_becomes counting
-# It looks for the driver by the name for development.
-ln -sf libcuda.so.1 /lab/cuda/libcuda.so
 # What it allocates of the GPU's memory is managed, as the helper will make it.
 export CUDA_LAB_MANAGED=1 CUDA_LAB_POOLS=1
 hold_program python /lab/files/fields.py --mib 10 --steps 1 --pool-mib 4

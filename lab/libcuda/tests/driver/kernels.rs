@@ -302,7 +302,7 @@ fn kernels_allocate_from_the_heap_of_their_context() {
     }
 }
 
-/// As nvcc has `__managed__ unsigned counter = 40, table[3] = {1, 2, 3}, *pointer = table; __device__ unsigned own;`.
+/// As NVRTC has `__managed__ unsigned counter = 40, table[3] = {1, 2, 3}, *pointer = table; __device__ unsigned own;`.
 const MANAGED: &CStr = cr".version 8.0
 .target sm_75
 .address_size 64
