@@ -79,6 +79,7 @@ impl Executor {
                 self.log(fill.origin, || fill.accesses(backend));
                 Ok(())
             }
+            Operation::Wait(wait) => wait.perform(backend, self.device, || self.error().is_some()).map_err(fault),
             Operation::Migrate(range, to) => {
                 let engines = self.machine.engines(self.device)?;
                 let _migration = engines.migration.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,6 +26,7 @@ mod pool;
 mod primary;
 mod proc_address;
 mod stream;
+mod stream_value;
 
 /// Defines functions of the ABI, each with the names under which it is exported.
 ///

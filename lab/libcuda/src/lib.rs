@@ -11,7 +11,7 @@
 //! * `driver`: all that there is in a process, by handle
 //! * `context`: streams that belong together; `stream`, `graph`, `event`: orders of operations
 //! * `queue`, `executor`: when and how an operation is performed; `heap`: what kernels allocate
-//! * `operation`: what is performed; `library`, `module`, `copy`, `host`: what it consists of
+//! * `operation`: what is performed; `library`, `module`, `copy`, `host`, `value`: what it consists of
 //! * `machine`: GPUs with `memory`, `log`, `statistics` and `settings`
 //! * `backend`: the GPU
 
@@ -43,6 +43,7 @@ mod queue;
 mod settings;
 mod statistics;
 mod stream;
+mod value;
 
 /// Result of a function of the driver.
 type Result<T, E = Error> = std::result::Result<T, E>;

@@ -11,6 +11,7 @@ use crate::{
     host::{Callback, HostCall},
     memory::Block,
     module::Function,
+    value::Wait,
 };
 
 /// Time at which a point of a stream was reached.
@@ -79,6 +80,8 @@ pub(crate) enum Operation {
     Copy(Copy),
     /// A fill.
     Fill(Fill),
+    /// A wait for a value in memory.
+    Wait(Wait),
     /// A prefetch of managed memory.
     Migrate(Range, Location),
     /// The end of an allocation.
@@ -110,6 +113,6 @@ impl Operation {
 
     /// Whether it can be a node of a graph.
     pub(crate) const fn can_be_captured(&self) -> bool {
-        !matches!(self, Self::Migrate(..) | Self::Free(_) | Self::Callback(_))
+        !matches!(self, Self::Migrate(..) | Self::Wait(_) | Self::Free(_) | Self::Callback(_))
     }
 }

@@ -91,6 +91,11 @@ fn attribute(driver: &Driver, properties: &Properties, attribute: i32) -> i32 {
         (A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1),
         (A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1),
         (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1),
+        (A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1, 1),
+        (A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1, 1),
+        (A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1, 1),
+        (A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1),
+        (A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1),
         (A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, i32::from(driver.machine.settings.pools)),
     ];
     values.iter().find(|(known, _)| *known as i32 == attribute).map_or(0, |(_, value)| *value)

@@ -12,7 +12,7 @@ use std::{
 
 use cudarc::driver::sys::{CUresult, CUstream};
 
-use crate::support::{Context, call, device_memory, event, managed, ok, stream, words};
+use crate::support::{Context, call, device_memory, event, host, managed, ok, stream, words};
 
 /// Gate that holds a stream until it is opened.
 #[derive(Default)]
@@ -36,6 +36,37 @@ impl Gate {
 
     fn new() -> &'static Self {
         Box::leak(Box::default())
+    }
+}
+
+#[test]
+fn streams_wait_for_values_that_others_write() {
+    let _context = Context::new();
+    let (waits, writes) = (stream(1), stream(1));
+    let (flags, seen) = (managed(64), managed(4));
+    let [geq, equal, and] = [0, 1, 2];
+    ok!(cuStreamWaitValue32_v2(waits, flags, 5, geq));
+    ok!(cuStreamWaitValue64_v2(waits, flags + 8, 1 << 40, equal));
+    ok!(cuStreamWaitValue32_v2(waits, flags + 16, 6, and));
+    ok!(cuMemsetD32Async(seen, 9, 1, waits));
+    assert_eq!(call!(cuStreamQuery(waits)), CUresult::CUDA_ERROR_NOT_READY);
+    ok!(cuStreamWriteValue32_v2(writes, flags, 7, 0));
+    ok!(cuStreamWriteValue64_v2(writes, flags + 8, 1 << 40, 0));
+    ok!(cuStreamSynchronize(writes));
+    assert_eq!(words(flags, 4), [7, 0, 0, 256]);
+    assert_eq!((call!(cuStreamQuery(waits)), words(seen, 1)[0]), (CUresult::CUDA_ERROR_NOT_READY, 0));
+    // The last one is the program's own.
+    words(flags, 5)[4] = 4;
+    ok!(cuStreamSynchronize(waits));
+    assert_eq!(words(seen, 1), [9]);
+    // One call for several: a wait for the value that its first writes.
+    let mut batch = [[2, flags, 40, 0, 0, 0], [1, flags, 40, 1, 0, 0], [5, flags + 8, 41 << 32, 0, 0, 0u64]];
+    ok!(cuStreamBatchMemOp_v2(waits, 3, host(&mut batch).cast(), 0));
+    ok!(cuStreamSynchronize(waits));
+    assert_eq!(words(flags, 4), [40, 0, 0, 41]);
+    for (address, flag) in [(flags + 2, 0), (0x1234, 0), (flags, 9)] {
+        let result = call!(cuStreamWaitValue32_v2(waits, address, 1, flag));
+        assert_eq!(result, CUresult::CUDA_ERROR_INVALID_VALUE, "{address:#x}, {flag}");
     }
 }
 
