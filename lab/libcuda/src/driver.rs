@@ -19,9 +19,6 @@ use crate::{
     stream::Stream,
 };
 
-/// Version of the driver API, as 1000 · major + 10 · minor.
-pub(crate) const VERSION: i32 = 12090;
-
 /// Driver of this process.
 pub(crate) struct Driver {
     /// GPUs and their memory.

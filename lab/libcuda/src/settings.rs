@@ -58,6 +58,21 @@ pub(crate) fn debug() -> bool {
     is_set("CUDA_LAB_DEBUG")
 }
 
+/// Version of the driver API whose functions there are, as 1000 · major + 10 · minor.
+const VERSION: i32 = 12090;
+
+/// Version that programs are told: `CUDA_LAB_VERSION`, as in `13.0`.
+pub(crate) fn version() -> i32 {
+    env::var("CUDA_LAB_VERSION").ok().and_then(|text| version_of(text.trim())).unwrap_or(VERSION)
+}
+
+/// Number of a version of two parts, of 11 to 99.
+fn version_of(text: &str) -> Option<i32> {
+    let (major, minor) = text.split_once('.')?;
+    let (major, minor): (u8, u8) = (major.parse().ok()?, minor.parse().ok()?);
+    ((11..100).contains(&major) && minor < 100).then(|| 1000 * i32::from(major) + 10 * i32::from(minor))
+}
+
 /// Setting that is 1 at least.
 fn small(name: &str, default: u32) -> u32 {
     number(name).and_then(|number| u32::try_from(number).ok()).unwrap_or(default).max(1)
@@ -95,6 +110,26 @@ impl Settings {
             stats: is_set("CUDA_LAB_STATS"),
             log: env::var("CUDA_LAB_LOG").ok().filter(|path| !path.is_empty()),
             log_accesses: is_set("CUDA_LAB_LOG_ACCESSES"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_has_two_parts() {
+        for (text, version) in [
+            ("13.0", Some(13000)),
+            ("12.4", Some(12040)),
+            ("13", None),
+            ("13.x", None),
+            ("-1.0", None),
+            ("10.2", None),
+            ("12.100", None),
+        ] {
+            assert_eq!(version_of(text), version, "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     args::{Out, text},
     functions,
 };
-use crate::{Error, driver, errors};
+use crate::{Error, driver, errors, settings};
 
 functions! {
     free() fn cuInit(flags: u32) {
@@ -17,7 +17,7 @@ functions! {
     }
 
     free() fn cuDriverGetVersion(version: Out<i32>) {
-        version.set(driver::VERSION)
+        version.set(settings::version())
     }
 
     free() fn cuGetErrorName(error: u32, name: Out<*const c_char>) {

@@ -55,11 +55,20 @@ fn an_ampere_device() {
 }
 
 #[test]
+#[ignore = "run by another test in a process of its own"]
+fn a_driver_of_cuda_13() {
+    let mut version = 0;
+    ok!(cuDriverGetVersion(&raw mut version));
+    assert_eq!(version, 13000);
+}
+
+#[test]
 fn settings_decide_about_devices() {
     succeeds("abi::nothing_works_before_the_start", &[]);
     succeeds("abi::there_is_no_device", &[("CUDA_LAB_DEVICES", "0")]);
     let small = [("CUDA_LAB_DEVICES", "2"), ("CUDA_LAB_MEMORY_MIB", "16"), ("CUDA_LAB_ARCHITECTURE", "volta")];
     succeeds("abi::two_small_volta_devices", &small);
+    succeeds("abi::a_driver_of_cuda_13", &[("CUDA_LAB_VERSION", "13.0")]);
     succeeds("abi::an_ampere_device", &[("CUDA_LAB_ARCHITECTURE", "ampere")]);
 }
 
