@@ -13,6 +13,9 @@ indexed! {
         GpuFaultDuplicate => "gpu_fault_duplicate",
         /// CPU faults on managed memory; detail 1 for writes. Key's GPU is 0, amount is unused.
         CpuFault => "cpu_fault",
+        /// CPU faults for which the sites have no room, or which another process raised; amount: bytes
+        /// copied from GPUs for such faults. Key's GPU is 0.
+        SitelessCpuFault => "siteless_cpu_fault",
         /// Copies from the host to the key's GPU by cause; amount: bytes.
         CopyHtod => "copy_htod",
         /// Copies from the key's GPU to the host by cause; amount: bytes.
@@ -311,6 +314,18 @@ pub struct EvictionKey {
     pub cause: u32,
 }
 
+/// Instruction of a process that raised CPU faults on its managed memory, as a map key. The value is a
+/// [`Tally`]: faults, and bytes that the driver copied from GPUs for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct SiteKey {
+    /// Generation of the VA space.
+    pub generation: u64,
+    /// Program counter in user space: of the access, or of the instruction after the system call in
+    /// which the kernel accessed the memory.
+    pub pc: u64,
+}
+
 /// One CPU's share of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -376,6 +391,7 @@ pub struct RecordLosses {
 
 const _: () = assert!(size_of::<CountKey>() == 16);
 const _: () = assert!(size_of::<EvictionKey>() == 24);
+const _: () = assert!(size_of::<SiteKey>() == 16);
 const _: () = assert!(size_of::<Tally>() == 16);
 const _: () = assert!(size_of::<Space>() == 80);
 
@@ -386,6 +402,8 @@ mod pod {
     unsafe impl aya::Pod for super::CountKey {}
     // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::EvictionKey {}
+    // SAFETY: integers only, no padding.
+    unsafe impl aya::Pod for super::SiteKey {}
     // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::Tally {}
     // SAFETY: integers only; padding is a named field.

@@ -40,6 +40,8 @@ pub struct Layout {
     pub fault_is_write: u32,
     /// CPU fault: address, u64.
     pub fault_cpu_address: u32,
+    /// CPU fault: program counter of the thread in user space, u64.
+    pub fault_cpu_pc: u32,
     /// Migration: destination processor, u32.
     pub migration_dst: u32,
     /// Migration: source processor, u32.

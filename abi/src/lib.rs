@@ -84,6 +84,8 @@ pub mod names {
     pub const DISTRIBUTIONS: &str = "DISTRIBUTIONS";
     /// Hash from [`EvictionKey`](crate::count::EvictionKey) to [`Tally`](crate::Tally).
     pub const EVICTIONS: &str = "EVICTIONS";
+    /// Hash from [`SiteKey`](crate::count::SiteKey) to [`Tally`](crate::Tally).
+    pub const SITES: &str = "SITES";
     /// Hash from the address of a VA space to [`Space`](crate::count::Space).
     pub const SPACES: &str = "SPACES";
     /// Hash from [`Tenant`](crate::Tenant) to [`Usage`](crate::Usage).

@@ -33,11 +33,13 @@ indexed! {
         Calls => "calls",
         /// Users that have their own [`Usage`]; the others share one.
         Users => "users",
+        /// Sites of CPU faults.
+        Sites => "cpu_fault_sites",
     }
 }
 
 /// Elements of a [`ByResource`]: a power of two, so that an index can be masked for the verifier.
-pub const RESOURCES: usize = 8;
+pub const RESOURCES: usize = 16;
 
 /// Value per [`Resource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,6 +186,8 @@ pub const SPACES_CAPACITY: u32 = 8192;
 pub const TENANTS_CAPACITY: u32 = 8192;
 /// Users charged separately.
 const USERS_MAX: u32 = 1024;
+/// Capacity in sites of CPU faults. A program that works on managed memory has some ten.
+pub const SITES_CAPACITY: u32 = 16384;
 /// Capacity in threads of each map of tracked calls.
 pub const CALLS_CAPACITY: u32 = 8192;
 
@@ -208,6 +212,7 @@ impl Quotas {
         quotas[Resource::Calls] =
             Quota { user_max: CALLS_CAPACITY / 4, ..quota(CALLS_CAPACITY, CALLS_CAPACITY / 8, 64, 512) };
         quotas[Resource::Users] = Quota { node_max: USERS_MAX, process_few: 0, user_few: 0, ..Quota::UNLIMITED };
+        quotas[Resource::Sites] = quota(SITES_CAPACITY, SITES_CAPACITY / 64, 32, 512);
         Self { quotas, process_rate: Rate::PROCESS, user_rate: Rate::USER, node_rate: Rate::NODE }
     }
 
@@ -279,7 +284,7 @@ impl Rate {
 
 const _: () = assert!(Resource::COUNT as usize <= RESOURCES && RESOURCES.is_power_of_two());
 const _: () = assert!(size_of::<Tenant>() == 8);
-const _: () = assert!(size_of::<Usage>() == 224);
+const _: () = assert!(size_of::<Usage>() == 352);
 const _: () = assert!(size_of::<Quota>() == 24);
 
 #[cfg(feature = "user")]
@@ -306,8 +311,14 @@ mod tests {
     #[test]
     fn two_users_at_their_quotas_leave_the_reserve_to_others() {
         let Quotas { quotas, .. } = Quotas::new(65536, 65536, 16384);
-        let shared =
-            [Resource::Spaces, Resource::Counts, Resource::Distributions, Resource::EvictorPairs, Resource::Evictions];
+        let shared = [
+            Resource::Spaces,
+            Resource::Counts,
+            Resource::Distributions,
+            Resource::EvictorPairs,
+            Resource::Evictions,
+            Resource::Sites,
+        ];
         for resource in shared {
             let Quota { process_max, user_max, node_max, process_few, user_few, .. } = quotas[resource];
             assert!(process_few < process_max && process_max < user_max, "{resource:?}");
@@ -331,6 +342,11 @@ mod tests {
             format!("| VA spaces that are counted | {process_max} | {user_max} |"),
             format!("| {} | {}, of all maps", quotas[Resource::Calls].process_max, quotas[Resource::Calls].user_max),
             format!("| processes with VA spaces | | {} |", quotas[Resource::Processes].user_max),
+            format!(
+                "| sites of CPU faults | {} | {} |",
+                quotas[Resource::Sites].process_max,
+                quotas[Resource::Sites].user_max
+            ),
             format!("The reserve takes {} ids more for VA spaces", (SPACES_CAPACITY - node_max) / user_few),
         ];
         for row in rows {

@@ -8,6 +8,7 @@
 //!
 //! * `memory`: data of single blocks, in `blocks` and `pattern`; `bounds`: their limits
 //! * `evictions`: evictions by victim and evictor; `owners`: sums by owner
+//! * `sites`: instructions that raise CPU faults
 //! * `counts`, `tally`, `gpu_ids`: meaning of a count, and its GPU
 //! * `growth`: growth of managed memory
 //! * `closing`: the end of VA spaces and processes
@@ -30,6 +31,7 @@ use gpu_ids::GpuIds;
 use growth::Growth;
 use model::{GpuKey, OwnerKey, Party, ProcessId};
 use owners::{Owners, ProcessShare, SpaceShare};
+use sites::{CountsBySite, SitesOfProcess};
 use tally::cause;
 
 use crate::{
@@ -48,6 +50,7 @@ mod growth;
 mod memory;
 mod owners;
 mod pattern;
+mod sites;
 mod tally;
 mod totals;
 
@@ -86,6 +89,7 @@ struct Space {
     process: Option<ProcessId>,
     tallies: HashMap<CountKey, Tally>,
     gpu_ids: GpuIds,
+    sites: CountsBySite,
     /// Its events without room in the counts.
     dropped_events: u64,
     /// Its losses of block records.
@@ -108,6 +112,7 @@ struct Entry {
     managed_growth: Growth,
     command_line: Option<String>,
     blocks: BlockMap,
+    sites: SitesOfProcess,
     /// Whether it had a VA space before the probes were attached.
     is_adopted: bool,
     /// Losses of block records of its destroyed VA spaces.
@@ -191,6 +196,7 @@ impl Ledger {
             managed_growth: Growth::default(),
             command_line: None,
             blocks: BlockMap::with_returns(self.limits.blocks.returns_of_process),
+            sites: SitesOfProcess::default(),
             is_adopted: false,
             past_records: RecordLosses::default(),
             share: ProcessShare::new(owner, &account),

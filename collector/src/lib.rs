@@ -12,7 +12,7 @@
 //! * `ledger`: counts by VA space and process; no I/O
 //! * `history`: recent samples of processes and GPUs; no I/O
 //! * `identity`, `owner`, `users`, `command_line`, `gpus` and `nvml`: identity of processes and
-//!   GPUs; `managed`: mapped managed memory; `lookup_cache`: slow look-ups, on separate threads;
+//!   GPUs; `managed`: mapped managed memory; `code`: modules and functions; `lookup_cache`: slow look-ups, on separate threads;
 //!   `user_reads`: what these cost, by user
 //!
 //! All reads below /proc and /sys go through [`Roots`], so that tests can provide other machines.
@@ -22,6 +22,7 @@
 //! /proc/PID/cgroup has paths such as `/../../system.slice` instead of the host's.
 
 mod clock;
+mod code;
 mod collector;
 mod command_line;
 mod config;

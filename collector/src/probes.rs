@@ -13,7 +13,7 @@ use std::{
 
 use abi::{
     CountKey, Layout, Probe, Quotas, Released, Tally, Tenant, Usage,
-    count::{EvictionKey, Space},
+    count::{EvictionKey, SiteKey, Space},
     names,
 };
 use aya::{
@@ -77,6 +77,7 @@ pub struct Probes {
     counts: PerCpuHashMap<MapData, CountKey, Tally>,
     distributions: HashMap<MapData, CountKey, Tally>,
     evictions: HashMap<MapData, EvictionKey, Tally>,
+    sites: HashMap<MapData, SiteKey, Tally>,
     spaces: HashMap<MapData, u64, Space>,
     usage: HashMap<MapData, Tenant, Usage>,
     released: HashMap<MapData, Tenant, Released>,
@@ -149,6 +150,7 @@ impl Probes {
             released: take(&mut ebpf, names::RELEASED)?,
             distributions: take(&mut ebpf, names::DISTRIBUTIONS)?,
             evictions: take(&mut ebpf, names::EVICTIONS)?,
+            sites: take(&mut ebpf, names::SITES)?,
             lifecycles: take(&mut ebpf, names::LIFECYCLES)?,
             blocks: take(&mut ebpf, names::BLOCKS)?,
             records: take(&mut ebpf, names::RECORDS)?,

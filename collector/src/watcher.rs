@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use crate::{
     Config, Retention,
     clock::SteadyClock,
+    code::Code,
     command_line::CommandLines,
     gpus::{self, Gpus},
     history::Histories,
@@ -87,6 +88,7 @@ pub(crate) struct Watcher {
     sys_unread: Option<String>,
     users: Users,
     managed: ManagedMemory,
+    code: Code,
     command_lines: CommandLines,
     running_totals: RunningTotals,
     tenants: Tenants,
@@ -111,6 +113,7 @@ enum State {
 
 impl Watcher {
     pub(crate) fn new(config: Config) -> Result<Self, TableError> {
+        let managed = ManagedMemory::new(&config.roots);
         let mut watcher = Self {
             clock: SteadyClock::new(SystemTime::now()),
             families: Families::known()?,
@@ -127,7 +130,8 @@ impl Watcher {
             driver_state: DriverState::default(),
             sys_unread: None,
             users: Users::default(),
-            managed: ManagedMemory::new(&config.roots),
+            code: Code::new(&config.roots, managed.reads()),
+            managed,
             command_lines: CommandLines::new(&config.roots),
             running_totals: RunningTotals::new(&config.records),
             tenants: Tenants::default(),
@@ -298,6 +302,9 @@ impl Watcher {
             }
         }
         self.managed.bound_ranges(self.ledger.bound_ranges());
+        for (process, places) in self.code.places(self.ledger.unplaced_sites()) {
+            self.ledger.place_sites(process, &places);
+        }
     }
 
     fn look_at_gpus(&mut self) {

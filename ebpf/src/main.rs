@@ -5,6 +5,7 @@
 //! * [`make_resident`]: blocks made resident at a processor, and memory populated without a copy
 //! * [`movement`] and [`va_block`]: data of blocks that several of these share
 //! * [`residency`], [`split`] and [`pages`]: resident pages of a block at each GPU
+//! * [`sites`]: instructions that raise CPU faults
 //! * [`eviction`]: evictions, by victim and evictor
 //! * [`thrashing`] and [`remote`]: throttling, and remote mappings of memory that several
 //!   processors use
@@ -38,6 +39,7 @@ mod perf_events;
 mod quotas;
 mod remote;
 mod residency;
+mod sites;
 mod split;
 mod thrashing;
 mod va_block;

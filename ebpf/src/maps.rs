@@ -2,9 +2,9 @@
 
 use abi::{
     CountKey, DropReason, Layout, Lifecycle, Probe, RecordLimit, SelfTest, Tally,
-    count::{EvictionKey, RecordLosses, Space},
+    count::{EvictionKey, RecordLosses, SiteKey, Space},
     lifecycle::RING_BYTES,
-    quota::SPACES_CAPACITY,
+    quota::{SITES_CAPACITY, SPACES_CAPACITY},
 };
 use aya_ebpf::{
     helpers::generated,
@@ -58,6 +58,11 @@ pub static DISTRIBUTIONS: HashMap<CountKey, Tally> = HashMap::with_max_entries(6
 /// are rare.
 #[map]
 pub static EVICTIONS: HashMap<EvictionKey, Tally> = HashMap::with_max_entries(16384, 0);
+
+/// Sites of CPU faults, of living VA spaces, as above. Shared by all CPUs: such a fault takes the
+/// driver some 10 us.
+#[map]
+pub static SITES: HashMap<SiteKey, Tally> = HashMap::with_max_entries(SITES_CAPACITY, 0);
 
 /// Records of VA spaces created and destroyed: 11,900 between two readings of user space, which
 /// each of them wakes.

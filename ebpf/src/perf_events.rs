@@ -5,8 +5,8 @@
 //! managed memory, each contiguous copy and each destroyed block, with or without listeners.
 //! Produces: `COUNTS`, and where an event cannot be counted, `DROPPED` and `SELF_TESTS`; beside the
 //! counts, entries of the current batch and block records.
-//! Cost: at most three reads of kernel memory and two hash look-ups per event, four for a copy; no
-//! locks. Other events of the driver end after one comparison.
+//! Cost: at most three reads of kernel memory and two hash look-ups per event, four for a copy, and
+//! those of [`sites`]; no locks. Other events of the driver end after one comparison.
 //!
 //! An event counts for the process of its VA space. The current process is no evidence: a kernel
 //! thread services GPU faults, and an eviction runs in the process that needs the memory.
@@ -30,8 +30,8 @@ use crate::{
     eviction, make_resident,
     maps::{count_drop, fail, hit, layout},
     memory::{self, Copied, Scratch, Unreadable},
-    residency,
-    va_block::{CAUSE_API, CAUSE_EVICTION, CAUSE_MAX},
+    residency, sites,
+    va_block::{CAUSE_API, CAUSE_EVICTION, CAUSE_FAULT_MAX, CAUSE_MAX},
 };
 
 /// `UVM_PERF_EVENT_BLOCK_DESTROY`, in all versions. Its data begin with the pointer to the block.
@@ -80,6 +80,8 @@ struct Counted {
     detail: u32,
     amount: u64,
     address: u64,
+    /// Program counter of a CPU fault; 0 for other events.
+    pc: u64,
     sink: Sink,
 }
 
@@ -140,6 +142,7 @@ fn cpu_fault(data: &EventData) -> Result<Counted, NotCounted> {
         detail: is_write,
         amount: 0,
         address: data.field(layout!(fault_cpu_address))?,
+        pc: data.field(layout!(fault_cpu_pc))?,
         sink: Sink::Block(RecordKind::CpuFault),
     })
 }
@@ -170,6 +173,7 @@ fn gpu_fault(data: &EventData, va_space: u64, gpu: u32) -> Result<Counted, NotCo
         detail: access,
         amount: u64::from(instances),
         address,
+        pc: 0,
         // The driver services the others one by one.
         sink: if is_replayable {
             Sink::Batch(data.field(layout!(fault_batch))?)
@@ -200,12 +204,12 @@ fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
         (_, gpu) => (gpu, Kind::CopyDtod, RecordKind::CopyDtod),
     };
     check(src != dst, SelfTest::MigrationProcessors)?;
-    Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes, address, sink: Sink::Block(record) }))
+    Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes, address, pc: 0, sink: Sink::Block(record) }))
 }
 
 #[inline(always)]
 fn add(va_space: u64, counted: &Counted) -> Result<(), Dropped> {
-    let Counted { gpu, kind, detail, amount, address, sink } = *counted;
+    let Counted { gpu, kind, detail, amount, address, pc, sink } = *counted;
     let space = Known::at(va_space)?;
     let is_copy = !matches!(kind, Kind::GpuFault | Kind::GpuFaultDuplicate | Kind::CpuFault);
     let is_of_tool = is_copy && detail >= CAUSE_API && !is_own(&space);
@@ -217,7 +221,11 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Dropped> {
             if detail == CAUSE_EVICTION {
                 eviction::evicted(&space.account(), gpu, 0, amount);
             }
+            if detail <= CAUSE_FAULT_MAX {
+                sites::copied(&space.account(), amount);
+            }
         }
+        Kind::CpuFault => _ = sites::faulted(&space.account(), pc),
         _ => {}
     }
     match sink {

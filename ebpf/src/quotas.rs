@@ -186,9 +186,8 @@ pub fn leave_call(Caller(Owner { tgid, uid }): Caller) {
 #[inline(never)]
 pub fn leave(tgid: u32, now_ns: u64) -> u32 {
     let Some(process) = usage(Tenant::process(tgid)) else { return 0 };
-    // SAFETY: a value of `USAGE`, which is memory even after its removal, and numbers.
-    let charged = unsafe { (*process).charged.0 };
-    let held = charged[0] | charged[1] | charged[2] | charged[3] | charged[4] | charged[5] | charged[6] | charged[7];
+    // SAFETY: a value of `USAGE`, which is memory even after its removal, and a number; `at` is below.
+    let held = (0..RESOURCES).fold(0, |held, at| held | unsafe { (*process).charged.0[at] });
     // SAFETY: a value of `USAGE`, which is memory even after its removal, and a number.
     let paced_until_ns = unsafe { (*process).paced_until_ns };
     // SAFETY: a value of `USAGE`, which is memory even after its removal, and a number.

@@ -13,6 +13,7 @@ mod ops;
 mod owner;
 mod process;
 pub mod rule;
+mod site;
 mod status;
 mod verdict;
 
@@ -27,6 +28,7 @@ pub use process::{
     DecisionSummary, Diagnosis, Evictor, Process, ProcessDetail, ProcessGpu, ProcessSummaries, ProcessSummary,
     Processes, VerdictSummary,
 };
+pub use site::{Site, Sites};
 pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Status, Warning};
 pub use verdict::{Check, InvolvedRange, Remedies, Remedy, UnavailableKind, Verdict, VerdictVictim, Verdicts};
 

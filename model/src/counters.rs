@@ -160,6 +160,10 @@ counts! {
         cpu_read_faults: u64,
         /// Write faults of CPUs on managed memory.
         cpu_write_faults: u64,
+        /// CPU faults without a site: see [`Sites`](crate::Sites).
+        siteless_cpu_faults: u64,
+        /// Bytes copied from GPUs for CPU faults without a site.
+        siteless_bytes_dtoh: u64,
         /// Bytes copied from host to GPU, by cause. First touches copy nothing and are not here.
         bytes_htod: PerVariant<7>,
         /// Bytes copied from GPU to host, by cause.

@@ -5,6 +5,7 @@ mod case;
 mod churn;
 mod growth;
 mod remedies;
+pub mod site;
 mod verdict;
 
 pub use case::Case;

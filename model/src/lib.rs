@@ -6,6 +6,7 @@
 //! * [`distribution`]: distributions of quantities
 //! * [`block`], [`range`], [`memory`], [`heat`]: the parts of a process's memory
 //! * [`residency`]: the part in GPU memory
+//! * [`site`]: instructions that raise CPU faults
 //! * [`eviction`]: evictions by victim and evictor
 //! * [`owner`]: container, pod, job or service of a process
 //! * [`dropped`]: reasons of dropped events
@@ -47,6 +48,7 @@ pub mod residency;
 pub mod restriction;
 pub mod rule;
 pub mod selector;
+pub mod site;
 pub mod snapshot;
 pub mod terms;
 pub mod text;
@@ -80,6 +82,7 @@ pub use residency::Residency;
 pub use restriction::{Restriction, RestrictionScope};
 pub use rule::{Budget, Directive, Override};
 pub use selector::{Criterion, Selector};
+pub use site::{CodeModule, CodePlace, Site, SiteCounts, Sites};
 pub use snapshot::{
     DriverInfo, Gpu, GpuSource, ManagedGrowth, ProbeStatus, Process, RecordFigures, Snapshot, SourceState, SourceStatus,
 };

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Blocks, Counters, Degradation, EvictionPair, FatalError, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals,
-    ProcessId, QuotaRefusals, Ranges, Residency, Reuse,
+    ProcessId, QuotaRefusals, Ranges, Residency, Reuse, Sites,
 };
 
 /// Source of the facts about a GPU beyond its UUID.
@@ -89,6 +89,8 @@ pub struct Process {
     pub residency: BTreeMap<GpuKey, Residency>,
     /// Reuse: traffic that brought back what was there before.
     pub reuse: BTreeMap<GpuKey, Reuse>,
+    /// Instructions that raise its CPU faults.
+    pub sites: Sites,
 }
 
 impl Process {
@@ -114,6 +116,7 @@ impl Process {
             ranges: Ranges::default(),
             residency: BTreeMap::new(),
             reuse: BTreeMap::new(),
+            sites: Sites::default(),
         }
     }
 

@@ -36,6 +36,7 @@ pub fn completed(layout: &Layout, types: &Btf<'_>) -> Result<Layout, Disagreemen
         (EVENT, "fault.gpu.is_duplicate", bytes(layout.fault_is_duplicate)),
         (EVENT, "fault.cpu.is_write", bytes(layout.fault_is_write)),
         (EVENT, "fault.cpu.fault_va", bytes(layout.fault_cpu_address)),
+        (EVENT, "fault.cpu.pc", bytes(layout.fault_cpu_pc)),
         (EVENT, "migration.dst", bytes(layout.migration_dst)),
         (EVENT, "migration.src", bytes(layout.migration_src)),
         (EVENT, "migration.address", bytes(layout.migration_address)),

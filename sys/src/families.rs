@@ -207,6 +207,7 @@ mod tests {
                 (layout.fault_batch, 4),
                 (layout.fault_is_write, 1),
                 (layout.fault_cpu_address, 8),
+                (layout.fault_cpu_pc, 8),
                 (layout.migration_dst, 4),
                 (layout.migration_src, 4),
                 (layout.migration_address, 8),

@@ -22,6 +22,7 @@
 //!   system calls
 //! * [`shared_memory`]: shared memory that a process made for uvmd; `accessor`: processes that access it;
 //!   [`futex`]: wake-ups of waiters for its words
+//! * [`code`]: modules and functions of instructions of a process
 //! * [`symbols`]: functions of the driver that can be probed
 //! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
 //!   kernel
@@ -34,6 +35,7 @@ pub mod actor;
 pub mod btf;
 pub mod capabilities;
 pub mod clock;
+pub mod code;
 mod confinement;
 pub mod cpu_budget;
 pub mod cpu_time;

@@ -21,6 +21,10 @@ pub(crate) struct Mapping<'a> {
     pub(crate) offset_bytes: u64,
     /// Device of the file: major and minor number.
     pub(crate) device: (u32, u32),
+    /// Inode of the file; 0 without one.
+    pub(crate) inode: u64,
+    /// Path, or name in brackets of a special area; empty without either. The kernel appends ` (deleted)`.
+    pub(crate) name: &'a str,
     /// Path, up to its first space; empty without a file.
     pub(crate) path: &'a str,
 }
@@ -30,15 +34,17 @@ impl<'a> Mapping<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let wide = |text| u64::from_str_radix(text, 16).ok();
         let number = |text| u32::from_str_radix(text, 16).ok();
-        let mut fields = line.split_whitespace();
+        let mut fields = line.splitn(6, ' ');
         let (begin, end) = fields.next()?.split_once('-')?;
         let range = wide(begin)?..wide(end)?;
         let is_shared = fields.next()?.ends_with('s');
         let offset_bytes = wide(fields.next()?)?;
         let (major, minor) = fields.next()?.split_once(':')?;
         let device = (number(major)?, number(minor)?);
-        let path = fields.nth(1).unwrap_or_default();
-        (!range.is_empty()).then_some(Self { range, is_shared, offset_bytes, device, path })
+        let inode = fields.next().and_then(|inode| inode.trim_end().parse().ok()).unwrap_or_default();
+        let name = fields.next().unwrap_or_default().trim_start_matches(' ').trim_end_matches('\n');
+        let path = name.split(' ').next().unwrap_or_default();
+        (!range.is_empty()).then_some(Self { range, is_shared, offset_bytes, device, inode, name, path })
     }
 }
 
@@ -110,6 +116,14 @@ mod tests {
         let mapping = Mapping::parse(line).unwrap();
         assert_eq!(mapping.range, 0x7f00_0000_0000..0x7f00_0000_2000);
         assert_eq!((mapping.offset_bytes, mapping.device, mapping.path), (0xa000, (0xfd, 0x2a), "/memfd:name"));
+        assert_eq!((mapping.inode, mapping.name), (1024, "/memfd:name (deleted)"));
+    }
+
+    #[test]
+    fn name_keeps_its_spaces_and_the_path_ends_at_the_first() {
+        let line = "7f0000000000-7f0000002000 r-xp 00001000 08:01 77                         /opt/my app/lib.so\n";
+        let mapping = Mapping::parse(line).unwrap();
+        assert_eq!((mapping.inode, mapping.name, mapping.path), (77, "/opt/my app/lib.so", "/opt/my"));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub enum View {
     Ps,
     /// `show` of a process.
     Show,
-    /// `explain` of a process, its verdicts, its ranges, and GPUs.
+    /// `explain` of a process, its verdicts, its ranges, GPUs, and its sites.
     Explain,
     /// `evictions` of two lists of pairs, and a status.
     Evictions,
@@ -93,7 +93,10 @@ impl View {
             Self::Explain => {
                 let ProcessDetail { process, .. } = read(response(0))?;
                 let (verdicts, ranges): (Verdicts, Option<Ranges>) = (read(response(1))?, read(response(2)));
-                let evidence = Evidence::new(process, &verdicts, ranges, read(response(3))?);
+                let evidence = Evidence {
+                    sites: read(response(4)),
+                    ..Evidence::new(process, &verdicts, ranges, read(response(3))?)
+                };
                 let lines = explain::page::paragraphs(&evidence, None);
                 lines.iter().flat_map(|paragraph| paragraph.lines(width.unwrap_or(100))).collect::<Vec<_>>().join("\n")
             }

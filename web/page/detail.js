@@ -1,4 +1,4 @@
-// Panel of one process: verdicts with evidence, ranges of its memory, history and totals. The
+// Panel of one process: verdicts with evidence, ranges of its memory, CPU code that faults, history and totals. The
 // page's address selects the process.
 
 import { Problem, hasToken, request, reason } from "./api.js";
@@ -10,6 +10,7 @@ import * as format from "./format.js";
 import * as processHistory from "./history.js";
 import * as marks from "./marks.js";
 import * as memory from "./memory.js";
+import * as sites from "./sites.js";
 import { Table } from "./table.js";
 import * as words from "./words.js";
 
@@ -73,6 +74,7 @@ export function watch(rounds) {
     rounds.every(marks.everyMs, about((path, pid) => [path("/history", `&${marks.query()}`), decisionsOf(pid)], processHistory.show, processHistory.clear)),
     rounds.every(2000, about((_, pid) => [decisionsOf(pid)], decisions.showProcess, () => {})),
     rounds.every(3000, about((path) => [path("/override")], showPolicy, () => {})),
+    rounds.every(3000, about((path) => (auth.readPermission() ? [path("/sites")] : []), sites.show, sites.clear)),
   ];
   const follow = () => {
     const id = selected()?.id ?? null;
@@ -150,7 +152,7 @@ export function clear() {
   element("blocks-panel").hidden = true;
   element("locked").hidden = true;
   element("owner").hidden = true;
-  for (const part of [evidence, memory, processHistory]) part.clear();
+  for (const part of [evidence, memory, sites, processHistory]) part.clear();
   decisions.clearProcess();
 }
 

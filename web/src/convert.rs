@@ -10,6 +10,7 @@ mod oversubscription;
 mod owner;
 mod owner_detail;
 mod process;
+mod site;
 mod status;
 mod verdict;
 
@@ -30,6 +31,7 @@ use oversubscription::{GpuUse, GpuUseCache};
 pub(crate) use owner::owners;
 pub(crate) use owner_detail::owner_detail;
 pub(crate) use process::{detail, processes, redacted, summaries};
+pub(crate) use site::sites;
 pub(crate) use status::status;
 pub use verdict::verdict_events;
 pub(crate) use verdict::{unavailable, verdicts, verdicts_of};

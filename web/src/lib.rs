@@ -7,6 +7,7 @@
 //! * `GET /api/v1/processes/{pid}` -- a process, with the `?blocks=N` busiest blocks of its memory.
 //!   Here and below, `?start_ticks=T` chooses among processes with the same pid
 //! * `GET /api/v1/processes/{pid}/ranges` -- ranges of managed memory, and their access patterns
+//! * `GET /api/v1/processes/{pid}/sites` -- instructions that raise CPU faults on its managed memory
 //! * `GET /api/v1/processes/{pid}/ops` -- recorded calls; `/ops/trace`, as a trace for planners
 //! * `GET /api/v1/processes/{pid}/heatmap` -- memory in cells; `?cells=N` of each range,
 //!   `?begin=0x..&end=0x..` for a part

@@ -36,6 +36,7 @@ routes! {
     get "/api/v1/processes/summary" api::processes::summary,
     get "/api/v1/processes/{pid}" api::processes::process,
     get "/api/v1/processes/{pid}/ranges" api::memory::ranges,
+    get "/api/v1/processes/{pid}/sites" api::memory::sites,
     get "/api/v1/processes/{pid}/heatmap" api::memory::heat_map,
     get "/api/v1/processes/{pid}/ops" api::ops::ops,
     get "/api/v1/processes/{pid}/ops/trace" api::ops::trace,

@@ -25,6 +25,7 @@ impl Ledger {
         match space.process.and_then(|process| self.processes.get_mut(&process)) {
             Some(entry) => {
                 entry.past.add(&counts);
+                entry.sites.add(std::mem::take(&mut space.sites));
                 entry.past_records = sum(entry.past_records, space.records);
                 entry.blocks.settle(generation, space.destroyed, |id| space.gpu_ids.key(id));
                 if space.destroyed && entry.living == 0 {
@@ -53,6 +54,7 @@ impl Ledger {
         self.evictions.discard();
         for space in self.spaces.values_mut() {
             space.tallies.clear();
+            space.sites.clear();
             space.share.discard();
         }
     }

@@ -34,6 +34,10 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
         }
         Kind::CpuFault if detail == 0 => add(&mut counters.cpu_read_faults, events),
         Kind::CpuFault => add(&mut counters.cpu_write_faults, events),
+        Kind::SitelessCpuFault => {
+            add(&mut counters.siteless_cpu_faults, events);
+            add(&mut counters.siteless_bytes_dtoh, amount);
+        }
         Kind::CopyHtod => add(&mut counters.bytes_htod[cause(detail)], amount),
         Kind::CopyDtoh => add(&mut counters.bytes_dtoh[cause(detail)], amount),
         Kind::CopyDtod => add(&mut counters.bytes_dtod[cause(detail)], amount),

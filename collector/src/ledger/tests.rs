@@ -7,6 +7,7 @@ mod evictions;
 mod gpus;
 mod kinds;
 mod memory;
+mod sites;
 
 const PROCESS: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
 const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };

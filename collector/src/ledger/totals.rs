@@ -33,15 +33,26 @@ impl Ledger {
                 None => totals.add_space(space),
             }
         }
+        let mut sites = self.open_sites();
         let processes = counts
             .into_iter()
             .filter_map(|(id, counts)| {
                 totals.add(&counts);
-                let entry = self.processes.get(&id)?;
-                let Entry { identity, ended, is_adopted, managed_bytes, command_line, blocks, past_records, .. } =
-                    entry;
+                let Entry {
+                    identity,
+                    ended,
+                    is_adopted,
+                    managed_bytes,
+                    managed_growth,
+                    command_line,
+                    blocks,
+                    sites: of_past,
+                    past_records,
+                    ..
+                } = self.processes.get(&id)?;
                 let Identity { name, uid, cgroup, owner, started } = identity.clone();
                 let Counts { host, gpus, .. } = counts;
+                let sites = of_past.published(sites.remove(&id).unwrap_or_default(), &host);
                 let records = sum(*past_records, records.get(&id).copied().unwrap_or_default());
                 Some(Process {
                     id,
@@ -55,7 +66,7 @@ impl Ledger {
                     gpus,
                     is_adopted: *is_adopted,
                     managed_bytes: *managed_bytes,
-                    managed_growth: entry.managed_growth.steady(),
+                    managed_growth: managed_growth.steady(),
                     blocks: Blocks {
                         sampled_out_records: records.sampled_out,
                         dropped_records: records.dropped,
@@ -66,6 +77,7 @@ impl Ledger {
                     ranges: blocks.ranges(busiest_max),
                     residency: blocks.residency(key),
                     reuse: blocks.reuse(key),
+                    sites,
                 })
             })
             .collect();

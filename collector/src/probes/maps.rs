@@ -8,7 +8,7 @@ use std::{
 
 use abi::{
     BlockRecord, CountKey, DropReason, Kind, Lifecycle, Probe, RecordFate, Released, SelfTest, Tally, Tenant, Usage,
-    count::{EvictionKey, Space},
+    count::{EvictionKey, SiteKey, Space},
 };
 use aya::maps::{MapData, MapError, PerCpuArray};
 
@@ -77,6 +77,22 @@ impl Probes {
     /// If the kernel does not permit a change of the map.
     pub(crate) fn forget_eviction(&mut self, key: &EvictionKey) -> Result<(), MapError> {
         self.evictions.remove(key)
+    }
+
+    /// Sites of CPU faults.
+    ///
+    /// # Errors
+    /// If the kernel does not permit a read of the map.
+    pub fn sites(&self) -> Result<Vec<(SiteKey, Tally)>, MapError> {
+        self.sites.iter().collect()
+    }
+
+    /// Removes a site that is final and read.
+    ///
+    /// # Errors
+    /// If the kernel does not permit a change of the map.
+    pub(crate) fn forget_site(&mut self, key: &SiteKey) -> Result<(), MapError> {
+        self.sites.remove(key)
     }
 
     /// Removes a count that is final and read.

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use abi::{DropReason, Lifecycle, LifecycleKind, Owner, Tenant, TenantKind, Usage, count::EvictionKey};
+use abi::{
+    DropReason, Lifecycle, LifecycleKind, Owner, Tenant, TenantKind, Usage, count::EvictionKey, quota::SITES_CAPACITY,
+};
 use aya::maps::MapError;
 use model::ProcessId;
 use sys::cpu_time;
@@ -142,10 +144,15 @@ impl Watcher {
         for (key, tally) in &evictions {
             self.ledger.evicted(*key, *tally);
         }
+        let mut sites = probes.sites()?;
+        for (key, tally) in &sites {
+            self.ledger.count_site(*key, *tally);
+        }
         let maps = [
             ("counts", counts.len(), attached.counts_capacity),
             ("parts of distributions", distributions.len(), DISTRIBUTIONS_CAPACITY),
             ("pairs of evictor and victim", evictions.len(), EVICTIONS_CAPACITY),
+            ("sites of CPU faults", sites.len(), SITES_CAPACITY),
         ];
         let nearly_full = maps.into_iter().find(|(_, used, capacity)| used * 100 > *capacity as usize * NEARLY_FULL);
         if let (Some((what, used, capacity)), false) = (nearly_full, self.nearly_full) {
@@ -163,6 +170,9 @@ impl Watcher {
         for (key, _) in evictions.extract_if(.., |(key, _)| is_final(key)) {
             probes.forget_eviction(&key)?;
         }
+        for (key, _) in sites.extract_if(.., |(key, _)| gone.contains(&key.generation)) {
+            probes.forget_site(&key)?;
+        }
         let keys = counts.iter().chain(&distributions).map(|(key, _)| key);
         let (budget, now) = (&self.budget, Duration::from_nanos(until_ns));
         let over_until = |tenant| {
@@ -173,7 +183,8 @@ impl Watcher {
             until.map_or(0, clock::nanoseconds)
         };
         let evictions = evictions.iter().map(|(key, _)| key);
-        for (tenant, released) in self.tenants.release(keys, evictions, &spaces, over_until) {
+        let sites = sites.iter().map(|(key, _)| key);
+        for (tenant, released) in self.tenants.release(keys, evictions, sites, &spaces, over_until) {
             probes.release(tenant, released)?;
         }
         for generation in closing {

@@ -96,7 +96,7 @@ impl Watcher {
             self.ledger.totals(|uid| self.users.name(uid), clock::wall(&self.config.roots));
         // Dropped events of a process are included in the total.
         totals.host.dropped_events = dropped_events.values().sum();
-        let of_processes = [Processes::hung_reads(), self.command_lines.warning()];
+        let of_processes = [Processes::hung_reads(), self.command_lines.warning(), self.code.warning()];
         // Else it is what uvmd waits for.
         let sys_unread = self.sys_unread.clone().filter(|_| !matches!(self.state, State::Waiting(_)));
         let fatal_error = self.driver_state.fatal_error();

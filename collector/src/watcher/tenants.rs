@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use abi::{
     CountKey, Kind, Owner, Quotas, Released, Resource, Tenant, TenantKind, Usage,
-    count::{EvictionKey, Space},
+    count::{EvictionKey, SiteKey, Space},
     quota::ByResource,
 };
 pub(super) use limits::Limits;
@@ -71,6 +71,7 @@ impl Tenants {
         &mut self,
         counts: impl Iterator<Item = &'a CountKey>,
         evictions: impl Iterator<Item = &'a EvictionKey>,
+        sites: impl Iterator<Item = &'a SiteKey>,
         spaces: &[Space],
         shares_until_ns: impl Fn(Tenant) -> u64,
     ) -> Vec<(Tenant, Released)> {
@@ -86,6 +87,9 @@ impl Tenants {
         }
         for key in evictions {
             count(key.victim, if key.evictor == 0 { Resource::Evictions } else { Resource::EvictorPairs });
+        }
+        for key in sites {
+            count(key.generation, Resource::Sites);
         }
         let mut held = Held::new();
         for (generation, keys) in keys {

@@ -90,7 +90,7 @@ pub struct QuotaRefusals {
     pub uid: Option<u32>,
     /// Its name, where the node knows one.
     pub user: Option<String>,
-    /// Resource: `va_spaces`, `processes`, `counts`, `distributions`, `evictor_pairs`, `evictions`, `calls` or `users`.
+    /// Resource: `va_spaces`, `processes`, `counts`, `distributions`, `evictor_pairs`, `evictions`, `calls`, `users` or `cpu_fault_sites`.
     pub resource: String,
     /// Number of refusals.
     pub refusals: u64,

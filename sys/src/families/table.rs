@@ -82,6 +82,7 @@ impl Values<'_> {
             fault_is_duplicate: self.number("fault.gpu.is_duplicate")?,
             fault_batch: self.number("fault.gpu.batch_id")?,
             fault_cpu_address: self.number("fault.cpu.fault_va")?,
+            fault_cpu_pc: self.number("fault.cpu.pc")?,
             fault_is_write: self.number("fault.cpu.is_write")?,
             migration_dst: self.number("mig.dst")?,
             migration_src: self.number("mig.src")?,

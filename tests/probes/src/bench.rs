@@ -173,12 +173,18 @@ impl Bench {
 
     /// Raises a fault of a CPU.
     pub fn cpu_fault(&self, space: &Space, is_write: u8) {
+        self.cpu_fault_at(space, is_write, 0x40_1234);
+    }
+
+    /// Raises a fault of a CPU at an instruction.
+    pub fn cpu_fault_at(&self, space: &Space, is_write: u8, pc: u64) {
         let data = self
             .family
             .image("evd.size")
             .with("fault.proc_id", 0u32.to_ne_bytes())
             .with("fault.cpu.fault_va", 0x7f00_0020_1234u64.to_ne_bytes())
-            .with("fault.cpu.is_write", [is_write]);
+            .with("fault.cpu.is_write", [is_write])
+            .with("fault.cpu.pc", pc.to_ne_bytes());
         self.notify(space, "FAULT", &data);
     }
 
@@ -219,6 +225,13 @@ impl Bench {
             ((victim, evictor, gpu, EvictionCause::from_index(cause).expect("a cause")), (events, amount))
         })
         .collect()
+    }
+
+    /// Faults and copied bytes of a VA space by program counter.
+    pub fn sites(&self, generation: u64) -> HashMap<u64, (u64, u64)> {
+        let all = self.probes.sites().expect("they can be read").into_iter();
+        let of_space = all.filter(|(key, _)| key.generation == generation);
+        of_space.map(|(key, Tally { events, amount })| (key.pc, (events, amount))).collect()
     }
 
     /// Number of count keys of all VA spaces.

@@ -111,11 +111,15 @@ fn keys_beyond_a_quota_are_dropped_only_for_their_va_space() {
         bench.counts(record.generation),
         [((1, Kind::GpuFault, 0), (2, 2)), ((1, Kind::GpuFault, 1), (1, 1))].into()
     );
-    assert_eq!(bench.counts(others.generation), [((0, Kind::CpuFault, 1), (1, 0))].into());
+    // The fault is raised here, and has no site there.
+    assert_eq!(
+        bench.counts(others.generation),
+        [((0, Kind::CpuFault, 1), (1, 0)), ((0, Kind::SitelessCpuFault, 0), (1, 0))].into()
+    );
     assert_eq!(bench.lost(), [(DropReason::CountsFull, 2)]);
     assert_eq!(usage(&mut bench, own()).refused[Resource::Counts], 2);
     // Repeated refusals use up no quota.
-    assert_eq!(charged(&mut bench, Resource::Counts), [2, 3, 3]);
+    assert_eq!(charged(&mut bench, Resource::Counts), [2, 4, 4]);
 }
 
 #[test]

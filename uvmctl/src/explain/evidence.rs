@@ -1,7 +1,10 @@
 //! Fetches the evidence about one process.
 
-use model::api::{GpuDetail, Gpus, Ops, Process, ProcessDetail, Ranges, Verdict, Verdicts, rule::EffectivePolicy};
+use model::api::{
+    GpuDetail, Gpus, Ops, Process, ProcessDetail, Ranges, Sites, Verdict, Verdicts, rule::EffectivePolicy,
+};
 
+use super::finding;
 use crate::client::{Client, Error, Response};
 
 /// Responses of uvmd about one process.
@@ -12,6 +15,8 @@ pub(crate) struct Evidence {
     pub(crate) verdicts: Verdicts,
     /// `None` without read permission.
     pub(crate) ranges: Option<Ranges>,
+    /// Sites of its CPU faults; `None` without read permission, and without a verdict in which CPUs take part.
+    pub(crate) sites: Option<Sites>,
     pub(crate) gpus: Gpus,
     /// Recording of its calls; `None` without one, or without read permission.
     pub(crate) recording: Option<Ops>,
@@ -43,7 +48,14 @@ pub(crate) fn fetch(client: &Client, pid: u32, start_ticks: Option<u64>) -> Resu
     let verdicts = verdicts(client, pid, start_ticks)?.body;
     let recording = optional(client.get(&format!("{}&last=1", path(pid, start_ticks, "/ops"))))?;
     let effective = optional(client.get(&path(pid, start_ticks, "/override")))?;
-    Ok(Evidence { recording, effective, ..Evidence::new(process, &verdicts, ranges, client.get("/api/v1/gpus")?.body) })
+    let is_of_cpu = verdicts.active.iter().any(finding::is_of_cpu);
+    let sites = if is_of_cpu { optional(client.get(&path(pid, start_ticks, "/sites")))? } else { None };
+    Ok(Evidence {
+        sites,
+        recording,
+        effective,
+        ..Evidence::new(process, &verdicts, ranges, client.get("/api/v1/gpus")?.body)
+    })
 }
 
 /// `None` where the API refuses it, or has none of this process.
@@ -56,7 +68,7 @@ fn optional<T>(answer: Result<Response<T>, Error>) -> Result<Option<T>, Error> {
 }
 
 impl Evidence {
-    /// Selects the verdicts on the process, without its recording and its policy.
+    /// Selects the verdicts on the process, without its sites, its recording and its policy.
     pub(crate) fn new(process: Process, verdicts: &Verdicts, ranges: Option<Ranges>, gpus: Gpus) -> Self {
         let is_of_process =
             |verdict: &Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
@@ -70,7 +82,7 @@ impl Evidence {
             unavailable: unavailable.clone(),
             ..Verdicts::default()
         };
-        Self { process, verdicts, ranges, gpus, recording: None, effective: None }
+        Self { process, verdicts, ranges, sites: None, gpus, recording: None, effective: None }
     }
 
     /// GPU of a verdict.

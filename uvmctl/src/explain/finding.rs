@@ -1,7 +1,8 @@
 //! Verdicts as text: uvmd's words, and the figures that they are based on.
 
 use model::api::{
-    Check, GpuDetail, InvolvedRange, Process, UnavailableKind, Verdict, VerdictInputs, VerdictVictim, Verdicts,
+    Check, GpuDetail, InvolvedRange, Process, Site, Sites, UnavailableKind, Verdict, VerdictInputs, VerdictVictim,
+    Verdicts,
 };
 
 use crate::{text, words};
@@ -97,6 +98,36 @@ pub(crate) fn ranges(verdict: &Verdict) -> Vec<String> {
     verdict.ranges.iter().flatten().map(line).collect()
 }
 
+/// Whether CPUs are a side of the verdict.
+pub(crate) fn is_of_cpu(verdict: &Verdict) -> bool {
+    matches!(verdict.kind.as_str(), "ping_pong" | "driver_throttling")
+}
+
+/// Maximum of sites that are listed.
+const SITES_MAX: usize = 5;
+
+/// Sites of CPU faults, one line each.
+pub(crate) fn sites(Sites { sites, sites_known, unattributed_cpu_faults, .. }: &Sites) -> Vec<String> {
+    let line = |site: &Site| {
+        format!(
+            "{:>8} copied back by {:>11}  {}",
+            text::bytes(site.bytes_dtoh),
+            text::counted(site.cpu_faults, "fault"),
+            text::printable(&site.description),
+        )
+    };
+    let mut lines: Vec<String> = sites.iter().take(SITES_MAX).map(line).collect();
+    let others = sites_known.saturating_sub(lines.len() as u64);
+    if others > 0 {
+        lines.push(format!("and {}.", text::counted(others, "further site")));
+    }
+    if *unattributed_cpu_faults > 0 {
+        let faults = text::counted(*unattributed_cpu_faults, "fault");
+        lines.push(format!("Without a site, beyond a limit or by another process: {faults}."));
+    }
+    lines
+}
+
 /// Victims of the process, with their losses.
 pub(crate) fn costs(victims: &[VerdictVictim]) -> Option<String> {
     let (last, others) = victims.split_last()?;
@@ -139,6 +170,33 @@ mod tests {
         assert_eq!(
             headline(&thrashing(), NOW),
             "41207 python train.py (user alice) is thrashing GPU0: it refetches evicted memory. Since 14:02:11 UTC (4 min 11 s)."
+        );
+    }
+
+    #[test]
+    fn sites_have_copied_bytes_faults_and_place_and_what_is_left_out() {
+        let site = |faults, bytes_dtoh, description: &str| Site {
+            cpu_faults: faults,
+            bytes_dtoh,
+            description: description.to_owned(),
+            ..Site::default()
+        };
+        let few = vec![site(1, 65_536, "step+0x14 in /opt/train"), site(1200, 0, "an unknown module at 0x5000")];
+        let mut found = Sites { sites: few, sites_known: 2, ..Sites::default() };
+        assert_eq!(
+            sites(&found),
+            [
+                "64.0 KiB copied back by     1 fault  step+0x14 in /opt/train",
+                "     0 B copied back by 1.2k faults  an unknown module at 0x5000"
+            ]
+        );
+        found.sites = vec![site(1, 0, "a"); 9];
+        (found.sites_known, found.unattributed_cpu_faults) = (20, 7);
+        let lines = sites(&found);
+        assert_eq!(lines.len(), SITES_MAX + 2);
+        assert_eq!(
+            lines[SITES_MAX..],
+            ["and 15 further sites.", "Without a site, beyond a limit or by another process: 7 faults."]
         );
     }
 

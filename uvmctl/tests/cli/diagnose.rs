@@ -2,7 +2,7 @@
 //! process and its victim.
 
 use model::api::{
-    DecisionSummary, Ops, QuotaHolder, UnavailableKind, Verdicts,
+    DecisionSummary, Ops, QuotaHolder, Site, Sites, UnavailableKind, Verdicts,
     rule::{EffectivePolicy, PlanState, Restriction},
 };
 
@@ -85,6 +85,43 @@ Limitations
 Evidence: uvmctl explain 182 -o json
 ";
     assert_eq!(stdout(&output), expected);
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/diagnose.md");
+    assert!(std::fs::read_to_string(document).unwrap().contains(expected), "docs/diagnose.md shows another output");
+}
+
+#[test]
+fn explain_of_a_ping_pong_has_the_cpu_code_that_faults() {
+    let mut verdicts = verdicts_of(182);
+    verdicts.active[0].kind = "ping_pong".to_owned();
+    let site = |bytes_dtoh, cpu_faults, description: &str| Site {
+        bytes_dtoh,
+        cpu_faults,
+        description: description.to_owned(),
+        ..Site::default()
+    };
+    let sites = vec![
+        site(300 << 20, 4800, "normalize+0x20 in /opt/train"),
+        site(75 << 20, 1200, "checkpoint+0x2c in /opt/train"),
+    ];
+    let path = "/api/v1/processes/182";
+    let daemon = Canned::default()
+        .with(&format!("{path}/verdict"), &verdicts)
+        .with(&format!("{path}/ranges"), &ranges_of(182))
+        .with(&format!("{path}/sites"), &Sites { sites, sites_known: 2, ..Sites::default() })
+        .with(&format!("{path}/ops"), &Ops::default())
+        .with(
+            &format!("{path}/override"),
+            &EffectivePolicy { mode: "observe".to_owned(), ..EffectivePolicy::default() },
+        )
+        .with(path, &detail_of(182))
+        .with("/api/v1/gpus", &gpus());
+    let text = stdout(&run(&daemon.serve(), &["explain", "182"]));
+    let expected = "
+  CPU code that faults on its memory, since uvmd counts:
+   300 MiB copied back by 4.8k faults  normalize+0x20 in /opt/train
+  75.0 MiB copied back by 1.2k faults  checkpoint+0x2c in /opt/train
+";
+    assert!(text.contains(expected), "{text}");
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/diagnose.md");
     assert!(std::fs::read_to_string(document).unwrap().contains(expected), "docs/diagnose.md shows another output");
 }

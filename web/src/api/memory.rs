@@ -1,11 +1,11 @@
-//! Ranges of a process's memory, and heat maps.
+//! Ranges of a process's memory, heat maps, and sites of CPU faults on it.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use model::{
     Capabilities, HeatRequest,
-    api::{HeatMap, Ranges},
+    api::{HeatMap, Ranges, Sites},
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -52,6 +52,29 @@ pub(crate) async fn ranges(
         Ok(Text::json(&convert::ranges(&known.snapshot, process)))
     };
     responses.of_observation(format!("ranges of {pid:?} {start_ticks:?}"), make).await
+}
+
+/// List the sites of a process
+///
+/// Instructions that raise CPU faults on managed memory, busiest first, with their functions.
+#[utoipa::path(
+    get,
+    path = "/api/v1/processes/{pid}/sites",
+    params(("pid" = u32, Path, description = "Process id"), InstanceSelector),
+    responses((status = OK, body = Sites)),
+    security(("token" = []))
+)]
+pub(crate) async fn sites(
+    _: Reader,
+    pid: Pid,
+    Parameters(InstanceSelector { start_ticks }): Parameters<InstanceSelector>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let make = move |known: &Observation| {
+        let process = choose(&known.snapshot, pid, start_ticks)?;
+        Ok(Text::json(&convert::sites(&known.snapshot, process)))
+    };
+    responses.of_observation(format!("sites of {pid:?} {start_ticks:?}"), make).await
 }
 
 /// Default number of cells of each range.

@@ -102,7 +102,7 @@ pub(super) static DEGRADED_REASON: Label = Label {
 pub(super) static RESOURCE: Label = Label {
     name: "resource",
     help: "`va_spaces`, `processes` (with VA spaces), `counts`, `distributions`, `evictor_pairs`, `evictions` (of unknown evictors), `calls` (threads \
-           inside the driver), `users`.",
+           inside the driver), `users`, `cpu_fault_sites`.",
 };
 pub(super) static UID: Label =
     Label { name: "uid", help: "Real user id; empty for users with refusals beyond the first 16." };

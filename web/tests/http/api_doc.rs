@@ -4,7 +4,7 @@ use model::{
     DropReason,
     api::{
         Evictions, Gpus, HeatMap, History, Ops, OwnerDetail, Owners, ProcessDetail, ProcessSummaries, Processes,
-        Ranges, Status, Verdicts,
+        Ranges, Sites, Status, Verdicts,
     },
     api::{
         decision::Decisions,
@@ -65,6 +65,7 @@ fn the_examples_are_of_the_types_that_are_served() {
     assert_is::<ProcessDetail>(&detail);
     assert_is::<ProcessSummaries>(&example("`GET /api/v1/processes/summary`"));
     assert_is::<Ranges>(&example("`GET /api/v1/processes/{pid}/ranges`"));
+    assert_is::<Sites>(&example("`GET /api/v1/processes/{pid}/sites`"));
     assert_is::<HeatMap>(&example("`GET /api/v1/processes/{pid}/heatmap`"));
     assert_is::<Ops>(&example("`GET /api/v1/processes/{pid}/ops`"));
     assert_is::<History>(&example("`GET /api/v1/processes/{pid}/history`"));

@@ -78,7 +78,7 @@ const OPEN: [&str; 12] = [
     "/api/v1/owners",
     "/api/v1/gpus",
 ];
-const CLOSED: [&str; 2] = ["/api/v1/processes/20/ranges", "/api/v1/processes/20/heatmap"];
+const CLOSED: [&str; 3] = ["/api/v1/processes/20/ranges", "/api/v1/processes/20/sites", "/api/v1/processes/20/heatmap"];
 
 #[tokio::test]
 async fn without_read_permission_responses_lack_secrets() {

@@ -1,15 +1,57 @@
-//! `/api/v1/processes/{pid}/ranges` and `/heatmap`.
+//! `/api/v1/processes/{pid}/ranges`, `/sites` and `/heatmap`.
 
 use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
 use model::{
-    Blocks, HeatCell, HeatMap, HeatRange, HeatRequest, Pattern, PatternKind, ProcessId, Range, RangeCounts, Ranges,
-    Residency, Reuse, api,
+    Blocks, CodeModule, CodePlace, HeatCell, HeatMap, HeatRange, HeatRequest, Pattern, PatternKind, ProcessId, Range,
+    RangeCounts, Ranges, Residency, Reuse, Site, SiteCounts, Sites, api,
 };
 use web::{Source, Sources};
 
 use crate::support::{always, assert_problem, busy, get_as_reader, router, router_over};
+
+#[tokio::test]
+async fn sites_have_counts_and_places() {
+    let site = |pc, place| Site { pc, counts: SiteCounts { faults: pc, bytes_dtoh: 2 }, place };
+    let module = |symbol| {
+        let path = "/opt/train".into();
+        Some(CodePlace::Module(CodeModule { path, offset: 0x234, elf_address: Some(0x1234), symbol }))
+    };
+    let busiest = vec![
+        site(4, module(Ok(("step".to_owned(), 20)))),
+        site(3, module(Err("the file has no symbol table".to_owned()))),
+        site(2, Some(CodePlace::Unmapped)),
+        site(1, None),
+    ];
+    let mut snapshot = busy();
+    let heavy = snapshot.processes.iter_mut().find(|process| process.name == "heavy").unwrap();
+    heavy.sites = Sites { busiest, known: 9, unattributed: SiteCounts { faults: 5, bytes_dtoh: 6 } };
+    let response = get_as_reader(&router(snapshot), "/api/v1/processes/20/sites").await;
+    let sites: api::Sites = serde_json::from_str(&response.text).unwrap();
+    assert_eq!((sites.sites_known, sites.unattributed_cpu_faults, sites.unattributed_bytes_dtoh), (9, 5, 6));
+    assert!(sites.caveats.iter().any(|limit| limit.contains("system call")), "{:?}", sites.caveats);
+    let [function, stripped, unmapped, pending] = &sites.sites[..] else { panic!("{sites:?}") };
+    assert_eq!(
+        *function,
+        api::Site {
+            address: "0x4".to_owned(),
+            cpu_faults: 4,
+            bytes_dtoh: 2,
+            description: "step+0x14 in /opt/train".to_owned(),
+            place: Some("module".to_owned()),
+            module: Some("/opt/train".to_owned()),
+            module_offset: Some("0x234".to_owned()),
+            elf_address: Some("0x1234".to_owned()),
+            function: Some("step".to_owned()),
+            function_offset: Some(20),
+            function_unavailable: None,
+        }
+    );
+    assert_eq!(stripped.function_unavailable.as_deref(), Some("the file has no symbol table"));
+    assert_eq!((unmapped.place.as_deref(), &unmapped.module), (Some("unmapped"), &None));
+    assert_eq!((&pending.place, &pending.function_unavailable), (&None, &None));
+}
 
 #[tokio::test]
 async fn ranges_have_counts_and_caveats() {
@@ -120,7 +162,7 @@ async fn an_invalid_address_or_number_of_cells_is_a_problem() {
         let response = get_as_reader(&router, &format!("/api/v1/processes/20/heatmap?{query}")).await;
         assert_problem(&response, StatusCode::BAD_REQUEST, &query.split('=').nth(1).unwrap().replace("%2B", "+"));
     }
-    for path in ["999/ranges", "999/heatmap", "20/ranges?start_ticks=1", "heavy/ranges"] {
+    for path in ["999/ranges", "999/sites", "999/heatmap", "20/ranges?start_ticks=1", "heavy/ranges"] {
         let response = get_as_reader(&router, &format!("/api/v1/processes/{path}")).await;
         assert_eq!(response.status, StatusCode::NOT_FOUND, "{path}");
     }

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::Router;
 use model::{
-    Blocks, Counters, EvictionCause, EvictionPair, Gpu, GpuSource, HeatCell, HeatMap, HeatRange, History, Owner,
-    OwnerEvictions, OwnerKey, OwnerTotals, Party, Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Ranges,
-    Residency, Reuse, Sample, Snapshot, Stage, Verdict, VerdictKind, Verdicts,
+    Blocks, CodeModule, CodePlace, Counters, EvictionCause, EvictionPair, Gpu, GpuSource, HeatCell, HeatMap, HeatRange,
+    History, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Party, Pattern, PatternKind, Process, ProcessId, Range,
+    RangeCounts, Ranges, Residency, Reuse, Sample, Site, SiteCounts, Sites, Snapshot, Stage, Verdict, VerdictKind,
+    Verdicts,
     owner::{Container, Job, Pod},
     verdict::{Check, Inputs, Involved, Victim},
 };
@@ -20,6 +21,23 @@ const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
 const LIGHT: ProcessId = ProcessId { pid: 10, start_ticks: 110 };
 const PATTERN: Pattern = Pattern { kind: PatternKind::Strided { stride_bytes: 4096 }, confidence: 0.5, steps: 9 };
 const WINDOW: Duration = Duration::from_secs(1);
+
+/// A site in a function, and one in a file without symbols.
+fn sites() -> Sites {
+    let site = |pc, symbol| Site {
+        pc,
+        counts: SiteCounts { faults: 12, bytes_dtoh: 786_432 },
+        place: Some(CodePlace::Module(CodeModule {
+            path: "/opt/train".into(),
+            offset: 0x1234,
+            elf_address: Some(0x2234),
+            symbol,
+        })),
+    };
+    let busiest =
+        vec![site(0x5500_0000_1234, Ok(("step".to_owned(), 20))), site(0x5500_0000_2234, Err("no symbols".to_owned()))];
+    Sites { busiest, known: 2, unattributed: SiteCounts { faults: 1, bytes_dtoh: 0 } }
+}
 
 pub(crate) fn router() -> Router {
     let heat = Source::new(|_| {
@@ -76,6 +94,7 @@ fn snapshot() -> Snapshot {
         ranges: Ranges { busiest: vec![range], known: 1, mappings: 1, forgotten: 0 },
         residency: BTreeMap::from([(gpu, Residency::exactly(4096))]),
         reuse: BTreeMap::from([(gpu, Reuse { fetched_bytes: 4096, ..Reuse::default() })]),
+        sites: sites(),
         ..heavy.clone()
     };
     let card = snapshot.gpus.get_mut(&gpu).unwrap();

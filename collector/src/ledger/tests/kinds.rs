@@ -11,6 +11,7 @@ fn each_kind_of_count_has_its_counter() {
     count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
     count(&mut ledger, 1, 0, Kind::CpuFault, 1, 6, 0);
     count(&mut ledger, 1, 0, Kind::FreedBlock, 0, 7, 0);
+    count(&mut ledger, 1, 0, Kind::SitelessCpuFault, 0, 8, 4096);
     count(&mut ledger, 1, 9, Kind::CopyHtod, 0, 1, 4096);
     count(&mut ledger, 1, 9, Kind::CopyDtoh, 4, 1, 8192);
     count(&mut ledger, 1, 9, Kind::CopyDtod, 6, 1, 65536);
@@ -22,6 +23,7 @@ fn each_kind_of_count_has_its_counter() {
     assert_eq!((gpu.fault_entries.total(), gpu.fault_instances.total()), (11, 34));
     assert_eq!((process.host.cpu_read_faults, process.host.cpu_write_faults), (5, 6));
     assert_eq!(process.host.freed_blocks, 7);
+    assert_eq!((process.host.siteless_cpu_faults, process.host.siteless_bytes_dtoh), (8, 4096));
     assert_eq!((gpu.bytes_htod[Cause::Fault], gpu.bytes_htod.total()), (4096, 4096));
     assert_eq!((gpu.bytes_dtoh[Cause::Eviction], gpu.bytes_dtoh.total()), (8192, 8192));
     assert_eq!((gpu.bytes_dtod[Cause::Api], gpu.bytes_dtod.total()), (65536, 65536));

@@ -196,5 +196,6 @@ const fn noun(resource: Resource) -> &'static str {
         Resource::Evictions => "victims of unknown evictors",
         Resource::Calls => "threads inside calls",
         Resource::Users => "users",
+        Resource::Sites => "sites of CPU faults",
     }
 }

@@ -56,7 +56,7 @@ fn count(generation: Generation, detail: u16) -> CountKey {
 
 /// Released counts by tenant.
 fn released(tenants: &mut Tenants, keys: &[CountKey], spaces: &[Space]) -> Vec<(Tenant, u64)> {
-    let released = tenants.release(keys.iter(), [].iter(), spaces, |_| 0);
+    let released = tenants.release(keys.iter(), [].iter(), [].iter(), spaces, |_| 0);
     released.into_iter().map(|(tenant, released)| (tenant, released.entries[COUNTS])).collect()
 }
 
@@ -84,6 +84,18 @@ fn keys_of_a_closed_va_space_are_charged_until_removed() {
 }
 
 #[test]
+fn sites_are_charged_until_removed() {
+    let mut tenants = tenants();
+    tenants.observe(vec![(PROCESS, charged(Resource::Sites, 3))], 0);
+    let sites = [1, 2].map(|pc| SiteKey { generation: 1, pc });
+    let mut released = |sites: &[SiteKey]| {
+        let released = tenants.release([].iter(), [].iter(), sites.iter(), &[space(1)], |_| 0);
+        released.into_iter().map(|(_, released)| released.entries[Resource::Sites]).collect::<Vec<_>>()
+    };
+    assert_eq!([released(&sites), released(&sites), released(&sites[..1])], [vec![1], vec![], vec![2]]);
+}
+
+#[test]
 fn user_without_a_separate_usage_is_charged_with_the_other_users() {
     let mut tenants = tenants();
     tenants.observe(vec![(Tenant::OTHER_USERS, charged(Resource::Counts, 4))], 0);
@@ -94,7 +106,7 @@ fn user_without_a_separate_usage_is_charged_with_the_other_users() {
 fn charges_released_by_the_probes_are_not_released_by_user_space() {
     let mut tenants = tenants();
     tenants.observe(vec![(PROCESS, charged(Resource::Spaces, 3))], 0);
-    assert_eq!(tenants.release([].iter(), [].iter(), &[], |_| 0), []);
+    assert_eq!(tenants.release([].iter(), [].iter(), [].iter(), &[], |_| 0), []);
     assert_eq!(tenants.forgettable(SECOND_NS), []);
 }
 
@@ -151,7 +163,7 @@ fn end_of_a_costly_users_sharing_is_passed_to_the_probes() {
     let mut tenants = tenants();
     tenants.observe(vec![(USER, usage(|_| {})), (PROCESS, usage(|_| {}))], 0);
     let mut released = |until_ns| {
-        let released = tenants.release([].iter(), [].iter(), &[], |_| until_ns);
+        let released = tenants.release([].iter(), [].iter(), [].iter(), &[], |_| until_ns);
         released.into_iter().map(|(tenant, released)| (tenant, released.shares_until_ns)).collect::<Vec<_>>()
     };
     assert_eq!(released(5), [(USER, 5)]);

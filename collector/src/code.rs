@@ -1,0 +1,130 @@
+//! Places in the code of processes: modules and functions of their sites.
+//!
+//! As with [managed memory](crate::managed), a process can make these reads hang, and what they cost is charged to
+//! its user, in the same account. A place is looked up once.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use model::{CodeModule, CodePlace, ProcessId};
+use sys::{Roots, code};
+
+use crate::{
+    id_list,
+    lookup_cache::{LookupCache, Pace},
+    user_reads::UserReads,
+};
+
+const PACE: Pace = Pace {
+    retry_min: Duration::from_secs(10),
+    retry_max: Duration::from_mins(5),
+    answer_max: Duration::from_secs(10),
+    wanted: Duration::from_secs(10),
+    running_max: 1,
+    patience: Duration::from_secs(2),
+};
+
+/// Program counters by process.
+type Wanted = BTreeMap<ProcessId, Vec<u64>>;
+/// Places of some program counters of a process.
+pub(crate) type Places = Arc<[(u64, CodePlace)]>;
+
+/// Look-ups of places.
+#[derive(Debug)]
+pub(crate) struct Code {
+    read: LookupCache<ProcessId, Places>,
+    wanted: Arc<Mutex<Wanted>>,
+}
+
+impl Code {
+    pub(crate) fn new(roots: &Roots, reads: Arc<UserReads>) -> Self {
+        let (roots, wanted) = (roots.clone(), Arc::<Mutex<Wanted>>::default());
+        let of_users = Arc::clone(&wanted);
+        let find = move |process: &ProcessId| {
+            let pcs = of_users.lock().unwrap_or_else(PoisonError::into_inner).get(process).cloned()?;
+            reads.read(&roots, *process, || code::places(&roots, process.pid, &pcs).ok()).map(places)
+        };
+        Self { read: LookupCache::new(PACE, find), wanted }
+    }
+
+    /// Looks up the places of these program counters; those found so far.
+    pub(crate) fn places(&self, wanted: Wanted) -> Vec<(ProcessId, Places)> {
+        let processes: Vec<ProcessId> = wanted.keys().copied().collect();
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = wanted;
+        let now = Instant::now();
+        processes.into_iter().filter_map(|process| Some((process, self.read.get(&process, now)?))).collect()
+    }
+
+    /// Processes whose code cannot be looked up.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let hung = self.read.hung(Instant::now());
+        let pids = hung.keys.iter().map(|process| process.pid);
+        let others = if hung.is_full { "; at this number, no other code is looked up" } else { "" };
+        (!hung.keys.is_empty()).then(|| {
+            format!(
+                "the code of {} processes cannot be looked up, as they hold their memory maps or serve the file systems of their \
+                 programs (pid {}): their sites of CPU faults have no functions{others}",
+                hung.keys.len(),
+                id_list::of(pids)
+            )
+        })
+    }
+}
+
+fn places(found: Vec<(u64, code::Place)>) -> Places {
+    let place = |place| match place {
+        code::Place::Unmapped => CodePlace::Unmapped,
+        code::Place::Anonymous => CodePlace::Anonymous,
+        code::Place::Module(code::Module { path, offset, elf_address, symbol }) => CodePlace::Module(CodeModule {
+            path,
+            offset,
+            elf_address,
+            symbol: symbol.map(|symbol| (symbol.name, symbol.offset)).map_err(|reason| reason.to_string()),
+        }),
+    };
+    found.into_iter().map(|(pc, found)| (pc, place(found))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use sys::fake::Machine;
+
+    use super::*;
+
+    fn id(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 7 }
+    }
+
+    #[test]
+    fn process_that_hangs_its_look_up_delays_no_other() {
+        let stat = |pid| format!("{pid} (app) S {}7 {}\n", "0 ".repeat(18), "0 ".repeat(30));
+        let machine = (42..44).fold(Machine::new(), |machine, pid| {
+            let status = format!("Uid:\t{}\t0\t0\t0\n", 1000 + pid);
+            machine.with(&format!("proc/{pid}/stat"), stat(pid)).with(&format!("proc/{pid}/status"), status)
+        });
+        machine.write("proc/43/maps", "1000-2000 r-xp 00000000 00:00 0\n");
+        machine.hang("proc/42/maps");
+        let code = Code::new(&machine.roots, Arc::default());
+        let wanted = || [(id(42), vec![0x1000]), (id(43), vec![0x1800, 0x5000])].into();
+        let deadline = Instant::now() + Duration::from_mins(2);
+        let found = loop {
+            let found = code.places(wanted());
+            if !found.is_empty() {
+                break found;
+            }
+            assert!(Instant::now() < deadline, "{:?}", code.warning());
+            thread::sleep(Duration::from_millis(10));
+        };
+        let [(process, places)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(*process, id(43));
+        assert_eq!(places[..], [(0x1800, CodePlace::Anonymous), (0x5000, CodePlace::Unmapped)]);
+        assert!(code.warning().is_some_and(|warning| warning.contains("(pid 42)")));
+        // So that its thread ends.
+        machine.write("proc/42/maps", "");
+    }
+}

@@ -1,0 +1,173 @@
+//! Functions in the symbol table of an ELF file. Whoever wrote the file may have written anything: each number is
+//! checked, and tables are read in pieces.
+
+use std::{fs::File, io, os::unix::fs::FileExt};
+
+use super::{NoSymbol, Symbol};
+
+/// Limits on the headers that are read, far above what linkers write.
+const SEGMENTS_MAX: u64 = 128;
+const SECTIONS_MAX: u64 = 4096;
+/// Limit on the length of a name.
+const NAME_MAX_BYTES: usize = 256;
+
+const HEADER_BYTES: usize = 64;
+const SEGMENT_BYTES: u64 = 56;
+const SECTION_BYTES: u64 = 64;
+const SYMBOL_BYTES: u64 = 24;
+/// Symbols that are read at a time.
+const SYMBOLS_PER_READ: u64 = 2048;
+
+/// 64 bits, little-endian, version 1.
+const MAGIC: [u8; 7] = *b"\x7fELF\x02\x01\x01";
+const PT_LOAD: u32 = 1;
+const SHT_SYMTAB: u32 = 2;
+const SHT_DYNSYM: u32 = 11;
+const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
+
+/// An ELF file.
+#[derive(Debug)]
+pub(super) struct Elf {
+    file: File,
+    segments: Vec<Segment>,
+    table: Option<Table>,
+}
+
+/// Loaded part of the file.
+#[derive(Debug)]
+struct Segment {
+    offset: u64,
+    bytes: u64,
+    address: u64,
+}
+
+/// Symbol table, and that of its names.
+#[derive(Debug)]
+struct Table {
+    offset: u64,
+    bytes: u64,
+    names_offset: u64,
+    names_bytes: u64,
+}
+
+impl Elf {
+    /// Reads the headers.
+    pub(super) fn read(file: File) -> Result<Self, NoSymbol> {
+        let header = bytes(&file, 0, HEADER_BYTES)?;
+        if !header.starts_with(&MAGIC) || u16_at(&header, 54)? != SEGMENT_BYTES as u16 {
+            return Err(NoSymbol::NotElf);
+        }
+        let segments = table(&file, u64_at(&header, 32)?, u16_at(&header, 56)?.into(), SEGMENT_BYTES, SEGMENTS_MAX)?;
+        let segments = segments.chunks_exact(SEGMENT_BYTES as usize).filter_map(|segment| {
+            (u32_at(segment, 0).ok()? == PT_LOAD).then_some(Segment {
+                offset: u64_at(segment, 8).ok()?,
+                bytes: u64_at(segment, 32).ok()?,
+                address: u64_at(segment, 16).ok()?,
+            })
+        });
+        let segments = segments.collect();
+        // A file may have no section headers.
+        let sections = u16_at(&header, 60)?.into();
+        let sections = table(&file, u64_at(&header, 40)?, sections, SECTION_BYTES, SECTIONS_MAX)?;
+        let table = [SHT_SYMTAB, SHT_DYNSYM].into_iter().find_map(|kind| Table::find(&sections, kind));
+        Ok(Self { file, segments, table })
+    }
+
+    /// Address of an offset of the file.
+    pub(super) fn address(&self, offset: u64) -> Option<u64> {
+        let of = |segment: &Segment| {
+            let within = offset.checked_sub(segment.offset).filter(|within| *within < segment.bytes)?;
+            segment.address.checked_add(within)
+        };
+        self.segments.iter().find_map(of)
+    }
+
+    /// Functions at these addresses. `budget_bytes`: limit on what is read, which it reduces.
+    pub(super) fn symbols(
+        &self,
+        addresses: &[Option<u64>],
+        budget_bytes: &mut u64,
+    ) -> Result<Vec<Option<Symbol>>, NoSymbol> {
+        let Table { offset, bytes: length, names_offset, names_bytes } =
+            self.table.as_ref().ok_or(NoSymbol::Stripped)?;
+        *budget_bytes = budget_bytes.checked_sub(*length).ok_or(NoSymbol::TooLarge)?;
+        // Start and name of the innermost function of each address.
+        let mut functions: Vec<Option<(u64, u32)>> = vec![None; addresses.len()];
+        let count = length / SYMBOL_BYTES;
+        let mut at = 0;
+        while at < count {
+            let some = SYMBOLS_PER_READ.min(count - at);
+            let begin = offset.checked_add(at * SYMBOL_BYTES).ok_or(NoSymbol::NotElf)?;
+            let symbols = bytes(&self.file, begin, (some * SYMBOL_BYTES) as usize)?;
+            for symbol in symbols.chunks_exact(SYMBOL_BYTES as usize) {
+                let (start, size) = (u64_at(symbol, 8)?, u64_at(symbol, 16)?);
+                let is_function = matches!(symbol.get(4).map(|info| info & 0xf), Some(STT_FUNC | STT_GNU_IFUNC));
+                if !is_function || u16_at(symbol, 6)? == 0 {
+                    continue;
+                }
+                for (address, function) in addresses.iter().zip(&mut functions) {
+                    let is_within = address.is_some_and(|address| address >= start && address - start < size);
+                    if is_within && function.is_none_or(|(earlier, _)| earlier < start) {
+                        *function = Some((start, u32_at(symbol, 0)?));
+                    }
+                }
+            }
+            at += some;
+        }
+        let symbol = |(address, function): (&Option<u64>, &Option<(u64, u32)>)| {
+            let (start, name) = (*function)?;
+            let left = names_bytes.checked_sub(name.into())?.min(NAME_MAX_BYTES as u64);
+            let name = bytes(&self.file, names_offset.checked_add(name.into())?, left as usize).ok()?;
+            let name = name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
+            Some(Symbol { name: String::from_utf8_lossy(name).into_owned(), offset: (*address)? - start })
+        };
+        Ok(addresses.iter().zip(&functions).map(symbol).collect())
+    }
+}
+
+impl Table {
+    fn find(sections: &[u8], kind: u32) -> Option<Self> {
+        let at = |index: usize| sections.chunks_exact(SECTION_BYTES as usize).nth(index);
+        let of_kind = |section: &&[u8]| u32_at(section, 4).is_ok_and(|found| found == kind);
+        let section = sections.chunks_exact(SECTION_BYTES as usize).find(of_kind)?;
+        let names = at(u32_at(section, 40).ok()? as usize)?;
+        Some(Self {
+            offset: u64_at(section, 24).ok()?,
+            bytes: u64_at(section, 32).ok()?,
+            names_offset: u64_at(names, 24).ok()?,
+            names_bytes: u64_at(names, 32).ok()?,
+        })
+    }
+}
+
+/// Entries of a table of headers.
+fn table(file: &File, offset: u64, count: u64, entry_bytes: u64, max: u64) -> Result<Vec<u8>, NoSymbol> {
+    if count > max { Err(NoSymbol::NotElf) } else { bytes(file, offset, (count * entry_bytes) as usize) }
+}
+
+/// Bytes of a file; `length` is bounded by the caller.
+fn bytes(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, NoSymbol> {
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, offset).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => NoSymbol::NotElf,
+        _ => NoSymbol::Unreadable,
+    })?;
+    Ok(bytes)
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], NoSymbol> {
+    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(NoSymbol::NotElf)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16, NoSymbol> {
+    array(bytes, at).map(u16::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, NoSymbol> {
+    array(bytes, at).map(u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Result<u64, NoSymbol> {
+    array(bytes, at).map(u64::from_le_bytes)
+}

@@ -1,0 +1,46 @@
+//! Sites of CPU faults.
+
+use model::{CodePlace, Process, Snapshot, api, explain};
+
+use super::{address, time};
+
+/// Limits of sites.
+const CAVEATS: [&str; 4] = [
+    "Accesses to memory that is on the host already raise no fault: their number is unknown.",
+    "The driver copies more than the page of a fault: its bytes count for the access that came first.",
+    "An access of the kernel in a system call counts for the instruction after the call, which is mostly in the C library.",
+    "Callers of the function are unknown.",
+];
+
+pub(crate) fn sites(snapshot: &Snapshot, process: &Process) -> api::Sites {
+    let model::Sites { busiest, known, unattributed } = &process.sites;
+    api::Sites {
+        time: time(snapshot.taken),
+        sites: busiest.iter().map(site).collect(),
+        sites_known: *known,
+        unattributed_cpu_faults: unattributed.faults,
+        unattributed_bytes_dtoh: unattributed.bytes_dtoh,
+        caveats: CAVEATS.map(str::to_owned).into(),
+    }
+}
+
+fn site(site: &model::Site) -> api::Site {
+    let module = match &site.place {
+        Some(CodePlace::Module(module)) => Some(module),
+        Some(CodePlace::Unmapped | CodePlace::Anonymous) | None => None,
+    };
+    let symbol = module.and_then(|module| module.symbol.as_ref().ok());
+    api::Site {
+        address: address(site.pc),
+        cpu_faults: site.counts.faults,
+        bytes_dtoh: site.counts.bytes_dtoh,
+        description: explain::site::place(site),
+        place: site.place.as_ref().map(|place| place.name().to_owned()),
+        module: module.map(|module| module.path.to_string()),
+        module_offset: module.map(|module| address(module.offset)),
+        elf_address: module.and_then(|module| module.elf_address).map(address),
+        function: symbol.map(|(name, _)| name.clone()),
+        function_offset: symbol.map(|(_, offset)| *offset),
+        function_unavailable: module.and_then(|module| module.symbol.as_ref().err().cloned()),
+    }
+}
