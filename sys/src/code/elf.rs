@@ -6,17 +6,17 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use super::{NoSymbol, Symbol};
 
 /// Limits on the headers that are read, far above what linkers write.
-const SEGMENTS_MAX: u64 = 128;
-const SECTIONS_MAX: u64 = 4096;
+const SEGMENTS_MAX: usize = 128;
+const SECTIONS_MAX: usize = 4096;
 /// Limit on the length of a name.
-const NAME_MAX_BYTES: usize = 256;
+const NAME_MAX_BYTES: u64 = 256;
 
-const HEADER_BYTES: usize = 64;
-const SEGMENT_BYTES: u64 = 56;
-const SECTION_BYTES: u64 = 64;
-const SYMBOL_BYTES: u64 = 24;
+const HEADER_BYTES: u64 = 64;
+const SEGMENT_BYTES: usize = 56;
+const SECTION_BYTES: usize = 64;
+const SYMBOL_BYTES: usize = 24;
 /// Symbols that are read at a time.
-const SYMBOLS_PER_READ: u64 = 2048;
+const BYTES_PER_READ: u64 = 2048 * SYMBOL_BYTES as u64;
 
 /// 64 bits, little-endian, version 1.
 const MAGIC: [u8; 7] = *b"\x7fELF\x02\x01\x01";
@@ -55,11 +55,11 @@ impl Elf {
     /// Reads the headers.
     pub(super) fn read(file: File) -> Result<Self, NoSymbol> {
         let header = bytes(&file, 0, HEADER_BYTES)?;
-        if !header.starts_with(&MAGIC) || u16_at(&header, 54)? != SEGMENT_BYTES as u16 {
+        if !header.starts_with(&MAGIC) || usize::from(u16_at(&header, 54)?) != SEGMENT_BYTES {
             return Err(NoSymbol::NotElf);
         }
         let segments = table(&file, u64_at(&header, 32)?, u16_at(&header, 56)?.into(), SEGMENT_BYTES, SEGMENTS_MAX)?;
-        let segments = segments.chunks_exact(SEGMENT_BYTES as usize).filter_map(|segment| {
+        let segments = segments.chunks_exact(SEGMENT_BYTES).filter_map(|segment| {
             (u32_at(segment, 0).ok()? == PT_LOAD).then_some(Segment {
                 offset: u64_at(segment, 8).ok()?,
                 bytes: u64_at(segment, 32).ok()?,
@@ -94,13 +94,12 @@ impl Elf {
         *budget_bytes = budget_bytes.checked_sub(*length).ok_or(NoSymbol::TooLarge)?;
         // Start and name of the innermost function of each address.
         let mut functions: Vec<Option<(u64, u32)>> = vec![None; addresses.len()];
-        let count = length / SYMBOL_BYTES;
-        let mut at = 0;
-        while at < count {
-            let some = SYMBOLS_PER_READ.min(count - at);
-            let begin = offset.checked_add(at * SYMBOL_BYTES).ok_or(NoSymbol::NotElf)?;
-            let symbols = bytes(&self.file, begin, (some * SYMBOL_BYTES) as usize)?;
-            for symbol in symbols.chunks_exact(SYMBOL_BYTES as usize) {
+        let mut read = 0;
+        while read < *length {
+            let begin = offset.checked_add(read).ok_or(NoSymbol::NotElf)?;
+            let some = BYTES_PER_READ.min(length - read);
+            let symbols = bytes(&self.file, begin, some)?;
+            for symbol in symbols.chunks_exact(SYMBOL_BYTES) {
                 let (start, size) = (u64_at(symbol, 8)?, u64_at(symbol, 16)?);
                 let is_function = matches!(symbol.get(4).map(|info| info & 0xf), Some(STT_FUNC | STT_GNU_IFUNC));
                 if !is_function || u16_at(symbol, 6)? == 0 {
@@ -113,12 +112,12 @@ impl Elf {
                     }
                 }
             }
-            at += some;
+            read += some;
         }
         let symbol = |(address, function): (&Option<u64>, &Option<(u64, u32)>)| {
             let (start, name) = (*function)?;
-            let left = names_bytes.checked_sub(name.into())?.min(NAME_MAX_BYTES as u64);
-            let name = bytes(&self.file, names_offset.checked_add(name.into())?, left as usize).ok()?;
+            let left = names_bytes.checked_sub(name.into())?.min(NAME_MAX_BYTES);
+            let name = bytes(&self.file, names_offset.checked_add(name.into())?, left).ok()?;
             let name = name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
             Some(Symbol { name: String::from_utf8_lossy(name).into_owned(), offset: (*address)? - start })
         };
@@ -128,9 +127,9 @@ impl Elf {
 
 impl Table {
     fn find(sections: &[u8], kind: u32) -> Option<Self> {
-        let at = |index: usize| sections.chunks_exact(SECTION_BYTES as usize).nth(index);
+        let at = |index: usize| sections.chunks_exact(SECTION_BYTES).nth(index);
         let of_kind = |section: &&[u8]| u32_at(section, 4).is_ok_and(|found| found == kind);
-        let section = sections.chunks_exact(SECTION_BYTES as usize).find(of_kind)?;
+        let section = sections.chunks_exact(SECTION_BYTES).find(of_kind)?;
         let names = at(u32_at(section, 40).ok()? as usize)?;
         Some(Self {
             offset: u64_at(section, 24).ok()?,
@@ -142,13 +141,13 @@ impl Table {
 }
 
 /// Entries of a table of headers.
-fn table(file: &File, offset: u64, count: u64, entry_bytes: u64, max: u64) -> Result<Vec<u8>, NoSymbol> {
-    if count > max { Err(NoSymbol::NotElf) } else { bytes(file, offset, (count * entry_bytes) as usize) }
+fn table(file: &File, offset: u64, count: usize, entry_bytes: usize, max: usize) -> Result<Vec<u8>, NoSymbol> {
+    if count > max { Err(NoSymbol::NotElf) } else { bytes(file, offset, (count * entry_bytes) as u64) }
 }
 
 /// Bytes of a file; `length` is bounded by the caller.
-fn bytes(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, NoSymbol> {
-    let mut bytes = vec![0; length];
+fn bytes(file: &File, offset: u64, length: u64) -> Result<Vec<u8>, NoSymbol> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(|_| NoSymbol::TooLarge)?];
     file.read_exact_at(&mut bytes, offset).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => NoSymbol::NotElf,
         _ => NoSymbol::Unreadable,
