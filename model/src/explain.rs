@@ -6,10 +6,12 @@ mod churn;
 mod growth;
 mod remedies;
 pub mod site;
+mod unjudged;
 mod verdict;
 
 pub use case::Case;
 pub use churn::churn;
 pub use growth::growth;
 pub use remedies::remedies;
+pub use unjudged::unjudged;
 pub use verdict::{reason, summary};

@@ -212,6 +212,22 @@ pub struct Victim {
     pub window: Duration,
 }
 
+/// Windows of a process at a GPU that one late reading covered together, and that show no verdict
+/// together: each of them alone may have shown one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unjudged {
+    /// Process.
+    pub process: ProcessId,
+    /// Where.
+    pub gpu: GpuKey,
+    /// The reading before.
+    pub started_at: SystemTime,
+    /// The late reading.
+    pub ended_at: SystemTime,
+    /// Whole windows between the two.
+    pub windows: u64,
+}
+
 /// All verdicts at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdicts {
@@ -221,6 +237,10 @@ pub struct Verdicts {
     pub ended: Vec<Verdict>,
     /// Victims and evictors, most bytes first.
     pub victims: Vec<Victim>,
+    /// Windows that could not be judged, the latest first; the oldest are dropped.
+    pub unjudged: Vec<Unjudged>,
+    /// Number of windows that could not be judged, since the start.
+    pub unjudged_windows: u64,
     /// Time for which verdicts held, of the owners that are listed. It only grows for as long as an owner is.
     pub verdict_time: BTreeMap<VerdictTimeKey, Duration>,
 }

@@ -55,6 +55,11 @@ impl Hysteresis {
         self.active.as_ref().map(|active| active.since.calendar_of(active.shown_until))
     }
 
+    /// Whether a window that ended then showed the verdict in force.
+    pub(crate) fn is_shown_at(&self, at: Moment) -> bool {
+        self.active.as_ref().is_some_and(|active| active.shown_until.elapsed == at.elapsed)
+    }
+
     /// Processes a complete window. At most one verdict ends, and then one starts.
     pub(crate) fn judge(&mut self, process: ProcessId, gpu: GpuKey, counts: WindowCounts) -> Vec<Change> {
         let current = self.verdict().map(|verdict| verdict.kind);

@@ -6,21 +6,23 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts};
+use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts, verdict::Unjudged};
 
 use crate::{
     hysteresis::{Change, Hysteresis},
     reading::{Moment, ProcessReading, Reading, difference},
-    thresholds::{ENDED_MAX, WINDOW},
+    thresholds::{ENDED_MAX, LATE_WINDOWS, UNJUDGED_MAX, WINDOW},
     verdict_time::VerdictTime,
     victims::Victims,
-    window::{Window, WindowState},
+    window::{Window, WindowState, is_enough},
 };
 
 /// Judge of successive snapshots, at any pace.
 #[derive(Clone, Debug)]
 pub struct Judge {
     window: Duration,
+    /// Time between two readings that are in time.
+    interval: Duration,
     /// Time of the last snapshot.
     last: Option<Moment>,
     processes: BTreeMap<ProcessId, Watched>,
@@ -28,6 +30,18 @@ pub struct Judge {
     ended: VecDeque<Verdict>,
     victims: Victims,
     verdict_time: VerdictTime,
+    /// Windows that could not be judged, the latest first, and their number.
+    unjudged: VecDeque<Unjudged>,
+    unjudged_windows: u64,
+}
+
+/// Time of the reading before, and properties of the current one.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    window: Duration,
+    interval: Duration,
+    /// Whether a window may wait for late records.
+    may_wait: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -42,6 +56,8 @@ struct Track {
     last: Reading,
     window: Window,
     hysteresis: Hysteresis,
+    /// Windows of the open one that a late reading covered together.
+    late: Option<Unjudged>,
 }
 
 impl Default for Judge {
@@ -56,12 +72,21 @@ impl Judge {
     pub fn new(window: Duration) -> Self {
         Self {
             window,
+            interval: Duration::ZERO,
             last: None,
             processes: BTreeMap::new(),
             ended: VecDeque::new(),
             victims: Victims::default(),
             verdict_time: VerdictTime::default(),
+            unjudged: VecDeque::new(),
+            unjudged_windows: 0,
         }
+    }
+
+    /// Sets the interval of readings; a reading after several times that is late.
+    #[must_use]
+    pub fn with_interval(self, interval: Duration) -> Self {
+        Self { interval, ..self }
     }
 
     /// Processes a snapshot. Counts before the first one are not judged.
@@ -77,6 +102,7 @@ impl Judge {
             }
         }
         self.ended.truncate(ENDED_MAX);
+        self.unjudged.truncate(UNJUDGED_MAX);
         for hysteresis in
             self.processes.values().flat_map(|watched| watched.gpus.values()).map(|track| &track.hysteresis)
         {
@@ -100,6 +126,8 @@ impl Judge {
             active,
             ended: self.ended.iter().cloned().collect(),
             victims: self.victims.latest().to_vec(),
+            unjudged: self.unjudged.iter().copied().collect(),
+            unjudged_windows: self.unjudged_windows,
             verdict_time: self.verdict_time.sums().clone(),
         }
     }
@@ -126,7 +154,17 @@ impl Judge {
             .entry(process.id)
             .or_insert_with(|| Watched { host: Reading::zero(last), gpus: BTreeMap::new() });
         let mut changes = watched.resolve_pending(&now, &snapshot.gpus);
-        changes.extend(watched.read(process.id, now, self.window));
+        let timing = Timing {
+            window: self.window,
+            interval: self.interval,
+            may_wait: process.exited_at.is_none() && !snapshot.source.block_records.is_off,
+        };
+        let (read, unjudged) = watched.read(process.id, now, timing);
+        changes.extend(read);
+        for each in unjudged {
+            self.unjudged_windows = self.unjudged_windows.saturating_add(each.windows);
+            self.unjudged.push_front(each);
+        }
         if process.exited_at.is_some() {
             changes.extend(watched.end());
         }
@@ -172,19 +210,32 @@ impl Watched {
         ended
     }
 
-    fn read(&mut self, process: ProcessId, now: ProcessReading, window: Duration) -> Vec<Change> {
-        let mut changes = Vec::new();
+    /// Processes a reading. Returns the changes, and windows that could not be judged.
+    fn read(&mut self, process: ProcessId, now: ProcessReading, timing: Timing) -> (Vec<Change>, Vec<Unjudged>) {
+        let (mut changes, mut unjudged) = (Vec::new(), Vec::new());
         for (gpu, reading) in now.gpus {
             let track = self.gpus.entry(gpu).or_insert_with(|| Track::from(self.host.clone()));
-            track.last = reading.clone();
-            match track.window.read(reading, window) {
+            let last = std::mem::replace(&mut track.last, reading.clone());
+            let at = reading.at;
+            if let Some(windows) = timing.late_windows(&last, &reading) {
+                let (started_at, ended_at) = (last.at.calendar, last.at.calendar_of(at));
+                track.late = Some(Unjudged { process, gpu, started_at, ended_at, windows });
+            }
+            match track.window.read(reading, timing.window, timing.may_wait) {
                 WindowState::Open => {}
-                WindowState::Complete(counts) => changes.extend(track.hysteresis.judge(process, gpu, *counts)),
-                WindowState::Quiet => changes.extend(track.hysteresis.end().map(Change::Ended)),
+                WindowState::Complete(counts) => {
+                    changes.extend(track.hysteresis.judge(process, gpu, *counts));
+                    // Shares of the whole say nothing about its parts, unless all of it shows a kind.
+                    unjudged.extend(track.late.take().filter(|_| !track.hysteresis.is_shown_at(at)));
+                }
+                WindowState::Quiet => {
+                    track.late = None;
+                    changes.extend(track.hysteresis.end().map(Change::Ended));
+                }
             }
         }
         self.host = now.host;
-        changes
+        (changes, unjudged)
     }
 
     fn end(&mut self) -> Vec<Change> {
@@ -192,9 +243,20 @@ impl Watched {
     }
 }
 
+impl Timing {
+    /// Whole windows between two readings, if the later one is late and there is evidence in between.
+    fn late_windows(self, last: &Reading, now: &Reading) -> Option<u64> {
+        let gap = now.at.since(last.at);
+        let window = self.window.max(self.interval).as_nanos().max(1);
+        let windows = u64::try_from(gap.as_nanos() / window).unwrap_or(u64::MAX);
+        let has_evidence = difference(&last.counted, &now.counted).is_some_and(|inputs| is_enough(&inputs));
+        (windows >= LATE_WINDOWS && has_evidence).then_some(windows)
+    }
+}
+
 impl From<Reading> for Track {
     fn from(from: Reading) -> Self {
-        Self { last: from.clone(), window: Window::new(from), hysteresis: Hysteresis::default() }
+        Self { last: from.clone(), window: Window::new(from), hysteresis: Hysteresis::default(), late: None }
     }
 }
 

@@ -63,6 +63,15 @@ pub const QUIET_WINDOWS: u32 = 2;
 /// next one may be a second away.
 pub const EARLY: f64 = 0.05;
 
+/// Windows from which a time between two readings counts as late, if it is also twice the interval
+/// of readings: below, a window is longer by less than another one.
+pub const LATE_WINDOWS: u64 = 2;
+/// Share of the copied bytes with block records below which a window waits for the next reading,
+/// unless records are known to be missing.
+pub const RECORDED_IN_TIME: f64 = 0.5;
+
+/// Late readings without a verdict that are remembered.
+pub const UNJUDGED_MAX: usize = 64;
 /// Ended verdicts that are remembered.
 pub const ENDED_MAX: usize = 256;
 /// Maximum of ranges in a verdict.

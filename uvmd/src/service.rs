@@ -14,6 +14,7 @@ use collector::{Collector, Retention};
 use config::{Config, Loaded, value::HostNames};
 use followers::{Followers, Planners, Probes};
 use model::Verdicts;
+use policy::Judge;
 use reload::Reloader;
 use running::Running;
 use start::Start;
@@ -90,7 +91,8 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
 
     let (stop_servers, stopped) = watch::channel(());
     let events = Events::default();
-    let judging = Judging::start(collector.snapshots(), config.verdicts.window.0, events.clone());
+    let judge = Judge::new(config.verdicts.window.0).with_interval(config.collector.interval.0);
+    let judging = Judging::start(collector.snapshots(), judge, events.clone());
     tokio::spawn(rules.clone().follow());
     tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));

@@ -1,7 +1,7 @@
 //! Judging of every snapshot of the collector, with a log line for the start and end of each
 //! verdict.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use collector::Snapshots;
 use model::{ProcessId, Snapshot, Verdict, Verdicts};
@@ -17,11 +17,11 @@ pub(crate) struct Judging {
 }
 
 impl Judging {
-    /// Starts the task. `window` is the minimum window of a verdict; starts and ends go to
+    /// Starts the task. `judge` knows the windows and the interval of readings; starts and ends go to
     /// `events`.
-    pub(crate) fn start(snapshots: Snapshots, window: Duration, events: Events) -> Self {
+    pub(crate) fn start(snapshots: Snapshots, judge: Judge, events: Events) -> Self {
         let (publish, latest) = watch::channel(Arc::default());
-        Self { latest, task: tokio::spawn(judge(snapshots, window, publish, events)) }
+        Self { latest, task: tokio::spawn(judge_all(snapshots, judge, publish, events)) }
     }
 
     /// Receiver of the verdicts.
@@ -44,8 +44,7 @@ impl Drop for Judging {
     }
 }
 
-async fn judge(mut snapshots: Snapshots, window: Duration, publish: watch::Sender<Arc<Verdicts>>, events: Events) {
-    let mut judge = Judge::new(window);
+async fn judge_all(mut snapshots: Snapshots, mut judge: Judge, publish: watch::Sender<Arc<Verdicts>>, events: Events) {
     let mut snapshot = snapshots.latest();
     loop {
         let changes = judge.observe(&snapshot);
@@ -110,7 +109,7 @@ fn figure(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     use model::{
         GpuKey, GpuUuid, Process, SourceState, SourceStatus, VerdictKind,

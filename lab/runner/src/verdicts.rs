@@ -90,11 +90,12 @@ fn outcomes(variant: &Variant, gpu: &Gpu, client: &Client) -> anyhow::Result<Vec
     team.go(deadline)?;
     let answer = client.ask_after(SystemTime::now())?;
     team.finish(deadline)?;
+    let unjudged = team.members().iter().map(|member| unjudged(client, member)).collect::<anyhow::Result<Vec<_>>>()?;
     let (verdicts, end, timeline) = (poller.stop()?, SystemTime::now(), recorder.stop()?);
     if timeline.dropped_events > 0 {
         bail!("the software GPU's log dropped {} events", timeline.dropped_events);
     }
-    let case = |member: &Member| {
+    let case = |(member, unjudged): (&Member, &Vec<String>)| {
         if let Some(failure) = &member.failure {
             bail!("{}: {failure}", member.name);
         }
@@ -114,9 +115,23 @@ fn outcomes(variant: &Variant, gpu: &Gpu, client: &Client) -> anyhow::Result<Vec
             end,
             episodes: &episodes,
             uvmd,
+            unjudged,
         }))
     };
-    team.members().iter().map(case).collect()
+    team.members().iter().zip(&unjudged).map(case).collect()
+}
+
+/// uvmd's remarks on windows of a process that it could not judge.
+fn unjudged(client: &Client, member: &Member) -> anyhow::Result<Vec<String>> {
+    let Some(ProcessId { pid, .. }) = member.id else { return Ok(Vec::new()) };
+    let Remarks { remarks } = client.get(&format!("/api/v1/processes/{pid}/verdict"))?;
+    Ok(remarks.into_iter().filter(|remark| remark.contains("could not be judged")).collect())
+}
+
+/// Compared part of the body of `/api/v1/processes/{pid}/verdict`.
+#[derive(Deserialize)]
+struct Remarks {
+    remarks: Vec<String>,
 }
 
 fn uvmd_facts(answer: &Answer, id: ProcessId) -> Option<UvmdFacts> {

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod kinds;
+mod late;
 mod oddities;
 mod support;
 mod verdict_time;

@@ -7,7 +7,7 @@ use model::{
     api::{self, decision::Event},
     explain::{self, Case},
     owner::label_or_user,
-    verdict::{Check, Involved, Verdict, Victim},
+    verdict::{Check, Involved, Unjudged, Verdict, Victim},
 };
 
 use super::{INFERRED, View, address, diagnosis, gpu::gpu_of, memory::pattern, of, owner::owner, rate, time};
@@ -68,18 +68,24 @@ pub(crate) fn verdicts_of(
         active: of(&view.active, id).map(with_remedies).collect(),
         ended: ended.map(show).collect(),
         unavailable: unavailable(view.snapshot),
-        remarks: view.process(id).map(|process| remarks(view.snapshot, process)).unwrap_or_default(),
+        remarks: remarks(view, id),
         ..api::Verdicts::default()
     }
 }
 
-/// Remarks on a running process that are no verdict.
-fn remarks(snapshot: &Snapshot, process: &model::Process) -> Vec<String> {
-    if process.exited_at.is_some() {
-        return Vec::new();
-    }
-    let growth = process.managed_growth.and_then(explain::growth);
-    churn(snapshot, process).into_iter().chain(growth).collect()
+/// Remarks on a process that are no verdict.
+fn remarks(view: &View<'_>, id: ProcessId) -> Vec<String> {
+    let running = view.process(id).filter(|process| process.exited_at.is_none());
+    let churn = running.and_then(|process| churn(view.snapshot, process));
+    let growth = running.and_then(|process| process.managed_growth).and_then(explain::growth);
+    let unjudged = view.verdicts.unjudged.iter().filter(|each| each.process == id).map(|each| unjudged(view, each));
+    churn.into_iter().chain(growth).chain(unjudged).collect()
+}
+
+/// Remark on windows that could not be judged.
+fn unjudged(view: &View<'_>, each: &Unjudged) -> String {
+    let Unjudged { gpu, started_at, ended_at, windows, .. } = *each;
+    explain::unjudged(windows, &time(started_at), &time(ended_at), &gpu_label(view.snapshot, gpu))
 }
 
 /// Remark on a process that frees its managed memory all the time.

@@ -190,6 +190,7 @@ async fn the_service_has_metrics_of_itself() {
     assert_eq!(samples[r#"uvmd_backend_info{backend="ebpf",driver="550.163.01",layout="550-555"}"#], "1");
     assert_eq!(samples[r#"uvmd_events_dropped_total{reason="map_full"}"#], "5");
     assert_eq!(samples[r#"uvmd_events_dropped_total{reason="unknown_va_space"}"#], "0");
+    assert_eq!(samples["uvmd_unjudged_windows_total"], "0");
     assert_eq!(samples[r#"uvmd_probe_hits_total{probe="uvm_perf_event_notify"}"#], "1234");
     assert_eq!(samples[r#"uvmd_probe_run_seconds_total{probe="uvm_perf_event_notify"}"#], "1.5");
     assert!(!samples.contains_key(r#"uvmd_probe_run_seconds_total{probe="uvm_va_space_destroy"}"#));

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::Router;
 use model::{
     GpuKey, GpuUuid, ManagedGrowth, ProcessId, Verdict, VerdictKind, Verdicts, api,
-    verdict::{Check, Inputs, Victim},
+    verdict::{Check, Inputs, Unjudged, Victim},
 };
 use serde_json::Value;
 use web::{Sources, VerdictSource};
@@ -55,6 +55,8 @@ fn router() -> Router {
             verdict(HEAVY, VerdictKind::FirstTouchStorm, None),
         ],
         ended: vec![verdict(FORGOTTEN, VerdictKind::PingPong, Some(20))],
+        unjudged: vec![Unjudged { process: LIGHT, gpu: gpu(), started_at: at(10), ended_at: at(20), windows: 5 }],
+        unjudged_windows: 5,
         victims: vec![eviction(LIGHT, HEAVY, 1000), eviction(HEAVY, HEAVY, 900), eviction(LIGHT, FORGOTTEN, 100)],
         ..Verdicts::default()
     });
@@ -171,4 +173,13 @@ async fn lists_of_processes_have_verdicts_and_evictors() {
         (&20.into(), &"heavy".into(), &2000.into())
     );
     assert_eq!((&gone["verdicts"], &gone["victim_of"]), (&Value::Array(Vec::new()), &Value::Null));
+}
+
+#[tokio::test]
+async fn remarks_name_the_windows_of_a_process_that_could_not_be_judged() {
+    let remarks = verdicts("/api/v1/processes/10/verdict").await.remarks;
+    let [remark] = remarks.as_slice() else { panic!("{remarks:?}") };
+    assert!(remark.starts_with("5 windows of its use of "), "{remark}");
+    assert!(remark.contains("between 2023-11-14T22:13:30.000Z and 2023-11-14T22:13:40.000Z"), "{remark}");
+    assert_eq!(verdicts("/api/v1/processes/20/verdict").await.remarks, [""; 0]);
 }

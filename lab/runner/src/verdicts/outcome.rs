@@ -29,6 +29,9 @@ pub(crate) struct Outcome {
     /// Kinds that uvmd reported and the log does not show, and that the log shows and uvmd did not
     /// report.
     pub(crate) wrong: Vec<String>,
+    /// Windows for which neither uvmd nor the log can tell whether the verdict is right, as sentences.
+    #[serde(default)]
+    pub(crate) unjudged: Vec<String>,
     /// Delays from the start of a kind in the log to uvmd's report.
     #[serde(rename = "came_after")]
     pub(crate) start_delays: Vec<Delay>,
@@ -83,6 +86,8 @@ pub(super) struct Case<'a> {
     pub(super) end: SystemTime,
     pub(super) episodes: &'a [Episode],
     pub(super) uvmd: UvmdFacts,
+    /// uvmd's remarks on windows that it could not judge.
+    pub(super) unjudged: &'a [String],
 }
 
 /// Number of windows after which uvmd must report a kind.
@@ -95,6 +100,11 @@ impl Outcome {
     pub(crate) fn is_right(&self) -> bool {
         self.label == self.verdict && self.wrong.is_empty()
     }
+
+    /// Whether the outcome counts for nothing: there is no verdict, and its windows could not be judged.
+    pub(crate) fn is_unjudged(&self) -> bool {
+        self.verdict == Kind::None && self.label != Kind::None && !self.unjudged.is_empty()
+    }
 }
 
 impl Delay {
@@ -106,7 +116,7 @@ impl Delay {
 
 /// Compare uvmd's verdicts with the log.
 pub(super) fn judge(case: &Case<'_>) -> Outcome {
-    let &Case { variant, process, pid, gpu_bytes, timeline, begin, end, episodes, uvmd } = case;
+    let &Case { variant, process, pid, gpu_bytes, timeline, begin, end, episodes, uvmd, unjudged } = case;
     let stretches = timeline.stretches(pid, gpu_bytes);
     let label = label(&stretches);
     let windows = timeline.windows(pid);
@@ -147,6 +157,7 @@ pub(super) fn judge(case: &Case<'_>) -> Outcome {
             end_delays.push(Delay::between(*to, last, episode.window));
         }
     }
+    let unshown = unshown(label.kind, &windows, seconds);
     Outcome {
         variant: variant.to_owned(),
         process: process.to_owned(),
@@ -157,6 +168,7 @@ pub(super) fn judge(case: &Case<'_>) -> Outcome {
         uvmd,
         episodes: episodes.iter().map(report).collect(),
         wrong,
+        unjudged: unjudged.iter().cloned().chain(unshown).collect(),
         start_delays,
         end_delays,
     }
@@ -174,6 +186,22 @@ fn verdict(episodes: &[Episode], arrived_bytes: u64) -> Kind {
         .into_iter()
         .filter(|kind| *kind == Kind::None || episodes.iter().any(|episode| episode.kind == *kind));
     candidates.rev().max_by_key(|kind| bytes(*kind)).unwrap_or(Kind::None)
+}
+
+/// Sentence about a label that a whole stretch shows, and none of its windows, with the windows. uvmd
+/// judges windows. On a slow machine a program does in one stretch what it else does in many.
+fn unshown(label: Kind, windows: &[Window], seconds: impl Fn(SystemTime) -> f64) -> Option<String> {
+    let is_shown = |window: &Window| !window.is_quiet && label.matches(&window.facts, HYSTERESIS);
+    if label == Kind::None || windows.iter().any(is_shown) {
+        return None;
+    }
+    let shown = |window: &Window| {
+        let kind = if window.is_quiet { "quiet" } else { Kind::of(&window.facts).name() };
+        format!("{kind} from {:.1} to {:.1} s", seconds(window.begin), seconds(window.end))
+    };
+    let windows: Vec<String> = windows.iter().map(shown).collect();
+    let windows = if windows.is_empty() { "it ended before its first one".to_owned() } else { windows.join(", ") };
+    Some(format!("no window of the log shows {label}: {windows}"))
 }
 
 /// Whether the log shows the kind of an episode, in its whole time or in one of its windows.

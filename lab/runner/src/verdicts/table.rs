@@ -16,6 +16,8 @@ enum Mark {
     /// Near a limit, so neither right nor wrong.
     Near,
     Wrong,
+    /// Wrong, but the windows could not be judged.
+    Unjudged,
 }
 
 impl Mark {
@@ -23,6 +25,7 @@ impl Mark {
         match (outcome.is_near, outcome.is_right()) {
             (_, true) => Self::Right,
             (true, false) => Self::Near,
+            (false, false) if outcome.is_unjudged() => Self::Unjudged,
             (false, false) => Self::Wrong,
         }
     }
@@ -32,18 +35,21 @@ impl Mark {
             Self::Right => "ok",
             Self::Near => "near",
             Self::Wrong => "WRONG",
+            Self::Unjudged => "unjudged",
         }
     }
 }
 
 /// Line of an outcome in 80 columns, or a few more if the outcome is wrong.
 pub(crate) fn line(outcome: &Outcome) -> String {
-    let Outcome { variant, process, label, is_near, verdict, facts, wrong, .. } = outcome;
+    let Outcome { variant, process, label, is_near, verdict, facts, wrong, unjudged, .. } = outcome;
     let name = format!("{variant} {process}");
     let near = if *is_near { "~" } else { " " };
-    let mark = Mark::of(outcome).name();
+    let mark = Mark::of(outcome);
+    let unjudged = unjudged.iter().filter(|_| mark != Mark::Right);
+    let mark = mark.name();
     let mut line = format!("{name:<31} {label:>17}{near} {verdict:>17} {:>9} {mark}", human(facts.arrived_bytes()));
-    for wrong in wrong {
+    for wrong in wrong.iter().chain(unjudged) {
         // Writing to a string does not fail.
         let _ = write!(line, "\n    {wrong}");
     }
@@ -51,7 +57,8 @@ pub(crate) fn line(outcome: &Outcome) -> String {
 }
 
 impl Report {
-    /// Whether all variants were judged, and only outcomes near a limit are wrong.
+    /// Whether all variants ran, and only outcomes near a limit or with windows that could not be judged
+    /// are wrong.
     pub(crate) fn is_right(&self) -> bool {
         !self.outcomes.is_empty()
             && self.failures.is_empty()
@@ -105,9 +112,11 @@ impl fmt::Display for Report {
         for failure in &self.failures {
             writeln!(f, "FAILED: {failure}")?;
         }
-        let [right, near, wrong] = [Mark::Right, Mark::Near, Mark::Wrong].map(|mark| self.count(mark));
+        let [right, near, wrong, unjudged] =
+            [Mark::Right, Mark::Near, Mark::Wrong, Mark::Unjudged].map(|mark| self.count(mark));
+        let unjudged = unjudged + self.failures.len();
         let verdict = if self.is_right() { "PASS" } else { "FAIL" };
-        writeln!(f, "{verdict}: {right} right, {near} near a limit, {wrong} wrong, {} not judged", self.failures.len())
+        writeln!(f, "{verdict}: {right} right, {near} near a limit, {wrong} wrong, {unjudged} not judged")
     }
 }
 
@@ -138,6 +147,7 @@ mod tests {
             uvmd: UvmdFacts::default(),
             episodes: Vec::new(),
             wrong: Vec::new(),
+            unjudged: Vec::new(),
             start_delays: vec![Delay { seconds: 2.0, windows: 1.0 }, Delay { seconds: 4.5, windows: 2.0 }],
             end_delays: Vec::new(),
         }
@@ -173,6 +183,10 @@ mod tests {
         let right = || outcome(Kind::PingPong, Kind::PingPong, false);
         assert!(report(vec![right()]).is_right());
         assert!(!report(vec![right(), outcome(Kind::None, Kind::PingPong, false)]).is_right());
+        let late = Outcome { unjudged: vec!["3 windows".to_owned()], ..outcome(Kind::Streaming, Kind::None, false) };
+        assert!(report(vec![right(), late.clone()]).is_right());
+        let text = report(vec![late]).to_string();
+        assert!(text.contains("unjudged\n    3 windows\n") && text.contains("0 wrong, 1 not judged"), "{text}");
         let extra = Outcome { wrong: vec!["streaming reported".to_owned()], ..right() };
         assert!(!report(vec![extra.clone()]).is_right());
         assert!(report(vec![Outcome { is_near: true, ..extra }]).is_right());

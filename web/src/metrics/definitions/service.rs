@@ -80,6 +80,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvmd_unjudged_windows_total",
+        labels: &[],
+        help: "Windows of processes that late readings covered together, and that show no verdict together. While this grows, verdicts may be missing, as uvmd gets too little processor time.",
+        samples: Samples::Counter(|figures| vec![Sample::new([], figures.verdicts.unjudged_windows as f64)]),
+    },
+    Definition {
         name: "uvmd_auth_failures_total",
         labels: &[],
         help: "Requests with a wrong token, or with a wrong password where the metrics require one. While this grows, a client is misconfigured, or guesses.",

@@ -42,7 +42,7 @@ fn judged(phases: &[(Facts, u64)], episodes: &[Episode]) -> Outcome {
     let uvmd = UvmdFacts { fetched_bytes, ..UvmdFacts::default() };
     let (variant, process, pid, gpu_bytes) = ("v", "p", 7, 32 * MIB);
     let (begin, end) = (at(0), at(seconds));
-    judge(&Case { variant, process, pid, gpu_bytes, timeline: &timeline, begin, end, episodes, uvmd })
+    judge(&Case { variant, process, pid, gpu_bytes, timeline: &timeline, begin, end, episodes, uvmd, unjudged: &[] })
 }
 
 #[test]
@@ -88,4 +88,17 @@ fn the_end_delay_is_known_if_the_process_continues() {
     let episodes = [episode(Kind::CapacityThrash, 0, Some(20), 80 * MIB)];
     assert_eq!(judged(&[(THRASH, 20), (FETCH, 20)], &episodes).end_delays.len(), 1);
     assert!(judged(&[(THRASH, 20)], &episodes).end_delays.is_empty());
+}
+
+#[test]
+fn label_that_no_window_shows_is_not_judged_and_names_the_windows() {
+    // All is fetched first, and a part of it evicted later: streaming as a whole.
+    let lost = Facts { evicted_bytes: 2 * MIB, ..Facts { fetched_bytes: 0, gpu_faults: 0, ..FETCH } };
+    let outcome = judged(&[(FETCH, 5), (lost, 4)], &[]);
+    assert_eq!((outcome.label, outcome.verdict), (Kind::Streaming, Kind::None));
+    assert!(outcome.is_unjudged(), "{outcome:?}");
+    assert!(outcome.unjudged[0].starts_with("no window of the log shows streaming: none from 1.0 to "), "{outcome:?}");
+    let streams = Facts { evicted_bytes: 4 * MIB, ..FETCH };
+    assert!(!judged(&[(streams, 5)], &[]).is_unjudged(), "its windows show it");
+    assert!(!judged(&[(FETCH, 9)], &[]).is_unjudged(), "without a label there is nothing to show");
 }
