@@ -29,6 +29,8 @@ indexed! {
         Residency => "residency",
         /// The block was freed, with all its memory.
         Gone => "gone",
+        /// Copy from the GPU to the host, on the way to another GPU that it cannot copy to.
+        CopyStaged => "copy_staged",
     }
 }
 

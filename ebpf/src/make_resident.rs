@@ -11,7 +11,9 @@
 //!
 //! Populated pages are the requested ones, less those that are resident already, less those copied
 //! between entry and return. The driver has an event per copy, up to 512 where a block's pages are
-//! scattered in host memory: one record covers them together.
+//! scattered in host memory: one record covers them together. Where two GPUs cannot copy to each
+//! other, the driver copies to the host and on: such a copy to the host has a record of its own
+//! kind, as it is no sign of a CPU.
 
 use abi::{CountKey, DropReason, Kind, Probe, RecordKind, Tally, block::BLOCK_BYTES};
 use aya_ebpf::{
@@ -180,7 +182,9 @@ pub fn copied(space: &Known, va_space: u64, copy: &BlockEvent) -> bool {
         part_of.received += copy.bytes;
     }
     if blocks::are_enabled() {
-        gather(space, copy, &mut part_of.copies);
+        let is_staged = part_of.gpu != 0 && copy.kind as u32 == RecordKind::CopyDtoh as u32;
+        let kind = if is_staged { RecordKind::CopyStaged } else { copy.kind };
+        gather(space, &BlockEvent { kind, ..*copy }, &mut part_of.copies);
     }
     true
 }

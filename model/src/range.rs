@@ -1,10 +1,10 @@
 //! The ranges of a process's managed memory: one for each mapping, which is one for each allocation.
 
-use std::ops::AddAssign;
+use std::{collections::BTreeMap, ops::AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Residency;
+use crate::{GpuKey, Residency};
 
 /// Traffic that brings back what was there before. From block records: a lower bound where records were left out.
 ///
@@ -20,6 +20,23 @@ pub struct Reuse {
     pub cpu_reclaimed_bytes: u64,
     /// Times that a block changed sides between a CPU that faulted and a GPU.
     pub bounces: u64,
+}
+
+/// Blocks that a GPU took from other GPUs of the process, by its faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerReuse {
+    /// Bytes copied to the GPU then, in blocks that one of them had taken from it before.
+    pub reclaimed_bytes: u64,
+    /// Number of blocks taken, by the GPU that had each.
+    pub bounces: BTreeMap<GpuKey, u64>,
+}
+
+impl PeerReuse {
+    /// Number of blocks taken from all of them.
+    #[must_use]
+    pub fn total_bounces(&self) -> u64 {
+        self.bounces.values().fold(0, |sum, bounces| sum.saturating_add(*bounces))
+    }
 }
 
 impl AddAssign<&Self> for Reuse {

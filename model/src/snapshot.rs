@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Blocks, Counters, Degradation, EvictionPair, FatalError, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals,
-    ProcessId, QuotaRefusals, Ranges, Residency, Reuse, Sites,
+    PeerReuse, ProcessId, QuotaRefusals, Ranges, Residency, Reuse, Sites,
 };
 
 /// Source of the facts about a GPU beyond its UUID.
@@ -91,6 +91,8 @@ pub struct Process {
     pub reuse: BTreeMap<GpuKey, Reuse>,
     /// Instructions that raise its CPU faults.
     pub sites: Sites,
+    /// Blocks that each GPU took from other ones; without GPUs that took none.
+    pub peer_reuse: BTreeMap<GpuKey, PeerReuse>,
 }
 
 impl Process {
@@ -117,6 +119,7 @@ impl Process {
             residency: BTreeMap::new(),
             reuse: BTreeMap::new(),
             sites: Sites::default(),
+            peer_reuse: BTreeMap::new(),
         }
     }
 

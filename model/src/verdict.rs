@@ -14,7 +14,7 @@ use crate::{GpuKey, OwnerKey, Pattern, ProcessId};
 pub enum VerdictKind {
     /// Evicted memory is fetched again: the working set exceeds GPU memory.
     CapacityThrash,
-    /// Memory goes back and forth between a CPU and a GPU that both use it.
+    /// Memory goes back and forth between a CPU and a GPU, or two GPUs, that both use it.
     PingPong,
     /// The driver holds processors back from pages, or pins pages, because they go back and forth.
     DriverThrottling,
@@ -64,7 +64,7 @@ impl VerdictKind {
     pub const fn description(self) -> &'static str {
         match self {
             Self::CapacityThrash => "Evicted memory is fetched again: more memory is in use than the GPU holds",
-            Self::PingPong => "Memory goes back and forth between a CPU and a GPU that both use it",
+            Self::PingPong => "Memory goes back and forth between a CPU and a GPU, or two GPUs, that both use it",
             Self::DriverThrottling => "The driver throttles processors, or pins pages, because pages bounce",
             Self::Streaming => "More memory than the GPU holds is used once: evictions, but hardly any refetches",
             Self::FirstTouchStorm => "Faults come from memory that is touched for the first time",
@@ -76,7 +76,7 @@ impl VerdictKind {
     pub const fn needs_records_for(self) -> Option<&'static str> {
         match self {
             Self::CapacityThrash => Some("whether fetched bytes were evicted before"),
-            Self::PingPong => Some("how often blocks bounce between CPUs and the GPU"),
+            Self::PingPong => Some("how often blocks bounce between CPUs and GPUs"),
             Self::Streaming => {
                 Some("whether fetched bytes are new, so that the verdict needs a window without fetches")
             }
@@ -104,6 +104,9 @@ pub struct Inputs {
     pub bytes_htod: u64,
     /// Bytes copied from the GPU to the host.
     pub bytes_dtoh: u64,
+    /// Bytes copied directly from other GPUs to the GPU.
+    #[serde(default)]
+    pub bytes_dtod: u64,
     /// Bytes of the process evicted from the GPU, for itself or for others.
     pub evicted_bytes: u64,
     /// Bytes of any process, itself included, evicted from the GPU for this process.
@@ -119,6 +122,12 @@ pub struct Inputs {
     pub cpu_reclaimed_bytes: u64,
     /// Times that a block changed sides between a CPU that faulted and a GPU.
     pub bounces: u64,
+    /// Peer-reclaimed part of `fetched_bytes`: taken before by another GPU that faulted, and taken back.
+    #[serde(default)]
+    pub peer_reclaimed_bytes: u64,
+    /// Times that the GPU took a block from another GPU by a fault.
+    #[serde(default)]
+    pub peer_bounces: u64,
     /// Times that the driver throttled a processor.
     pub throttles: u64,
     /// Sum of their durations.
@@ -129,6 +138,20 @@ pub struct Inputs {
     pub pinned_bytes: u64,
     /// Block records that were left out or lost: what rests on records is a lower bound then.
     pub missing_records: u64,
+}
+
+impl Inputs {
+    /// Bytes copied to the GPU, from the host or from other GPUs.
+    #[must_use]
+    pub const fn copied_bytes(&self) -> u64 {
+        self.bytes_htod.saturating_add(self.bytes_dtod)
+    }
+
+    /// Whether blocks bounced between GPUs rather than between CPUs and the GPU.
+    #[must_use]
+    pub const fn is_between_gpus(&self) -> bool {
+        self.peer_bounces > self.bounces
+    }
 }
 
 /// A condition that was checked, so that a person can check it too.
@@ -168,6 +191,8 @@ pub struct Verdict {
     pub process: ProcessId,
     /// Where.
     pub gpu: GpuKey,
+    /// The other GPU, if blocks bounce between two: the one from which this one took most.
+    pub peer: Option<GpuKey>,
     /// Kind.
     pub kind: VerdictKind,
     /// The beginning of the first window that showed it.
@@ -192,8 +217,8 @@ impl Verdict {
     /// Bytes that came to the GPU and left it in the last window: the verdict with most is the worst.
     #[must_use]
     pub const fn traffic_bytes(&self) -> u64 {
-        let Inputs { bytes_htod, bytes_dtoh, populated_bytes, .. } = self.inputs;
-        bytes_htod.saturating_add(bytes_dtoh).saturating_add(populated_bytes)
+        let Inputs { bytes_dtoh, populated_bytes, .. } = self.inputs;
+        self.inputs.copied_bytes().saturating_add(bytes_dtoh).saturating_add(populated_bytes)
     }
 }
 

@@ -47,8 +47,16 @@ pub fn decide(inputs: &Inputs, current: Option<VerdictKind>) -> Decision {
 /// Names of the checks of a kind.
 #[must_use]
 pub fn check_names(kind: VerdictKind) -> Vec<&'static str> {
-    let inputs = Inputs::default();
-    conditions(kind, &inputs, &Shares::of(&inputs)).map(|condition| condition.name).collect()
+    let mut names = Vec::new();
+    // Between CPUs and the GPU, and between GPUs.
+    for inputs in [Inputs::default(), Inputs { peer_bounces: 1, ..Inputs::default() }] {
+        for condition in conditions(kind, &inputs, &Shares::of(&inputs)) {
+            if !names.contains(&condition.name) {
+                names.push(condition.name);
+            }
+        }
+    }
+    names
 }
 
 /// Whether a kind comes before another in [`ORDER`].
@@ -62,6 +70,7 @@ struct Shares {
     evicted: f64,
     refetched: f64,
     cpu_reclaimed: f64,
+    peer_reclaimed: f64,
     readback: f64,
     populated: f64,
     /// Fetched bytes for which there are block records.
@@ -72,25 +81,26 @@ struct Shares {
 
 impl Shares {
     fn of(inputs: &Inputs) -> Self {
-        let bytes_htod = inputs.bytes_htod as f64;
-        let arrived_bytes = bytes_htod + inputs.populated_bytes as f64;
+        let copied_bytes = inputs.copied_bytes() as f64;
+        let arrived_bytes = copied_bytes + inputs.populated_bytes as f64;
         let of_arrived = |bytes: f64| if arrived_bytes > 0.0 { bytes / arrived_bytes } else { 0.0 };
         let fetched_bytes = inputs.fetched_bytes as f64;
-        let recorded = if bytes_htod > 0.0 { (fetched_bytes / bytes_htod).min(1.0) } else { 1.0 };
+        let recorded = if copied_bytes > 0.0 { (fetched_bytes / copied_bytes).min(1.0) } else { 1.0 };
         // Only a share r of the records is written. For memory that repeatedly leaves and arrives,
         // a departure is recorded between two recorded fetches in 1 / (2 - r) of the cases; for
         // memory that leaves once, in fewer. The result is therefore no overestimate.
         let came_back = |bytes: u64| {
             let of_recorded = if fetched_bytes > 0.0 { bytes as f64 / fetched_bytes } else { 0.0 };
-            of_arrived((of_recorded * (2.0 - recorded)).min(1.0) * bytes_htod)
+            of_arrived((of_recorded * (2.0 - recorded)).min(1.0) * copied_bytes)
         };
-        let sides = inputs.throttles.saturating_add(inputs.bounces);
+        let sides = inputs.throttles.saturating_add(inputs.bounces).saturating_add(inputs.peer_bounces);
         let populated_blocks = inputs.populated_bytes as f64 / BLOCK_BYTES as f64;
         Self {
             arrived_bytes,
             evicted: of_arrived(inputs.evicted_bytes.max(inputs.induced_eviction_bytes) as f64),
             refetched: came_back(inputs.refetched_bytes),
             cpu_reclaimed: came_back(inputs.cpu_reclaimed_bytes),
+            peer_reclaimed: came_back(inputs.peer_reclaimed_bytes),
             readback: of_arrived(inputs.bytes_dtoh.saturating_sub(inputs.evicted_bytes) as f64),
             populated: of_arrived(inputs.populated_bytes as f64),
             recorded,
@@ -218,6 +228,20 @@ fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Itera
                 "{value} of arriving bytes were refetched after evictions (limit {limit}, the share after CPU faults)",
                 shares.refetched,
                 AtLeast(shares.cpu_reclaimed),
+            ),
+        ],
+        VerdictKind::PingPong if inputs.is_between_gpus() => vec![
+            number(
+                "peer_bounces",
+                "the GPU took blocks from other GPUs {value} times (limit {limit})",
+                inputs.peer_bounces as f64,
+                AtLeast(limits.bounces),
+            ),
+            share(
+                "peer_reclaimed_ratio",
+                "{value} of arriving bytes had been taken by other GPUs (limit {limit})",
+                shares.peer_reclaimed,
+                AtLeast(limits.share),
             ),
         ],
         VerdictKind::PingPong => vec![

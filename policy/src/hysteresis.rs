@@ -3,12 +3,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{GpuKey, ProcessId, Verdict, verdict::Inputs};
+use model::{GpuKey, ProcessId, Verdict, VerdictKind, verdict::Inputs};
 
 use crate::{
     decision::{Decision, decide, precedes},
     ranges::involved,
-    reading::{Moment, add},
+    reading::{Moment, Reading, add},
     thresholds::CONTRARY_WINDOWS,
     window::WindowCounts,
 };
@@ -119,6 +119,7 @@ impl Active {
             verdict: Verdict {
                 process,
                 gpu,
+                peer: None,
                 kind,
                 started_at: since.calendar,
                 confirmed_at: since.calendar_of(confirmed),
@@ -145,10 +146,25 @@ impl Active {
             verdict.total = add(&verdict.total, &window.counts.inputs);
         }
         verdict.total = add(&verdict.total, &inputs);
-        verdict.ranges = involved(verdict.kind, &from.ranges, &to.ranges);
+        verdict.ranges = involved((verdict.kind, inputs.is_between_gpus()), &from.ranges, &to.ranges);
         verdict.window = to.at.since(from.at);
+        verdict.peer = peer(verdict.kind, &inputs, &from, &to);
         verdict.inputs = inputs;
         verdict.checks = decision.checks;
         self.shown_until = to.at;
     }
+}
+
+/// The GPU from which the GPU of a verdict took most blocks between two readings, if blocks bounce
+/// between GPUs.
+fn peer(kind: VerdictKind, inputs: &Inputs, from: &Reading, to: &Reading) -> Option<GpuKey> {
+    let is_about_sides = matches!(kind, VerdictKind::PingPong | VerdictKind::DriverThrottling);
+    if !is_about_sides || !inputs.is_between_gpus() {
+        return None;
+    }
+    let taken = |(peer, bounces): (&GpuKey, &u64)| {
+        let before = from.peers.get(peer).copied().unwrap_or_default();
+        (bounces.saturating_sub(before), *peer)
+    };
+    to.peers.iter().map(taken).filter(|(bounces, _)| *bounces > 0).max().map(|(_, peer)| peer)
 }

@@ -61,21 +61,24 @@ fn difference(earlier: &RangeCounts, later: &RangeCounts) -> RangeCounts {
     }
 }
 
+/// Kind of a verdict, and whether it is between GPUs.
+pub(crate) type Subject = (VerdictKind, bool);
+
 /// Ranges with most of the verdict's traffic between two readings, in descending order.
-pub(crate) fn involved(kind: VerdictKind, earlier: &RangesReading, later: &RangesReading) -> Vec<Involved> {
+pub(crate) fn involved(subject: Subject, earlier: &RangesReading, later: &RangesReading) -> Vec<Involved> {
     let counted: Vec<(&RangeReading, RangeCounts)> = later
         .busiest
         .iter()
         .filter_map(|range| Some((range, difference(&earlier.counted(range)?, &range.counts))))
         .collect();
-    let total: u64 = counted.iter().map(|(_, counts)| weight(kind, counts)).fold(0, u64::saturating_add);
+    let total: u64 = counted.iter().map(|(_, counts)| weight(subject, counts)).fold(0, u64::saturating_add);
     let mut involved: Vec<Involved> = counted
         .into_iter()
         .map(|(range, counts)| Involved {
             begin: range.begin,
             end: range.end,
             pattern: range.pattern,
-            traffic_ratio: ratio(weight(kind, &counts), total),
+            traffic_ratio: ratio(weight(subject, &counts), total),
             refetch_ratio: ratio(
                 counts.reuse.refetched_bytes.saturating_add(counts.reuse.cpu_reclaimed_bytes),
                 counts.reuse.fetched_bytes,
@@ -94,13 +97,17 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 /// Traffic that matters for a kind.
-fn weight(kind: VerdictKind, counts: &RangeCounts) -> u64 {
+fn weight((kind, is_between_gpus): Subject, counts: &RangeCounts) -> u64 {
     match kind {
         VerdictKind::CapacityThrash => counts.reuse.refetched_bytes,
+        // Ranges have no counts of what GPUs take from each other: all that arrives.
+        VerdictKind::PingPong if is_between_gpus => counts.reuse.fetched_bytes,
         VerdictKind::PingPong => counts.reuse.cpu_reclaimed_bytes,
         // Throttled pages fault and hardly move.
         VerdictKind::DriverThrottling => counts.fault_entries.saturating_add(counts.cpu_faults),
-        VerdictKind::Streaming => counts.bytes_htod.saturating_add(counts.populated_bytes),
+        VerdictKind::Streaming => {
+            counts.bytes_htod.saturating_add(counts.bytes_dtod).saturating_add(counts.populated_bytes)
+        }
         VerdictKind::FirstTouchStorm => counts.populated_bytes,
     }
 }
@@ -137,29 +144,29 @@ mod tests {
     fn involved_ranges_have_their_share_of_the_window() {
         let earlier = of(vec![range(0, 1000, 0), range(4096, 0, 1000)], 0);
         let later = of(vec![range(0, 1100, 5000), range(4096, 300, 1000), range(8192, 3, 1)], 0);
-        let thrash = involved(VerdictKind::CapacityThrash, &earlier, &later);
+        let thrash = involved((VerdictKind::CapacityThrash, false), &earlier, &later);
         assert_eq!(
             shares(&thrash),
             [(4096, "74".to_owned()), (0, "25".to_owned())],
             "and not the one with less than 1 %"
         );
         assert_eq!(format!("{:.1}", thrash[0].refetch_ratio), "0.5");
-        let touched = involved(VerdictKind::FirstTouchStorm, &earlier, &later);
+        let touched = involved((VerdictKind::FirstTouchStorm, false), &earlier, &later);
         assert_eq!(shares(&touched), [(0, "100".to_owned())]);
-        assert!(involved(VerdictKind::PingPong, &earlier, &later).is_empty(), "nothing came back from a CPU");
+        assert!(involved((VerdictKind::PingPong, false), &earlier, &later).is_empty(), "nothing came back from a CPU");
     }
 
     #[test]
     fn range_absent_from_the_earlier_reading_is_not_counted_as_new() {
         let later = of(vec![range(0, 1100, 0), range(4096, 900_000, 0)], 1);
-        let thrash = involved(VerdictKind::CapacityThrash, &of(vec![range(0, 1000, 0)], 2), &later);
+        let thrash = involved((VerdictKind::CapacityThrash, false), &of(vec![range(0, 1000, 0)], 2), &later);
         assert_eq!(shares(&thrash), [(0, "100".to_owned())]);
     }
 
     #[test]
     fn involved_ranges_are_limited_to_the_busiest() {
         let later = of((0..100).map(|at| range(at * 4096, 1000 + at, 0)).collect(), 0);
-        let thrash = involved(VerdictKind::CapacityThrash, &RangesReading::default(), &later);
+        let thrash = involved((VerdictKind::CapacityThrash, false), &RangesReading::default(), &later);
         assert_eq!(thrash.len(), RANGES_MAX);
         assert_eq!(thrash[0].begin, 99 * 4096);
     }

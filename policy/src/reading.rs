@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::{Counters, GpuKey, Process, RemoteCause, Reuse, Snapshot, verdict::Inputs};
+use model::{Counters, GpuKey, PeerReuse, Process, RemoteCause, Reuse, Snapshot, verdict::Inputs};
 
 use crate::ranges::RangesReading;
 
@@ -44,6 +44,8 @@ pub(crate) struct Reading {
     pub(crate) counted: Inputs,
     /// Busiest ranges of the process, for all GPUs.
     pub(crate) ranges: Arc<RangesReading>,
+    /// Times that the GPU took a block from each other one.
+    pub(crate) peers: BTreeMap<GpuKey, u64>,
 }
 
 /// Readings of one process.
@@ -56,7 +58,7 @@ pub(crate) struct ProcessReading {
 impl Reading {
     /// Reading without counts.
     pub(crate) fn zero(at: Moment) -> Self {
-        Self { at, counted: Inputs::default(), ranges: Arc::default() }
+        Self { at, counted: Inputs::default(), ranges: Arc::default(), peers: BTreeMap::new() }
     }
 }
 
@@ -74,10 +76,12 @@ impl ProcessReading {
         );
         let gpus = process.gpus.iter().map(|(gpu, counters)| {
             let reuse = process.reuse.get(gpu).copied().unwrap_or_default();
-            let counted = add(&add(&of_counters(counters), &of_reuse(reuse)), &host);
-            (*gpu, Reading { at, counted, ranges: Arc::clone(&ranges) })
+            let of_peers = process.peer_reuse.get(gpu).cloned().unwrap_or_default();
+            let counted = add(&add(&add(&of_counters(counters), &of_reuse(reuse)), &of_peer_reuse(&of_peers)), &host);
+            let peers = of_peers.bounces;
+            (*gpu, Reading { at, counted, ranges: Arc::clone(&ranges), peers })
         });
-        Self { gpus: gpus.collect(), host: Reading { at, counted: host, ranges } }
+        Self { gpus: gpus.collect(), host: Reading { at, counted: host, ranges, peers: BTreeMap::new() } }
     }
 }
 
@@ -87,7 +91,8 @@ pub(crate) fn counted_at(process: &Process, gpu: GpuKey) -> Inputs {
     let counters = process.gpus.get(&gpu).map(of_counters).unwrap_or_default();
     let reuse = process.reuse.get(&gpu).copied().map(of_reuse).unwrap_or_default();
     let cpu = Inputs { cpu_faults: process.host.cpu_faults(), ..Inputs::default() };
-    add(&add(&counters, &reuse), &cpu)
+    let peers = process.peer_reuse.get(&gpu).map(of_peer_reuse).unwrap_or_default();
+    add(&add(&add(&counters, &reuse), &peers), &cpu)
 }
 
 fn of_counters(counters: &Counters) -> Inputs {
@@ -95,6 +100,7 @@ fn of_counters(counters: &Counters) -> Inputs {
         fault_entries: counters.fault_entries.total(),
         bytes_htod: counters.bytes_htod.total(),
         bytes_dtoh: counters.bytes_dtoh.total(),
+        bytes_dtod: counters.bytes_dtod.total(),
         evicted_bytes: counters.evicted_bytes(),
         induced_eviction_bytes: counters.induced_eviction_bytes,
         populated_bytes: counters.populated_bytes,
@@ -109,6 +115,10 @@ fn of_counters(counters: &Counters) -> Inputs {
 fn of_reuse(reuse: Reuse) -> Inputs {
     let Reuse { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces } = reuse;
     Inputs { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces, ..Inputs::default() }
+}
+
+fn of_peer_reuse(reuse: &PeerReuse) -> Inputs {
+    Inputs { peer_reclaimed_bytes: reuse.reclaimed_bytes, peer_bounces: reuse.total_bounces(), ..Inputs::default() }
 }
 
 /// Sum of two sets of counts.
@@ -138,6 +148,7 @@ const fn fields(inputs: &mut Inputs) -> [&mut u64; size_of::<Inputs>() / size_of
         &mut inputs.cpu_faults,
         &mut inputs.bytes_htod,
         &mut inputs.bytes_dtoh,
+        &mut inputs.bytes_dtod,
         &mut inputs.evicted_bytes,
         &mut inputs.induced_eviction_bytes,
         &mut inputs.populated_bytes,
@@ -145,6 +156,8 @@ const fn fields(inputs: &mut Inputs) -> [&mut u64; size_of::<Inputs>() / size_of
         &mut inputs.refetched_bytes,
         &mut inputs.cpu_reclaimed_bytes,
         &mut inputs.bounces,
+        &mut inputs.peer_reclaimed_bytes,
+        &mut inputs.peer_bounces,
         &mut inputs.throttles,
         &mut inputs.throttled_ns,
         &mut inputs.thrashing_pages,

@@ -89,12 +89,12 @@ impl Window {
 
 /// Whether most of the copies have no records yet, although none is known to be missing.
 fn has_late_records(inputs: &Inputs) -> bool {
-    inputs.missing_records == 0 && (inputs.fetched_bytes as f64) < inputs.bytes_htod as f64 * RECORDED_IN_TIME
+    inputs.missing_records == 0 && (inputs.fetched_bytes as f64) < inputs.copied_bytes() as f64 * RECORDED_IN_TIME
 }
 
 /// Whether the evidence is enough.
 pub(crate) fn is_enough(inputs: &Inputs) -> bool {
-    inputs.bytes_htod.saturating_add(inputs.populated_bytes) >= ENOUGH_BYTES
+    inputs.copied_bytes().saturating_add(inputs.populated_bytes) >= ENOUGH_BYTES
         || inputs.fault_entries.saturating_add(inputs.cpu_faults) >= ENOUGH_FAULTS
         || inputs.throttles >= ENOUGH_THROTTLES
 }

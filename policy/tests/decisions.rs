@@ -41,6 +41,26 @@ fn verdict_requires_a_quarter() {
 }
 
 #[test]
+fn ping_pong_between_gpus_requires_bounces_and_a_quarter_taken_back() {
+    let between = Inputs {
+        bytes_htod: 60 * MIB,
+        bytes_dtod: 40 * MIB,
+        fetched_bytes: 100 * MIB,
+        peer_reclaimed_bytes: 25 * MIB,
+        peer_bounces: 8,
+        ..Inputs::default()
+    };
+    assert_eq!(kind(between), Some(PingPong));
+    assert_eq!(kind(Inputs { peer_bounces: 7, ..between }), None);
+    assert_eq!(kind(Inputs { peer_reclaimed_bytes: 25 * MIB - 1, ..between }), None);
+    assert_eq!(kind(Inputs { bounces: 8, ..between }), None, "as many with CPUs: those are judged");
+    // Copies to the host on the way from one GPU to another are no readback for a CPU.
+    let staged = Inputs { bytes_dtoh: 100 * MIB, bytes_htod: 100 * MIB, bytes_dtod: 0, ..between };
+    let names: Vec<_> = decide(&staged, None).checks.iter().map(|check| check.name).collect();
+    assert_eq!(names, ["peer_bounces", "peer_reclaimed_ratio"]);
+}
+
+#[test]
 fn induced_evictions_count_like_evictions() {
     let of_others = Inputs { evicted_bytes: 0, induced_eviction_bytes: 25 * MIB, ..under_pressure(25, 0) };
     assert_eq!(kind(of_others), Some(CapacityThrash));
@@ -235,6 +255,7 @@ fn zero_and_maximum_inputs_yield_finite_values() {
         cpu_faults: u64::MAX,
         bytes_htod: u64::MAX,
         bytes_dtoh: u64::MAX,
+        bytes_dtod: u64::MAX,
         evicted_bytes: u64::MAX,
         induced_eviction_bytes: u64::MAX,
         populated_bytes: u64::MAX,
@@ -242,6 +263,8 @@ fn zero_and_maximum_inputs_yield_finite_values() {
         refetched_bytes: u64::MAX,
         cpu_reclaimed_bytes: u64::MAX,
         bounces: u64::MAX,
+        peer_reclaimed_bytes: u64::MAX,
+        peer_bounces: u64::MAX,
         throttles: u64::MAX,
         throttled_ns: u64::MAX,
         thrashing_pages: u64::MAX,

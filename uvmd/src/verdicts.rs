@@ -128,6 +128,7 @@ mod tests {
         Verdict {
             process: ProcessId { pid: 7, start_ticks: 1 },
             gpu: GpuKey::Known(GpuUuid([0xab; 16])),
+            peer: None,
             kind: VerdictKind::CapacityThrash,
             started_at: since,
             confirmed_at: since,

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
 use abi::{BlockRecord, RecordKind, block::BLOCK_BYTES};
-use model::{Block, CopiedBytes, GpuKey, Pattern, Range, Ranges, Reuse};
+use model::{Block, CopiedBytes, GpuKey, Pattern, PeerReuse, Range, Ranges, Reuse};
 
 use self::{
     busiest::Busiest,
@@ -13,6 +13,7 @@ use self::{
     resident::Knowledge,
     returns::{ReturnCounts, Returns},
     seen::{GpuIndex, Seen},
+    staged::Staged,
     table::Table,
 };
 use super::Generation;
@@ -27,6 +28,7 @@ mod residency;
 mod resident;
 mod returns;
 mod seen;
+mod staged;
 mod sums;
 mod table;
 
@@ -42,6 +44,7 @@ pub(super) struct BlockMap {
     pieces: Pieces,
     knowledge: Knowledge,
     returns: Returns,
+    staged: Staged,
     /// Blocks evicted from the table to make room.
     forgotten: u64,
 }
@@ -65,7 +68,11 @@ impl BlockMap {
             return;
         }
         let Some((seen, is_new)) = self.table.entry(number, max) else { return };
-        let reuse = seen.add(kind, record);
+        let staged_bytes = self.staged.add(number, kind, record);
+        let (reuse, taken) = seen.add(kind, record, gpu, staged_bytes);
+        if let Some(taken) = taken {
+            self.gpus.took(gpu, taken);
+        }
         self.returns.add(number, kind, record);
         if gpu != GpuIndex::NONE {
             seen.gpu = gpu;
@@ -160,9 +167,16 @@ impl BlockMap {
         let moves = gpus.settle(generation, key);
         for seen in self.table.iter_mut() {
             (seen.gpu, seen.resident_gpu) = (moves.of(seen.gpu), moves.of(seen.resident_gpu));
+            seen.user = moves.of(seen.user);
+            seen.forget_givers();
         }
         pieces.change(|piece| piece.gpu = moves.of(piece.gpu));
         self.recount();
+    }
+
+    /// Blocks that each GPU took from other ones.
+    pub(super) fn peer_reuse(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, PeerReuse> {
+        self.gpus.peer_reuse(key)
     }
 
     /// Reuse at each GPU.

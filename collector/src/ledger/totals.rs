@@ -78,6 +78,7 @@ impl Ledger {
                     residency: blocks.residency(key),
                     reuse: blocks.reuse(key),
                     sites,
+                    peer_reuse: blocks.peer_reuse(key),
                 })
             })
             .collect();

@@ -119,6 +119,12 @@ pub struct ProcessGpu {
     pub resident: Option<Residency>,
     /// Reuse of evicted and reclaimed memory.
     pub reuse: Reuse,
+    /// Times that this GPU took a 2 MiB block from another GPU of the process by a fault.
+    #[serde(default)]
+    pub peer_bounces: u64,
+    /// Bytes copied to it then, in blocks that one of them had taken from it before.
+    #[serde(default)]
+    pub peer_reclaimed_bytes: u64,
     /// Counts of this GPU.
     #[serde(flatten)]
     pub counts: Counts,

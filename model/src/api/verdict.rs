@@ -59,6 +59,9 @@ pub struct Verdict {
     pub user: Option<String>,
     /// UUID of the GPU; null if it is not known.
     pub gpu_uuid: Option<String>,
+    /// UUID of the other GPU of a `ping_pong` or `driver_throttling` between two; null if it is between CPUs and the GPU, or not known.
+    #[serde(default)]
+    pub peer_uuid: Option<String>,
     /// Kind; see [`super::VerdictSummary::kind`].
     pub kind: String,
     /// Name of the kind for people, such as `capacity thrash`.

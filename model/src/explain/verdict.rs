@@ -7,25 +7,28 @@ use crate::{
     text::{bytes, count, counted, nanoseconds, share},
 };
 
-/// Verdict as a sentence. `owner` is the owner of the process, `gpu` the GPU, both in words.
+/// Verdict as a sentence. `owner` is the owner of the process, `gpu` the GPU, and `peer` the other GPU
+/// if blocks bounce between two, all in words.
 #[must_use]
-pub fn summary(kind: VerdictKind, verdict: &Verdict, owner: &str, gpu: &str) -> String {
+pub fn summary(kind: VerdictKind, verdict: &Verdict, owner: &str, gpu: &str, peer: &str) -> String {
     let Verdict { pid, name, ended_at, .. } = verdict;
-    let finding = if ended_at.is_some() { ended(kind, gpu) } else { active(kind, verdict.evictor.as_ref(), gpu) };
+    let sides = if verdict.inputs.is_between_gpus() { format!("{gpu} and {peer}") } else { format!("CPUs and {gpu}") };
+    let finding =
+        if ended_at.is_some() { ended(kind, gpu, &sides) } else { active(kind, verdict.evictor.as_ref(), gpu, &sides) };
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let owner = if owner.is_empty() { String::new() } else { format!(" ({owner})") };
     format!("{pid}{name}{owner} {finding}.")
 }
 
-fn active(kind: VerdictKind, evictor: Option<&Evictor>, gpu: &str) -> String {
+fn active(kind: VerdictKind, evictor: Option<&Evictor>, gpu: &str, sides: &str) -> String {
     match (kind, evictor) {
         (VerdictKind::CapacityThrash, Some(evictor)) => {
             format!("refetches memory on {gpu} that {} {} evicts", evictor.pid, evictor.name)
         }
         (VerdictKind::CapacityThrash, None) => format!("is thrashing {gpu}: it refetches evicted memory"),
-        (VerdictKind::PingPong, _) => format!("is thrashing: its memory bounces between CPUs and {gpu}"),
+        (VerdictKind::PingPong, _) => format!("is thrashing: its memory bounces between {sides}"),
         (VerdictKind::DriverThrottling, _) => {
-            format!("is throttled by the driver, as its memory bounces between CPUs and {gpu}")
+            format!("is throttled by the driver, as its memory bounces between {sides}")
         }
         (VerdictKind::Streaming, _) => format!(
             "streams through more memory than {gpu} has room for, and refetches hardly any of it: no thrashing, but costly"
@@ -37,12 +40,12 @@ fn active(kind: VerdictKind, evictor: Option<&Evictor>, gpu: &str) -> String {
 }
 
 /// What the process did. The evictor of an ended verdict is unknown, so its summary blames nobody.
-fn ended(kind: VerdictKind, gpu: &str) -> String {
+fn ended(kind: VerdictKind, gpu: &str, sides: &str) -> String {
     match kind {
         VerdictKind::CapacityThrash => format!("refetched memory that had been evicted from {gpu}"),
-        VerdictKind::PingPong => format!("used memory that bounced between CPUs and {gpu}"),
+        VerdictKind::PingPong => format!("used memory that bounced between {sides}"),
         VerdictKind::DriverThrottling => {
-            format!("was throttled by the driver, as its memory bounced between CPUs and {gpu}")
+            format!("was throttled by the driver, as its memory bounced between {sides}")
         }
         VerdictKind::Streaming => {
             format!("streamed through more memory than {gpu} has room for, and refetched hardly any of it")
@@ -91,6 +94,14 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
                 evicted()
             )
         }
+        VerdictKind::PingPong if inputs.is_between_gpus() => format!(
+            "it took {} of 2 MiB from other GPUs; it fetched {}, {} of that directly from them, and {} had been taken from it by \
+             their faults",
+            events(inputs.peer_bounces).replace("/s", " blocks/s"),
+            rate(inputs.copied_bytes()),
+            rate(inputs.bytes_dtod),
+            of_fetched(inputs.peer_reclaimed_bytes)
+        ),
         VerdictKind::PingPong => format!(
             "2 MiB blocks bounced {}; it fetched {}, and {} of that had been reclaimed by CPU faults ({})",
             events(inputs.bounces),
@@ -140,17 +151,28 @@ mod tests {
     #[test]
     fn the_summary_has_process_owner_verdict_and_gpu() {
         assert_eq!(
-            summary(VerdictKind::CapacityThrash, &thrashing(), "user alice", "GPU0 (NVIDIA H200)"),
+            summary(VerdictKind::CapacityThrash, &thrashing(), "user alice", "GPU0 (NVIDIA H200)", ""),
             "41207 python train.py (user alice) is thrashing GPU0 (NVIDIA H200): it refetches evicted memory."
         );
         let forgotten = Verdict { name: String::new(), ..thrashing() };
-        let bounces = summary(VerdictKind::PingPong, &forgotten, "", "GPU0");
+        let bounces = summary(VerdictKind::PingPong, &forgotten, "", "GPU0", "");
         assert_eq!(bounces, "41207 is thrashing: its memory bounces between CPUs and GPU0.");
+        let mut between_gpus = forgotten;
+        between_gpus.inputs.peer_bounces = 1000;
+        between_gpus.inputs.peer_reclaimed_bytes = 25 * GIB;
+        let bounces = summary(VerdictKind::PingPong, &between_gpus, "", "GPU0", "GPU1");
+        assert_eq!(bounces, "41207 is thrashing: its memory bounces between GPU0 and GPU1.");
+        let words = reason(VerdictKind::PingPong, &between_gpus);
+        assert_eq!(
+            words,
+            "In the last window (5.0 s) it took 200 blocks/s of 2 MiB from other GPUs; it fetched 10.0 GiB/s, 0 B/s of that directly \
+             from them, and 50 % had been taken from it by their faults."
+        );
     }
 
     #[test]
     fn a_verdict_caused_by_another_process_names_the_process() {
-        let text = summary(VerdictKind::CapacityThrash, &victim(), "user alice", "a GPU");
+        let text = summary(VerdictKind::CapacityThrash, &victim(), "user alice", "a GPU", "");
         assert_eq!(text, "41207 python train.py (user alice) refetches memory on a GPU that 182 streams evicts.");
         let reason = reason(VerdictKind::CapacityThrash, &victim());
         let ending = "9.0 GiB/s were evicted from or for it, 8.0 GiB/s of its memory for 182.";
@@ -195,7 +217,7 @@ mod tests {
     #[test]
     fn an_ended_verdict_is_in_the_past_and_blames_nobody() {
         let ended = Verdict { ended_at: Some("2026-11-21T14:06:23Z".to_owned()), ..thrashing() };
-        let words = |kind| summary(kind, &ended, "user alice", "GPU0");
+        let words = |kind| summary(kind, &ended, "user alice", "GPU0", "");
         assert_eq!(
             words(VerdictKind::CapacityThrash),
             "41207 python train.py (user alice) refetched memory that had been evicted from GPU0."
@@ -211,7 +233,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_words_of_its_own() {
-        let words = |kind: VerdictKind| [summary(kind, &thrashing(), "", "GPU0"), kind.label().to_owned()];
+        let words = |kind: VerdictKind| [summary(kind, &thrashing(), "", "GPU0", ""), kind.label().to_owned()];
         for (at, kind) in VerdictKind::ALL.into_iter().enumerate() {
             assert_eq!(VerdictKind::named(kind.name()), Some(kind));
             for other in VerdictKind::ALL.into_iter().skip(at + 1) {

@@ -138,3 +138,39 @@ fn slow_machine_collects_equal_evidence_in_longer_windows() {
     assert_eq!(history.active(), Some(CapacityThrash));
     assert_eq!(history.judge.verdicts().active[0].window.as_secs(), 3);
 }
+
+#[test]
+fn memory_that_two_gpus_take_from_each_other_is_a_ping_pong_between_them() {
+    let staged = returns_from_peer(1000);
+    let direct = Load { bytes_htod: 0, bytes_dtoh: 0, bytes_dtod: staged.bytes_htod, ..staged };
+    for load in [staged, direct] {
+        let mut history = History::new();
+        history.run(&load, 20_000, 1000);
+        let verdicts = history.judge.verdicts();
+        let [verdict] = &verdicts.active[..] else { panic!("{verdicts:?}") };
+        assert_eq!((verdict.kind, verdict.peer), (PingPong, Some(PEER)));
+        let checks: Vec<_> = verdict.checks.iter().map(|check| check.name).collect();
+        assert_eq!(checks, ["peer_bounces", "peer_reclaimed_ratio"]);
+        // The other side may be a CPU later.
+        history.run(&returns(1000), 4000, 1000);
+        let verdicts = history.judge.verdicts();
+        assert_eq!((verdicts.active[0].kind, verdicts.active[0].peer), (PingPong, None));
+        assert_eq!(history.changes.len(), 1);
+    }
+}
+
+#[test]
+fn handover_from_one_gpu_to_another_is_no_ping_pong() {
+    let mut history = History::new();
+    history.run(&returns_from_peer(0), 20_000, 1000);
+    assert_eq!(history.active(), None);
+}
+
+#[test]
+fn throttled_gpus_are_named() {
+    let mut history = History::new();
+    let load = Load { bounces: 0, cpu_reclaimed_bytes: 0, peer_bounces: 16, peer_reclaimed_bytes: MIB, ..throttled() };
+    history.run(&load, 20_000, 1000);
+    let verdicts = history.judge.verdicts();
+    assert_eq!((verdicts.active[0].kind, verdicts.active[0].peer), (DriverThrottling, Some(PEER)));
+}

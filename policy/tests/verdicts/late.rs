@@ -30,7 +30,16 @@ fn run_late(history: &mut History, load: &Load, delays: impl IntoIterator<Item =
 /// Snapshot whose block records are those of an earlier time.
 fn with_records(history: &History, recorded: &Load) -> Snapshot {
     let Load { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces, .. } = *recorded;
-    let counted = Load { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces, ..history.counted() };
+    let Load { peer_reclaimed_bytes, peer_bounces, .. } = *recorded;
+    let counted = Load {
+        fetched_bytes,
+        refetched_bytes,
+        cpu_reclaimed_bytes,
+        bounces,
+        peer_reclaimed_bytes,
+        peer_bounces,
+        ..history.counted()
+    };
     snapshot(history.now_ms, vec![process(1, history.gpu, &counted)])
 }
 

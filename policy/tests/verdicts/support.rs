@@ -3,12 +3,14 @@
 use std::time::{Duration, SystemTime};
 
 use model::{
-    Access, Cause, Counters, Gpu, GpuKey, GpuUuid, Process, ProcessId, Reuse, Snapshot, SourceState, SourceStatus,
-    Verdict, VerdictKind, verdict::Inputs,
+    Access, Cause, Counters, Gpu, GpuKey, GpuUuid, PeerReuse, Process, ProcessId, Reuse, Snapshot, SourceState,
+    SourceStatus, Verdict, VerdictKind, verdict::Inputs,
 };
 use policy::{Change, Judge};
 
 pub(crate) const GPU: GpuKey = GpuKey::Known(GpuUuid([1; 16]));
+/// Another GPU of the process.
+pub(crate) const PEER: GpuKey = GpuKey::Known(GpuUuid([2; 16]));
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const WINDOW_MS: u64 = 2000;
 
@@ -52,6 +54,21 @@ pub(crate) fn returns(per_mille: u64) -> Load {
         fetched_bytes: moved,
         cpu_reclaimed_bytes: part(moved, per_mille),
         bounces: 40,
+        ..Load::default()
+    }
+}
+
+/// Two GPUs take memory from each other, by way of the host. `per_mille` thousandths of the arrivals at
+/// the GPU were there before.
+pub(crate) fn returns_from_peer(per_mille: u64) -> Load {
+    let moved = 16 * MIB;
+    Load {
+        fault_entries: 300,
+        bytes_htod: moved,
+        bytes_dtoh: moved,
+        fetched_bytes: moved,
+        peer_reclaimed_bytes: part(moved, per_mille),
+        peer_bounces: 20,
         ..Load::default()
     }
 }
@@ -232,6 +249,7 @@ pub(crate) fn process(pid: u32, gpu: GpuKey, counted: &Load) -> Process {
     };
     counters.fault_entries[Access::Read] = counted.fault_entries;
     counters.bytes_htod[Cause::Fault] = counted.bytes_htod;
+    counters.bytes_dtod[Cause::Fault] = counted.bytes_dtod;
     counters.bytes_dtoh[Cause::Eviction] = counted.evicted_bytes;
     counters.bytes_dtoh[Cause::Fault] = counted.bytes_dtoh - counted.evicted_bytes;
     let reuse = Reuse {
@@ -240,15 +258,18 @@ pub(crate) fn process(pid: u32, gpu: GpuKey, counted: &Load) -> Process {
         cpu_reclaimed_bytes: counted.cpu_reclaimed_bytes,
         bounces: counted.bounces,
     };
+    let peer_reuse =
+        PeerReuse { reclaimed_bytes: counted.peer_reclaimed_bytes, bounces: [(PEER, counted.peer_bounces)].into() };
     Process {
         host: Counters { cpu_read_faults: counted.cpu_faults, ..Counters::ZERO },
         gpus: [(gpu, counters)].into(),
         reuse: [(gpu, reuse)].into(),
+        peer_reuse: [(gpu, peer_reuse)].into(),
         ..Process::new(id(pid), "test")
     }
 }
 
-fn fields(load: &mut Load) -> [&mut u64; 15] {
+fn fields(load: &mut Load) -> [&mut u64; 18] {
     [
         &mut load.fault_entries,
         &mut load.cpu_faults,
@@ -261,6 +282,9 @@ fn fields(load: &mut Load) -> [&mut u64; 15] {
         &mut load.refetched_bytes,
         &mut load.cpu_reclaimed_bytes,
         &mut load.bounces,
+        &mut load.bytes_dtod,
+        &mut load.peer_reclaimed_bytes,
+        &mut load.peer_bounces,
         &mut load.throttles,
         &mut load.throttled_ns,
         &mut load.thrashing_pages,

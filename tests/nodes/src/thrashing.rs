@@ -140,7 +140,7 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
     let case =
         Case { kind: KIND, verdict: &verdict, process, ranges: Some(&ranges), gpu: gpus.first(), in_mode_act: false };
     Verdict {
-        summary: explain::summary(KIND, &verdict, "user alice", "GPU0 (NVIDIA H200)"),
+        summary: explain::summary(KIND, &verdict, "user alice", "GPU0 (NVIDIA H200)", ""),
         reason: explain::reason(KIND, &verdict),
         remedies: Some(explain::remedies(&case)),
         ..verdict

@@ -32,6 +32,7 @@ impl Crowd {
         let verdict = |at: usize| Verdict {
             process: self.id(at),
             gpu: Self::gpu(at % self.gpus.max(1)),
+            peer: None,
             kind: VerdictKind::CapacityThrash,
             started_at: now - Duration::from_mins(4),
             confirmed_at: now - Duration::from_mins(3),

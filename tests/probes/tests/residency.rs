@@ -214,6 +214,25 @@ fn copies_of_one_kind_within_a_migration_share_a_record() {
 }
 
 #[test]
+fn copy_to_the_host_on_the_way_to_another_gpu_has_a_kind_of_its_own() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, _) = bench.register(SPACE);
+    let block = bench.block(&space, START);
+    let copy = |from, to| Migration { from, to, address: START, bytes: 8192, cause: 0 };
+    let mut copies = |destination, migrations: &[Migration]| -> Vec<(u16, u32)> {
+        let request = MakeResident { block: block.address(), destination, ..ALL_PAGES };
+        driver::make_resident(&request, || migrations.iter().for_each(|each| bench.migration(&space, each)));
+        let records = bench.blocks().into_iter().filter(|record| record.bytes > 0);
+        records.filter(|record| record.kind != RecordKind::Populated as u16).map(|copy| (copy.kind, copy.gpu)).collect()
+    };
+    let [htod, dtoh, staged] =
+        [RecordKind::CopyHtod, RecordKind::CopyDtoh, RecordKind::CopyStaged].map(|kind| kind as u16);
+    assert_eq!(copies(1, &[copy(2, 0), copy(0, 1)]), [(staged, 2), (htod, 1)]);
+    assert_eq!(copies(0, &[copy(2, 0)]), [(dtoh, 2)], "its destination is the host");
+    assert_eq!(bench.lost(), []);
+}
+
+#[test]
 fn copies_before_a_failed_migration_are_recorded() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);

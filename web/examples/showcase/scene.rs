@@ -333,6 +333,7 @@ impl Scene {
             Verdict {
                 process: id(pid),
                 gpu: CARDS[card],
+                peer: None,
                 kind: decision.kind.unwrap_or(VerdictKind::FirstTouchStorm),
                 started_at: self.begin,
                 confirmed_at: self.begin + Duration::from_secs(4),

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Capabilities, Counters, GpuKey, ProcessId, Quantity, api};
+use model::{Capabilities, Counters, GpuKey, PeerReuse, ProcessId, Quantity, api};
 
 use super::{View, address, busyness::busyness, diagnosis, of, owner::owner, sum, time};
 use crate::{
@@ -116,12 +116,17 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
     for key in residencies.keys().chain(reuses.keys()) {
         counters.entry(*key).or_default();
     }
+    let of_peers = |at: GpuKey| {
+        process.peer_reuse.iter().filter(move |(key, _)| gpus::resolved(**key) == at).map(|(_, reuse)| reuse)
+    };
     counters
         .iter()
         .map(|(key, counters)| api::ProcessGpu {
             id: gpus::id(view.snapshot, *key),
             resident: capabilities.counted(Quantity::Resident, residencies.get(key).copied().unwrap_or_default()),
             reuse: reuses.get(key).copied().unwrap_or_default(),
+            peer_bounces: of_peers(*key).map(PeerReuse::total_bounces).sum(),
+            peer_reclaimed_bytes: of_peers(*key).map(|reuse| reuse.reclaimed_bytes).sum(),
             counts: api::Counts::new(counters, capabilities),
         })
         .collect()

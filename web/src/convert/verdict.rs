@@ -145,6 +145,7 @@ fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
         uid: process.map(|process| process.uid),
         user: process.and_then(|process| process.user.clone()),
         gpu_uuid: gpus::uuid(each.gpu),
+        peer_uuid: each.peer.and_then(gpus::uuid),
         kind: each.kind.name().to_owned(),
         label: each.kind.label().to_owned(),
         thrashing: each.kind.is_thrashing(),
@@ -163,7 +164,8 @@ fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
     let owner =
         |process: &model::Process| label_or_user(&process.owner.key().label(), process.user.as_deref(), process.uid);
     let owner = process.map(owner).unwrap_or_default();
-    let summary = explain::summary(each.kind, &verdict, &owner, &gpu_label(view.snapshot, each.gpu));
+    let peer = each.peer.map_or_else(|| "another GPU".to_owned(), |peer| gpu_label(view.snapshot, peer));
+    let summary = explain::summary(each.kind, &verdict, &owner, &gpu_label(view.snapshot, each.gpu), &peer);
     let reason = explain::reason(each.kind, &verdict);
     api::Verdict { summary, reason, ..verdict }
 }

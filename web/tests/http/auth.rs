@@ -32,6 +32,7 @@ fn daemon(access: Access) -> Router {
     let verdict = Verdict {
         process: ProcessId { pid: 20, start_ticks: 120 },
         gpu: GpuKey::Known(GpuUuid([1; 16])),
+        peer: None,
         kind: VerdictKind::CapacityThrash,
         started_at: at(10),
         confirmed_at: at(11),

@@ -75,6 +75,7 @@ fn verdict(kind: VerdictKind, evicted_bytes: u64) -> Verdict {
     Verdict {
         process: LIGHT,
         gpu: GPU,
+        peer: None,
         kind,
         started_at: at(10),
         confirmed_at: at(12),

@@ -103,6 +103,7 @@ async fn thrashing_is_1_for_the_owner_gpu_and_kind_and_0_for_the_others() {
     let verdict = |name: &str, kind| Verdict {
         process: snapshot.processes.iter().find(|process| process.name == name).unwrap().id,
         gpu: gpu(&snapshot),
+        peer: None,
         kind,
         started_at: at(0),
         confirmed_at: at(1),

@@ -150,6 +150,7 @@ fn verdicts(snapshot: &Snapshot) -> Verdicts {
     let verdict = Verdict {
         process: HEAVY,
         gpu,
+        peer: None,
         kind: VerdictKind::CapacityThrash,
         started_at: at(10),
         confirmed_at: at(11),

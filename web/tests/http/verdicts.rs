@@ -24,6 +24,7 @@ fn verdict(process: ProcessId, kind: VerdictKind, ended_at: Option<u64>) -> Verd
     Verdict {
         process,
         gpu: gpu(),
+        peer: None,
         kind,
         started_at: at(10),
         confirmed_at: at(12),

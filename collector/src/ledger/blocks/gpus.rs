@@ -3,9 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use model::{GpuKey, Reuse};
+use model::{GpuKey, PeerReuse, Reuse};
 
-use super::{super::Generation, resident::Resident, seen::GpuIndex};
+use super::{
+    super::Generation,
+    resident::Resident,
+    seen::{GpuIndex, Taken},
+};
 
 /// GPUs of a process, by index.
 #[derive(Debug, Default)]
@@ -16,6 +20,10 @@ pub(super) struct Gpus(Vec<OfGpu>);
 struct OfGpu {
     gpu: Gpu,
     reuse: Reuse,
+    /// Blocks that it took from each other GPU: of as many as the VA space has at most.
+    peers: BTreeMap<GpuIndex, u64>,
+    /// Bytes taken back from them.
+    peer_reclaimed_bytes: u64,
     /// Resident bytes there.
     resident: Resident,
     /// Whether residency was ever reported there.
@@ -24,7 +32,14 @@ struct OfGpu {
 
 impl OfGpu {
     fn new(gpu: Gpu) -> Self {
-        Self { gpu, reuse: Reuse::default(), resident: Resident::default(), has_residency: false }
+        Self {
+            gpu,
+            reuse: Reuse::default(),
+            peers: BTreeMap::new(),
+            peer_reclaimed_bytes: 0,
+            resident: Resident::default(),
+            has_residency: false,
+        }
     }
 }
 
@@ -54,7 +69,7 @@ impl Gpus {
         let place = self.0.iter().rposition(|of| of.gpu == gpu);
         let index = place.unwrap_or(self.0.len());
         match u16::try_from(index).map(GpuIndex) {
-            Ok(index) if index != GpuIndex::NONE => {
+            Ok(index) if index < GpuIndex::CPU => {
                 if place.is_none() {
                     self.0.push(OfGpu::new(gpu));
                 }
@@ -69,6 +84,13 @@ impl Gpus {
         if let Some(of) = self.0.get_mut(usize::from(index.0)) {
             of.reuse += reuse;
         }
+    }
+
+    /// Adds what a GPU took from another one.
+    pub(super) fn took(&mut self, index: GpuIndex, taken: Taken) {
+        let Some(of) = self.0.get_mut(usize::from(index.0)) else { return };
+        of.peer_reclaimed_bytes = of.peer_reclaimed_bytes.saturating_add(taken.reclaimed_bytes);
+        add_peers(&mut of.peers, taken.from.map(|from| (from, 1)));
     }
 
     /// Marks a GPU as one whose residency is known.
@@ -112,25 +134,36 @@ impl Gpus {
     /// listed once.
     pub(super) fn settle(&mut self, generation: Generation, key: impl Fn(u32) -> GpuKey) -> Moves {
         let mut settled: Vec<OfGpu> = Vec::with_capacity(self.0.len());
-        let moves = self.0.drain(..).map(|of| {
-            let gpu = match of.gpu {
-                Gpu::Of(its, id) if its == generation => Gpu::Known(key(id)),
-                other => other,
-            };
-            // Known GPUs are few. There may be thousands of others, all different.
-            let same = |known| settled.iter().position(|of| of.gpu == known);
-            let place = Some(gpu).filter(|gpu| matches!(gpu, Gpu::Known(_))).and_then(same).unwrap_or(settled.len());
-            match settled.get_mut(place) {
-                Some(same) => {
-                    same.reuse += &of.reuse;
-                    same.resident += of.resident;
-                    same.has_residency |= of.has_residency;
+        let moves: Vec<GpuIndex> = self
+            .0
+            .drain(..)
+            .map(|of| {
+                let gpu = match of.gpu {
+                    Gpu::Of(its, id) if its == generation => Gpu::Known(key(id)),
+                    other => other,
+                };
+                // Known GPUs are few. There may be thousands of others, all different.
+                let same = |known| settled.iter().position(|of| of.gpu == known);
+                let place =
+                    Some(gpu).filter(|gpu| matches!(gpu, Gpu::Known(_))).and_then(same).unwrap_or(settled.len());
+                match settled.get_mut(place) {
+                    Some(same) => {
+                        same.reuse += &of.reuse;
+                        add_peers(&mut same.peers, of.peers);
+                        same.peer_reclaimed_bytes = same.peer_reclaimed_bytes.saturating_add(of.peer_reclaimed_bytes);
+                        same.resident += of.resident;
+                        same.has_residency |= of.has_residency;
+                    }
+                    None => settled.push(OfGpu { gpu, ..of }),
                 }
-                None => settled.push(OfGpu { gpu, ..of }),
-            }
-            u16::try_from(place).map_or(GpuIndex::NONE, GpuIndex)
-        });
-        let moves = Moves(moves.collect());
+                u16::try_from(place).map_or(GpuIndex::NONE, GpuIndex)
+            })
+            .collect();
+        let moves = Moves(moves);
+        for of in settled.iter_mut().filter(|of| !of.peers.is_empty()) {
+            let moved = std::mem::take(&mut of.peers).into_iter().map(|(peer, bounces)| (moves.of(peer), bounces));
+            add_peers(&mut of.peers, moved);
+        }
         self.0 = settled;
         moves
     }
@@ -149,6 +182,18 @@ impl Gpus {
         residents
     }
 
+    /// Blocks that each GPU took from other ones.
+    pub(super) fn peer_reuse(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, PeerReuse> {
+        let mut reuse: BTreeMap<_, PeerReuse> = BTreeMap::new();
+        for of in self.0.iter().filter(|of| !of.peers.is_empty()) {
+            let sums = reuse.entry(of.gpu.key(&key)).or_default();
+            sums.reclaimed_bytes = sums.reclaimed_bytes.saturating_add(of.peer_reclaimed_bytes);
+            let peers = of.peers.iter().filter_map(|(peer, bounces)| Some((self.key(*peer, &key)?, *bounces)));
+            add_peers(&mut sums.bounces, peers);
+        }
+        reuse
+    }
+
     /// Reuse at each GPU.
     pub(super) fn reuse(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Reuse> {
         let mut reuse: BTreeMap<_, Reuse> = BTreeMap::new();
@@ -164,7 +209,17 @@ pub(super) struct Moves(Vec<GpuIndex>);
 
 impl Moves {
     pub(super) fn of(&self, index: GpuIndex) -> GpuIndex {
+        if index == GpuIndex::CPU {
+            return index;
+        }
         self.0.get(usize::from(index.0)).copied().unwrap_or(GpuIndex::NONE)
+    }
+}
+
+fn add_peers<K: Ord>(sums: &mut BTreeMap<K, u64>, peers: impl IntoIterator<Item = (K, u64)>) {
+    for (peer, bounces) in peers {
+        let sum = sums.entry(peer).or_default();
+        *sum = sum.saturating_add(bounces);
     }
 }
 
@@ -191,7 +246,26 @@ mod tests {
         let again = gpus.settle(8, |_| card);
         assert_eq!(again.of(moves.of(second)), again.of(moves.of(first)));
         assert_eq!(gpus.reuse(|_, _| card), [(card, reuse(5)), (GpuKey::Unknown(9), reuse(2))].into());
-        assert_eq!(again.of(GpuIndex::NONE), GpuIndex::NONE);
+        assert_eq!([GpuIndex::NONE, GpuIndex::CPU].map(|index| again.of(index)), [GpuIndex::NONE, GpuIndex::CPU]);
+    }
+
+    #[test]
+    fn blocks_taken_from_a_gpu_stay_counted_once_both_are_known() {
+        let mut gpus = Gpus::default();
+        let [one, other, again] = [(7, 1), (7, 2), (8, 2)].map(|(generation, id)| gpus.index(generation, id));
+        for (to, from) in [(one, other), (one, other), (other, one), (one, again)] {
+            gpus.took(to, Taken { from: Some(from), reclaimed_bytes: 4096 });
+        }
+        let expected = |of: fn(u32) -> GpuKey| {
+            let took =
+                |from, bounces| PeerReuse { reclaimed_bytes: 4096 * bounces, bounces: [(of(from), bounces)].into() };
+            BTreeMap::from([(of(1), took(2, 3)), (of(2), took(1, 1))])
+        };
+        let pending = |_, id| GpuKey::Pending(id);
+        assert_eq!(gpus.peer_reuse(pending), expected(GpuKey::Pending));
+        gpus.settle(7, GpuKey::Unknown);
+        gpus.settle(8, GpuKey::Unknown);
+        assert_eq!(gpus.peer_reuse(pending), expected(GpuKey::Unknown));
     }
 
     #[test]
@@ -206,8 +280,8 @@ mod tests {
     #[test]
     fn gpu_beyond_the_index_range_is_unknown() {
         let of = |generation| OfGpu::new(Gpu::Of(generation, 1));
-        let mut gpus = Gpus((1..u64::from(u16::MAX)).map(of).collect());
-        assert_eq!(gpus.index(0, 1), GpuIndex(u16::MAX - 1));
+        let mut gpus = Gpus((2..u64::from(u16::MAX)).map(of).collect());
+        assert_eq!(gpus.index(0, 1), GpuIndex(u16::MAX - 2));
         assert_eq!(gpus.index(u64::MAX, 1), GpuIndex::NONE);
         gpus.reused(GpuIndex::NONE, &reuse(1));
         assert_eq!(gpus.key(GpuIndex::NONE, |_, id| GpuKey::Pending(id)), None);

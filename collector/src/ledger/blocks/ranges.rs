@@ -118,7 +118,7 @@ impl Known {
             RecordKind::GpuFaults => (&mut counts.fault_entries, events),
             RecordKind::CpuFault => (&mut counts.cpu_faults, events),
             RecordKind::CopyHtod => (&mut counts.bytes_htod, bytes),
-            RecordKind::CopyDtoh => (&mut counts.bytes_dtoh, bytes),
+            RecordKind::CopyDtoh | RecordKind::CopyStaged => (&mut counts.bytes_dtoh, bytes),
             RecordKind::CopyDtod => (&mut counts.bytes_dtod, bytes),
             RecordKind::Populated => (&mut counts.populated_bytes, bytes),
             RecordKind::Evicted => (&mut counts.evictions, events),

@@ -122,7 +122,7 @@ impl Returns {
             }
             // With all that is there for it, or in a state that cannot be read.
             RecordKind::Residency => *state = state.accessed(departures),
-            RecordKind::CpuFault | RecordKind::Evicted | RecordKind::Gone => {}
+            RecordKind::CpuFault | RecordKind::CopyStaged | RecordKind::Evicted | RecordKind::Gone => {}
         }
         const { assert!(RESIDENT_UNKNOWN != 0, "unknown residency is no absence") };
     }

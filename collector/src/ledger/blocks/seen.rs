@@ -25,20 +25,32 @@ impl Pages {
 }
 
 /// Index of a GPU of a process; see `gpus`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GpuIndex(pub(super) u16);
 
 impl GpuIndex {
     /// No GPU.
     pub(super) const NONE: Self = Self(u16::MAX);
+    /// No GPU, but a CPU, as the user of a block.
+    pub(super) const CPU: Self = Self(u16::MAX - 1);
+
+    const fn is_gpu(self) -> bool {
+        self.0 < Self::CPU.0
+    }
+
+    /// Bit in a set of GPUs. Two share one only in a process with more than eight.
+    const fn bit(self) -> u8 {
+        1 << (self.0 % 8)
+    }
 }
 
-/// Last user of a block, by faults and copies.
+/// Memory that a GPU took from another one by a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Unused,
-    Cpu,
-    Gpu,
+pub(super) struct Taken {
+    /// GPU that had the block; `None` if the block was the taker's already.
+    pub(super) from: Option<GpuIndex>,
+    /// Bytes, if another GPU had taken the block from the taker before; else 0.
+    pub(super) reclaimed_bytes: u64,
 }
 
 /// State of a block. Counts saturate.
@@ -74,6 +86,8 @@ pub(super) struct Seen {
     evicted_away: u16,
     /// Pages taken by CPU faults that did not return yet.
     taken_away: u16,
+    /// Set of GPUs from which another one has taken the block.
+    gave: u8,
     /// Pages resident at the GPU below. Pieces of the block and other GPUs are recorded elsewhere.
     pub(super) resident: u16,
     /// GPU of its residency, or of its absence by a record.
@@ -82,7 +96,8 @@ pub(super) struct Seen {
     pub(super) is_split: bool,
     /// GPU that last faulted on it, received it or lost it.
     pub(super) gpu: GpuIndex,
-    side: Side,
+    /// Last user, by faults and copies: a GPU, [`GpuIndex::CPU`] or none.
+    pub(super) user: GpuIndex,
     /// Whether it is among the candidates for the busiest.
     pub(super) is_candidate: bool,
     /// Whether it is in the sums of a range.
@@ -116,27 +131,36 @@ impl Seen {
             returned: Pages(0),
             evicted_away: 0,
             taken_away: 0,
+            gave: 0,
             resident: 0,
             resident_gpu: GpuIndex::NONE,
             is_split: false,
             gpu: GpuIndex::NONE,
-            side: Side::Unused,
+            user: GpuIndex::NONE,
             is_candidate: false,
             is_placed: false,
         }
     }
 
-    /// Adds a record, except for residency. Returns the reuse by it.
-    pub(super) fn add(&mut self, kind: RecordKind, record: &BlockRecord) -> Reuse {
+    /// Adds a record of a GPU or the host, except for residency. `staged_bytes`: those of a copy from
+    /// the host that another GPU sent that way because of a fault. Returns the reuse by it, and what was
+    /// taken from another GPU.
+    pub(super) fn add(
+        &mut self,
+        kind: RecordKind,
+        record: &BlockRecord,
+        gpu: GpuIndex,
+        staged_bytes: u64,
+    ) -> (Reuse, Option<Taken>) {
         let (events, bytes) = (record.events, u64::from(record.bytes));
         let cause = cause(record.cause);
         let count = |counter: &mut u32| *counter = counter.saturating_add(events);
-        let mut reuse = Reuse::default();
+        let (mut reuse, mut taken) = (Reuse::default(), None);
         match kind {
             RecordKind::GpuFaults => count(&mut self.fault_entries),
             RecordKind::CpuFault => {
                 count(&mut self.cpu_faults);
-                reuse.bounces = self.used_by(Side::Cpu);
+                reuse.bounces = self.used_by(GpuIndex::CPU);
             }
             RecordKind::CopyHtod => {
                 match cause {
@@ -145,9 +169,10 @@ impl Seen {
                     _ => &mut self.htod_asked,
                 }
                 .add(bytes);
-                reuse = Reuse { bounces: self.used_by(Side::Gpu), ..self.fetched(bytes) };
+                taken = (staged_bytes > 0).then(|| self.taken_from_peer(staged_bytes, gpu));
+                reuse = Reuse { bounces: self.used_by(gpu), ..self.fetched(bytes, staged_bytes) };
             }
-            RecordKind::CopyDtoh => {
+            RecordKind::CopyDtoh | RecordKind::CopyStaged => {
                 match cause {
                     // The driver's prefetcher works around CPU faults too.
                     Cause::Fault | Cause::TreePrefetch => &mut self.dtoh_fault,
@@ -156,42 +181,65 @@ impl Seen {
                 }
                 .add(bytes);
                 match cause {
-                    Cause::Fault | Cause::TreePrefetch => goes_away(&mut self.taken_away, bytes),
+                    Cause::Fault | Cause::TreePrefetch if kind == RecordKind::CopyDtoh => {
+                        goes_away(&mut self.taken_away, bytes);
+                    }
                     Cause::Eviction => goes_away(&mut self.evicted_away, bytes),
                     _ => {}
                 }
             }
             RecordKind::CopyDtod => {
                 self.dtod.add(bytes);
+                if matches!(cause, Cause::Fault | Cause::TreePrefetch) {
+                    taken = Some(self.taken_from_peer(bytes, gpu));
+                } else {
+                    self.user = gpu;
+                }
                 reuse.fetched_bytes = bytes;
             }
             RecordKind::Populated => {
                 self.populated.add(bytes);
-                reuse.bounces = self.used_by(Side::Gpu);
+                reuse.bounces = self.used_by(gpu);
             }
             RecordKind::Evicted => count(&mut self.evictions),
-            RecordKind::Gone => (self.evicted_away, self.taken_away) = (0, 0),
+            RecordKind::Gone => (self.evicted_away, self.taken_away, self.gave) = (0, 0, 0),
             RecordKind::Residency => {}
         }
         self.last_ns = self.last_ns.max(record.boottime_ns);
-        reuse
+        (reuse, taken)
     }
 
     /// Records a use. Returns whether it changed sides. A GPU counts as user when memory arrives:
     /// its faults alone, throttled or for remote mappings, move nothing.
-    fn used_by(&mut self, side: Side) -> u64 {
-        let before = std::mem::replace(&mut self.side, side);
-        let changed = before != side && before != Side::Unused;
+    fn used_by(&mut self, user: GpuIndex) -> u64 {
+        let before = std::mem::replace(&mut self.user, user);
+        let changed = before != GpuIndex::NONE && (before == GpuIndex::CPU) != (user == GpuIndex::CPU);
         self.bounces = self.bounces.saturating_add(changed.into());
         changed.into()
     }
 
-    fn fetched(&mut self, bytes: u64) -> Reuse {
-        let refetched_bytes = comes_back(&mut self.evicted_away, bytes);
-        let cpu_reclaimed_bytes = comes_back(&mut self.taken_away, bytes - refetched_bytes);
+    /// Bytes that a GPU received from the host.
+    fn fetched(&mut self, bytes: u64, staged_bytes: u64) -> Reuse {
+        let refetched_bytes = comes_back(&mut self.evicted_away, bytes - staged_bytes);
+        let cpu_reclaimed_bytes = comes_back(&mut self.taken_away, bytes - staged_bytes - refetched_bytes);
         self.refetched.add(refetched_bytes);
         self.returned.add(cpu_reclaimed_bytes);
         Reuse { fetched_bytes: bytes, refetched_bytes, cpu_reclaimed_bytes, bounces: 0 }
+    }
+
+    /// Bytes that a GPU received from another one because of its faults.
+    fn taken_from_peer(&mut self, bytes: u64, gpu: GpuIndex) -> Taken {
+        let before = std::mem::replace(&mut self.user, gpu);
+        let from = Some(before).filter(|before| before.is_gpu() && gpu.is_gpu() && *before != gpu);
+        if from.is_some() {
+            self.gave |= before.bit();
+        }
+        Taken { from, reclaimed_bytes: if self.gave & gpu.bit() == 0 { 0 } else { bytes } }
+    }
+
+    /// Forgets which GPUs had the block: their indices have changed.
+    pub(super) const fn forget_givers(&mut self) {
+        self.gave = 0;
     }
 
     /// Bytes copied from the host.
@@ -267,10 +315,15 @@ mod tests {
         (kind, BlockRecord { cause, bytes, events: 1, gpu: 1, kind: kind as u16, ..BlockRecord::default() })
     }
 
+    /// Index of a record's GPU: its id.
+    fn index(record: &BlockRecord) -> GpuIndex {
+        if record.gpu == 0 { GpuIndex::NONE } else { GpuIndex(u16::try_from(record.gpu).unwrap()) }
+    }
+
     fn after(records: impl IntoIterator<Item = (RecordKind, BlockRecord)>) -> (Seen, Reuse) {
         let (mut seen, mut reuse) = (Seen::new(1), Reuse::default());
         for (kind, record) in records {
-            reuse += &seen.add(kind, &record);
+            reuse += &seen.add(kind, &record, index(&record), 0).0;
         }
         (seen, reuse)
     }
@@ -344,7 +397,7 @@ mod tests {
         pages.add(1 << 20);
         assert_eq!(pages.bytes(), u64::from(u32::MAX) * 4096);
         let mut seen = Seen { fault_entries: u32::MAX, ..Seen::new(1) };
-        seen.add(RecordKind::GpuFaults, &copy(RecordKind::GpuFaults, 0, 0).1);
+        seen.add(RecordKind::GpuFaults, &copy(RecordKind::GpuFaults, 0, 0).1, GpuIndex(0), 0);
         assert_eq!(seen.fault_entries, u32::MAX);
     }
 }

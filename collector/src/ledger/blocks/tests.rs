@@ -342,4 +342,5 @@ fn heat_map_size_is_bounded() {
 }
 
 mod listing;
+mod peers;
 mod ranges;

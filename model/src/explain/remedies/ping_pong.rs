@@ -1,5 +1,5 @@
-//! Remedies for ping-pong and driver throttling: memory bounces between a CPU and a GPU, and the
-//! driver may throttle both.
+//! Remedies for ping-pong and driver throttling: memory bounces between a CPU and a GPU, or between
+//! two GPUs, and the driver may throttle both.
 
 use super::{Case, FEW_WRITES, Remedies, Remedy, leave_at_host, read_mostly};
 use crate::text;
@@ -7,6 +7,10 @@ use crate::text;
 const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn remedies(case: &Case<'_>) -> Remedies {
+    if case.verdict.inputs.is_between_gpus() {
+        let effective = [read_duplication_of_gpus(case), one_location(case), partition(case)];
+        return Remedies { effective: effective.into_iter().flatten().collect(), ineffective: Vec::new() };
+    }
     let effective = [read_duplication(case), host_residency(case), bulk_prefetch(case), separate_allocation(case)];
     Remedies { effective: effective.into_iter().flatten().collect(), ineffective: Vec::new() }
 }
@@ -24,10 +28,74 @@ fn read_duplication(case: &Case<'_>) -> Option<Remedy> {
     })
 }
 
+fn read_duplication_of_gpus(case: &Case<'_>) -> Option<Remedy> {
+    let gpu = case.gpu_write_share()?;
+    (gpu < FEW_WRITES).then(|| {
+        let evidence = format!(
+            "{} of its GPU faults were writes: read duplication gives each GPU a copy of its own, and nothing migrates",
+            text::percent(gpu)
+        );
+        let unless =
+            "a GPU writes to it: writes to resident memory may raise no fault, and each one collapses the duplicates";
+        Remedy::new(read_mostly(case.involved().next()), evidence).unless(unless)
+    })
+}
+
+/// One place for memory that two GPUs use, mapped by both: at a GPU if they copy directly, else at the
+/// host.
+fn one_location(case: &Case<'_>) -> Option<Remedy> {
+    let inputs = &case.verdict.inputs;
+    let bytes_per_bounce = inputs.peer_reclaimed_bytes.checked_div(inputs.peer_bounces)?;
+    let what = what(case);
+    let moved = format!(
+        "in the last window the GPU took 2 MiB blocks from other GPUs {} times, each time with {} that it had before",
+        text::count(inputs.peer_bounces),
+        text::bytes(bytes_per_bounce)
+    );
+    let (action, evidence) = if inputs.bytes_dtod > 0 {
+        let action = format!(
+            "in the program: leave {what} at the GPU that uses it most, with cudaMemAdvise(SetPreferredLocation, that GPU) and \
+             cudaMemAdvise(SetAccessedBy, the other one)"
+        );
+        (
+            action,
+            format!(
+                "{moved}; the GPUs copy to each other directly, so that one can access the other's memory in place"
+            ),
+        )
+    } else {
+        let evidence = format!(
+            "{moved}; all copies went through the host, as between GPUs without peer access: at the host nothing migrates, and both access \
+             it over their links"
+        );
+        (leave_at_host(&what), evidence)
+    };
+    Some(Remedy::new(action, evidence).unless("a GPU uses the same bytes many times between two bounces"))
+}
+
+/// Parts for each GPU, or a hand-over in bulk.
+fn partition(case: &Case<'_>) -> Option<Remedy> {
+    let inputs = &case.verdict.inputs;
+    (inputs.peer_bounces > 0).then(|| {
+        let action = format!(
+            "in the program: partition {} in multiples of 2 MiB, a part for each GPU; or, where all of it changes GPUs between kernels, prefetch \
+             it with cudaMemPrefetchAsync to the next GPU",
+            what(case)
+        );
+        let evidence = format!("it changes GPUs by {} GPU faults per second", case.rate(inputs.fault_entries, text::count));
+        Remedy::new(action, evidence)
+    })
+}
+
+/// The busiest range in words.
+fn what(case: &Case<'_>) -> String {
+    case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()))
+}
+
 fn host_residency(case: &Case<'_>) -> Option<Remedy> {
     let inputs = &case.verdict.inputs;
     let bytes_per_bounce = inputs.cpu_reclaimed_bytes.checked_div(inputs.bounces)?;
-    let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
+    let what = what(case);
     let evidence = format!(
         "in the last window 2 MiB blocks bounced {} times, each time with {} fetched by the GPU; at the host nothing migrates, and the GPU accesses it over the link",
         text::count(inputs.bounces),
@@ -101,6 +169,24 @@ mod tests {
         assert!(advice[1].action.contains("cudaMemPrefetchAsync"), "{advice:?}");
         assert!(advice[1].evidence.contains("1.0k GPU faults and 2.0k CPU faults per second"), "{advice:?}");
         assert!(!actions(&alternating("random")).concat().contains("Prefetch"));
+    }
+
+    #[test]
+    fn memory_that_bounces_between_gpus_gets_one_place_or_parts() {
+        let mut known = alternating("random");
+        (known.verdict.inputs.bounces, known.verdict.inputs.cpu_reclaimed_bytes) = (0, 0);
+        known.verdict.inputs.peer_bounces = 1000;
+        known.verdict.inputs.peer_reclaimed_bytes = 1000 << 16;
+        let advice = effective(&known);
+        assert_eq!(advice.len(), 2, "{advice:?}");
+        assert!(advice[0].action.contains("leave the 2.0 GiB at 0x10000000 at the host"), "{advice:?}");
+        assert!(advice[0].evidence.contains("all copies went through the host"), "{advice:?}");
+        assert!(advice[1].action.contains("partition the 2.0 GiB at 0x10000000"), "{advice:?}");
+        known.verdict.inputs.bytes_dtod = 1000 << 16;
+        let advice = effective(&known);
+        assert!(advice[0].action.contains("SetPreferredLocation, that GPU"), "{advice:?}");
+        known.faults(100, 0).cpu_faults(100, 100);
+        assert!(actions(&known)[0].contains("SetReadMostly"), "writes of CPUs do not matter");
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub(super) fn remedy(case: &Case<'_>) -> Option<Remedy> {
             };
             (selector(case.process), policy, effect)
         }
+        // Its policy keeps memory at the host, for a CPU and a GPU.
+        (VerdictKind::PingPong | VerdictKind::DriverThrottling, _) if case.verdict.inputs.is_between_gpus() => {
+            return None;
+        }
         (VerdictKind::PingPong | VerdictKind::DriverThrottling, _) => {
             (selector(case.process), "ping-pong", "keep the memory at one side, mapped remotely by the other")
         }

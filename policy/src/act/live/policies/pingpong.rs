@@ -46,7 +46,8 @@ struct Watching {
 impl LivePolicy for PingPong {
     fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
-        if view.uses_gpu_atomics() {
+        // Two GPUs that use the same memory gain nothing by its place at the host.
+        if verdict.inputs.is_between_gpus() || view.uses_gpu_atomics() {
             return None;
         }
         let least = view.number(&BOUNCES).unwrap_or(BOUNCES_MIN);
@@ -174,6 +175,7 @@ mod tests {
         Verdict {
             process: ProcessId { pid: 1, start_ticks: 1 },
             gpu: GpuKey::Known(GPU),
+            peer: None,
             kind: VerdictKind::PingPong,
             started_at: NOW,
             confirmed_at: NOW,

@@ -305,6 +305,7 @@ mod tests {
         let verdict = Verdict {
             process: process.id,
             gpu: key,
+            peer: None,
             kind: VerdictKind::CapacityThrash,
             started_at: NOW,
             confirmed_at: NOW,
