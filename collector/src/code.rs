@@ -18,10 +18,11 @@ use crate::{
     user_reads::UserReads,
 };
 
+/// An answer is renewed for new sites alone, as each place is looked up once.
 const PACE: Pace = Pace {
     retry_min: Duration::from_secs(10),
     retry_max: Duration::from_mins(5),
-    answer_max: Duration::from_secs(10),
+    answer_max: Duration::from_secs(2),
     wanted: Duration::from_secs(10),
     running_max: 1,
     patience: Duration::from_secs(2),
