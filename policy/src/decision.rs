@@ -174,6 +174,26 @@ impl Condition {
     }
 }
 
+/// Conditions of a ping-pong between GPUs.
+fn between_gpus(inputs: &Inputs, shares: &Shares) -> Vec<Condition> {
+    vec![
+        Condition {
+            name: "peer_bounces",
+            sentence: "the GPU took blocks from other GPUs {value} times (limit {limit})",
+            unit: Unit::Number,
+            value: inputs.peer_bounces as f64,
+            limit: Limit::AtLeast(THRESHOLDS.bounces),
+        },
+        Condition {
+            name: "peer_reclaimed_ratio",
+            sentence: "{value} of arriving bytes had been taken by other GPUs (limit {limit})",
+            unit: Unit::Share,
+            value: shares.peer_reclaimed,
+            limit: Limit::AtLeast(THRESHOLDS.share),
+        },
+    ]
+}
+
 fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Iterator<Item = Condition> {
     use Limit::{AtLeast, Below};
     let limits = &THRESHOLDS;
@@ -230,20 +250,7 @@ fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Itera
                 AtLeast(shares.cpu_reclaimed),
             ),
         ],
-        VerdictKind::PingPong if inputs.is_between_gpus() => vec![
-            number(
-                "peer_bounces",
-                "the GPU took blocks from other GPUs {value} times (limit {limit})",
-                inputs.peer_bounces as f64,
-                AtLeast(limits.bounces),
-            ),
-            share(
-                "peer_reclaimed_ratio",
-                "{value} of arriving bytes had been taken by other GPUs (limit {limit})",
-                shares.peer_reclaimed,
-                AtLeast(limits.share),
-            ),
-        ],
+        VerdictKind::PingPong if inputs.is_between_gpus() => between_gpus(inputs, shares),
         VerdictKind::PingPong => vec![
             number(
                 "bounces",

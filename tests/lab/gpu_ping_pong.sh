@@ -43,7 +43,8 @@ sums() {
     grep -o '"peer_bounces":[0-9]*,"peer_reclaimed_bytes":[0-9]*' /tmp/process | sed 's/[^0-9,]//g' | sort -n | tr '\n' ' '
 }
 has_sums() { [ "$(sums "$1")" = "$2" ]; }
-# expect HOW NAME SUMS BOUNCES: what is counted of a program with this name; its bytes are the driver's, too.
+# expect HOW NAME SUMS BOUNCES: what is counted of a program with this name; its bytes are the driver's, too. At the end the CPU reads all,
+# to verify it, which is a bounce of each block.
 expect() {
   lab-runner run --once "/tmp/$2.toml" >/tmp/run 2>&1 || { cat /tmp/run; fail "$1, $2: the figures are not exact"; }
   within 10 "$1, $2: expected \"$3\", has \"$(sums "$2")\"" has_sums "$2" "$3"
@@ -86,9 +87,9 @@ for how in host nvlink; do
   start uvmd --listen 127.0.0.1:9477
   state_becomes counting
   # 8 blocks: 6 times to the second GPU, 5 times back; all but the first time, it had them before.
-  expect $how counted "40,83886080 48,83886080 " 0
+  expect $how counted "40,83886080 48,83886080 " 8
   # A CPU, one GPU, the other one: nothing comes back.
-  expect $how handed "0,0 8,0 " 8
+  expect $how handed "0,0 8,0 " 16
   verdict $how "$remedy"
   stop_uvmd
 done

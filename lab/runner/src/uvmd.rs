@@ -18,7 +18,7 @@ use crate::{
 /// Time limit for a newly started uvmd to begin counting.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time limit for a response with a newer snapshot, of a uvmd that has responded before.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(250);
 
 /// State of uvmd at one moment.

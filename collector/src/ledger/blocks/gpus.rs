@@ -161,8 +161,8 @@ impl Gpus {
             .collect();
         let moves = Moves(moves);
         for of in settled.iter_mut().filter(|of| !of.peers.is_empty()) {
-            let moved = std::mem::take(&mut of.peers).into_iter().map(|(peer, bounces)| (moves.of(peer), bounces));
-            add_peers(&mut of.peers, moved);
+            let peers = std::mem::take(&mut of.peers).into_iter().map(|(peer, bounces)| (moves.of(peer), bounces));
+            add_peers(&mut of.peers, peers);
         }
         self.0 = settled;
         moves

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{Context, anyhow};
@@ -17,6 +17,9 @@ use super::label::Kind;
 use crate::uvmd::{Client, ProcessId};
 
 const POLL: Duration = Duration::from_millis(500);
+/// Time without a response after which uvmd counts as hung. Beside other busy machines, one may take
+/// longer than a request waits.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 /// Compared part of the body of `/api/v1/verdicts`.
 #[derive(Debug, Default, Deserialize)]
@@ -73,10 +76,19 @@ impl Poller {
         let is_stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let mut episodes = Episodes::default();
+            let mut responded_at = Instant::now();
             loop {
                 let last = is_stopped.load(Ordering::Relaxed);
-                episodes.add(&client.get("/api/v1/verdicts?limit=1000")?, SystemTime::now())?;
-                if last {
+                let is_polled = match client.get("/api/v1/verdicts?limit=1000") {
+                    Ok(verdicts) => {
+                        episodes.add(&verdicts, SystemTime::now())?;
+                        responded_at = Instant::now();
+                        true
+                    }
+                    Err(error) if responded_at.elapsed() > SILENCE_MAX => return Err(error),
+                    Err(_) => false,
+                };
+                if last && is_polled {
                     return Ok(episodes);
                 }
                 thread::sleep(POLL);
