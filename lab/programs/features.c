@@ -1,4 +1,4 @@
-/* What kernels of real programs need beside loads and stores, on managed memory: variables of a module, barriers of a grid, memory that
+/* What kernels of real programs need in addition to loads and stores, on managed memory: variables of a module, barriers of a grid, memory that
    kernels allocate, and tensor cores. Opens CUDA by its name for development, and compares each result with the CPU's.
 
        features KERNELS

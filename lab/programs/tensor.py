@@ -48,7 +48,7 @@ STREAM = 0
 
 
 def checked(answer):
-    """What a function returned behind its status, which is an error's or success."""
+    """Values that a function returned after its status; exits on an error."""
     status, *values = answer
     if status != 0:
         sys.exit(f"error: {status!r}")

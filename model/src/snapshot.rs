@@ -133,7 +133,7 @@ impl Process {
 /// Steady growth of managed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagedGrowth {
-    /// Bytes at its begin.
+    /// Bytes at its start.
     pub from_bytes: u64,
     /// Bytes at its end.
     pub to_bytes: u64,

@@ -35,10 +35,12 @@ pub struct Judge {
     unjudged_windows: u64,
 }
 
-/// Time of the reading before, and properties of the current one.
+/// Parameters of one reading.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
+    /// Minimum window.
     window: Duration,
+    /// Configured interval of readings.
     interval: Duration,
     /// Whether a window may wait for late records.
     may_wait: bool,
@@ -56,7 +58,7 @@ struct Track {
     last: Reading,
     window: Window,
     hysteresis: Hysteresis,
-    /// Windows of the open one that a late reading covered together.
+    /// Windows that a late reading merged into the open one.
     late: Option<Unjudged>,
 }
 
@@ -83,7 +85,7 @@ impl Judge {
         }
     }
 
-    /// Sets the interval of readings; a reading after several times that is late.
+    /// Sets the interval of readings. A reading is late after [`LATE_WINDOWS`] intervals.
     #[must_use]
     pub fn with_interval(self, interval: Duration) -> Self {
         Self { interval, ..self }

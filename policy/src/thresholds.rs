@@ -63,8 +63,8 @@ pub const QUIET_WINDOWS: u32 = 2;
 /// next one may be a second away.
 pub const EARLY: f64 = 0.05;
 
-/// Windows from which a time between two readings counts as late, if it is also twice the interval
-/// of readings: below, a window is longer by less than another one.
+/// Number of windows, and of intervals, between two readings from which the later one is late. Below
+/// it, no whole window is hidden.
 pub const LATE_WINDOWS: u64 = 2;
 /// Share of the copied bytes with block records below which a window waits for the next reading,
 /// unless records are known to be missing.

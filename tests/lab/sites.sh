@@ -55,7 +55,7 @@ echo "often $often, seldom $seldom faults; $copied bytes copied, of which at sit
 cat /tmp/explained
 cat /tmp/sites
 # Addresses and functions require read permission.
-! wget -qO /dev/null "$TCP/api/v1/processes/$program/sites" || fail "everybody is told"
+! wget -qO /dev/null "$TCP/api/v1/processes/$program/sites" || fail "sites are readable without a token"
 end
 
 # --- the same without symbols, and with a file that was replaced

@@ -21,8 +21,8 @@ use crate::{
 
 /// Most operands of an iteration: a program can multiply them by addresses that overlap.
 const OPERANDS_MAX: usize = 1 << 22;
-/// Most addresses behind one that are searched for one that is named between two launches. Those behind
-/// count as such.
+/// Maximum of addresses searched after an address for one that is named between two launches. Addresses
+/// beyond it count as such.
 const ADDRESSES_MAX: usize = 1 << 10;
 
 /// Least share of accessed bytes in footprints, for plans that rely on these.

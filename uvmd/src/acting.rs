@@ -5,7 +5,7 @@
 //! the collector nor a request waits for it. While every process is in observe mode, it only checks
 //! whether that has changed. `actuation`: execution of orders. `board`: published decisions.
 //! `executables`: programs of processes. `headrooms`: headroom of their cgroups. `memories`: their
-//! blocks and ranges. `numbers`: of decisions. `process_quota`: number of processes. `state`:
+//! blocks and ranges. `numbers`: reserved ids of decisions. `process_quota`: number of processes. `state`:
 //! persistent state.
 
 mod actuation;

@@ -8,7 +8,7 @@ const number = (title, help, text) => ({ title, help, text, number: true });
 
 const table = new Table(element("detail-sites"), [
   { title: "Code", text: (site) => format.printable(site.function ?? site.module ?? site.address), detail: (site) => format.printable(site.description), wraps: true },
-  number("Copied back", "Copied from GPUs for its faults", (site) => format.bytes(site.bytes_dtoh)),
+  number("To the host", "Copied from GPUs to the host for its faults", (site) => format.bytes(site.bytes_dtoh)),
   number("CPU faults", "Faults on managed memory that is not on the host", (site) => format.count(site.cpu_faults)),
 ]);
 
@@ -22,7 +22,7 @@ export function show({ sites, sites_known: known, unattributed_cpu_faults: other
   table.update(sites, (site) => site.address);
   element("detail-code").hidden = known === 0 && others === 0;
   setText(element("sites-known"), `${sites.length} of ${format.count(known)}`);
-  setText(element("sites-others"), others > 0 ? `${format.count(others)} CPU faults are without a site, beyond a limit or by another process.` : "");
+  setText(element("sites-others"), others > 0 ? `${format.count(others)} CPU faults are unattributed: beyond the limit of sites, or by another process.` : "");
   const limits = element("sites-limits");
   if (limits.children.length !== caveats.length) place(limits, caveats.map((textContent) => make("li", { textContent })));
 }

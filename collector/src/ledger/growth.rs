@@ -41,7 +41,7 @@ impl Growth {
             return None;
         }
         let (first, last) = (self.readings.front()?, self.readings.back()?);
-        // Twelve steps: four of each third, with the readings at both of its ends.
+        // The first reading is the size at the start. The other twelve are three thirds of four.
         let bytes: Vec<u64> = self.readings.iter().map(|(_, bytes)| *bytes).collect();
         let thirds: Vec<&[u64]> = bytes.get(1..)?.chunks(READINGS / 3).collect();
         let is_above = |earlier: &[u64], later: &[u64]| later.iter().min() > earlier.iter().max();

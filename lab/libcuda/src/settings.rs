@@ -61,7 +61,7 @@ pub(crate) fn debug() -> bool {
 /// Version of the driver API whose functions there are, as 1000 · major + 10 · minor.
 const VERSION: i32 = 12090;
 
-/// Version that programs are told: `CUDA_LAB_VERSION`, as in `13.0`.
+/// Version that `cuDriverGetVersion` reports: `CUDA_LAB_VERSION`, as in `13.0`.
 pub(crate) fn version() -> i32 {
     env::var("CUDA_LAB_VERSION").ok().and_then(|text| version_of(text.trim())).unwrap_or(VERSION)
 }

@@ -122,7 +122,7 @@ pub struct ProcessGpu {
     /// Times that this GPU took a 2 MiB block from another GPU of the process by a fault.
     #[serde(default)]
     pub peer_bounces: u64,
-    /// Bytes copied to it then, in blocks that one of them had taken from it before.
+    /// Bytes copied to it by these faults, in blocks that another GPU had taken from it before.
     #[serde(default)]
     pub peer_reclaimed_bytes: u64,
     /// Counts of this GPU.

@@ -24,7 +24,7 @@ pub struct Sites {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Site {
-    /// Address of the instruction, in hexadecimal, with `0x`; 0 of a thread of the kernel.
+    /// Address of the instruction, in hexadecimal, with `0x`; `0x0` for a kernel thread.
     pub address: String,
     /// CPU faults since uvmd counts.
     pub cpu_faults: u64,

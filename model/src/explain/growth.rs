@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_said_with_its_slope_and_both_sizes() {
+    fn growth_remark_has_its_rate_and_both_sizes() {
         let said =
             growth(ManagedGrowth { from_bytes: 2 << 30, to_bytes: 6 << 30, over: Duration::from_hours(2) }).unwrap();
         assert!(said.contains("by 2.0 GiB per hour: from 2.0 GiB to 6.0 GiB in the last 120 minutes"), "{said}");

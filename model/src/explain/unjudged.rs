@@ -6,8 +6,8 @@ use crate::text::counted;
 #[must_use]
 pub fn unjudged(windows: u64, started_at: &str, ended_at: &str, gpu: &str) -> String {
     format!(
-        "{} of its use of {gpu} could not be judged: no reading came between {started_at} and {ended_at}, and the sum of that time shows no \
-         verdict. Any of them alone may have shown one. uvmd had too little processor time.",
+        "{} at {gpu} could not be judged: uvmd got too little processor time to read counts between {started_at} and {ended_at}. Together \
+         they show no verdict; each alone may show one. If this recurs, give uvmd more processor time.",
         counted(windows, "window"),
     )
 }
@@ -20,7 +20,7 @@ mod tests {
     fn remark_names_windows_times_and_gpu() {
         let remark = unjudged(3, "T1", "T2", "GPU0");
         assert!(
-            remark.starts_with("3 windows of its use of GPU0 could not be judged: no reading came between T1 and T2"),
+            remark.starts_with("3 windows at GPU0 could not be judged: uvmd got too little processor time to read counts between T1 and T2"),
             "{remark}"
         );
     }

@@ -74,7 +74,7 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
                 .map(|evictor| format!(", {}/s of its memory for {}", bytes(evictor.bytes_per_second), evictor.pid));
             format!(
                 "it fetched {}, {} of that refetched after an eviction; {}{}",
-                rate(inputs.bytes_htod),
+                rate(inputs.copied_bytes()),
                 of_fetched(inputs.refetched_bytes),
                 evicted(),
                 for_evictor.unwrap_or_default()
@@ -88,16 +88,16 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
             };
             format!(
                 "{} arrived at the GPU: {} fetched and {} populated{refetched}; {}",
-                rate(inputs.bytes_htod.saturating_add(inputs.populated_bytes)),
-                rate(inputs.bytes_htod),
+                rate(inputs.copied_bytes().saturating_add(inputs.populated_bytes)),
+                rate(inputs.copied_bytes()),
                 rate(inputs.populated_bytes),
                 evicted()
             )
         }
         VerdictKind::PingPong if inputs.is_between_gpus() => format!(
-            "it took {} of 2 MiB from other GPUs; it fetched {}, {} of that directly from them, and {} had been taken from it by \
-             their faults",
-            events(inputs.peer_bounces).replace("/s", " blocks/s"),
+            "it took {} blocks/s of 2 MiB from other GPUs; it fetched {}, of which {} directly from GPUs; other GPUs had taken {} \
+             of that before",
+            case::rate(verdict, inputs.peer_bounces, count),
             rate(inputs.copied_bytes()),
             rate(inputs.bytes_dtod),
             of_fetched(inputs.peer_reclaimed_bytes)
@@ -105,7 +105,7 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
         VerdictKind::PingPong => format!(
             "2 MiB blocks bounced {}; it fetched {}, and {} of that had been reclaimed by CPU faults ({})",
             events(inputs.bounces),
-            rate(inputs.bytes_htod),
+            rate(inputs.copied_bytes()),
             of_fetched(inputs.cpu_reclaimed_bytes),
             events(inputs.cpu_faults)
         ),
@@ -119,7 +119,7 @@ pub fn reason(kind: VerdictKind, verdict: &Verdict) -> String {
             "{} were populated by {} GPU faults; {} were fetched",
             rate(inputs.populated_bytes),
             events(inputs.fault_entries),
-            rate(inputs.bytes_htod)
+            rate(inputs.copied_bytes())
         ),
     };
     format!("In the last window ({window_seconds:.1} s) {counts}.")
@@ -165,8 +165,8 @@ mod tests {
         let words = reason(VerdictKind::PingPong, &between_gpus);
         assert_eq!(
             words,
-            "In the last window (5.0 s) it took 200 blocks/s of 2 MiB from other GPUs; it fetched 10.0 GiB/s, 0 B/s of that directly \
-             from them, and 50 % had been taken from it by their faults."
+            "In the last window (5.0 s) it took 200 blocks/s of 2 MiB from other GPUs; it fetched 10.0 GiB/s, of which 0 B/s \
+             directly from GPUs; other GPUs had taken 50 % of that before."
         );
     }
 

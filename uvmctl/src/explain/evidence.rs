@@ -15,7 +15,7 @@ pub(crate) struct Evidence {
     pub(crate) verdicts: Verdicts,
     /// `None` without read permission.
     pub(crate) ranges: Option<Ranges>,
-    /// Sites of its CPU faults; `None` without read permission, and without a verdict in which CPUs take part.
+    /// Sites of its CPU faults; `None` without read permission, or without an active verdict that involves CPUs.
     pub(crate) sites: Option<Sites>,
     pub(crate) gpus: Gpus,
     /// Recording of its calls; `None` without one, or without read permission.
@@ -48,8 +48,8 @@ pub(crate) fn fetch(client: &Client, pid: u32, start_ticks: Option<u64>) -> Resu
     let verdicts = verdicts(client, pid, start_ticks)?.body;
     let recording = optional(client.get(&format!("{}&last=1", path(pid, start_ticks, "/ops"))))?;
     let effective = optional(client.get(&path(pid, start_ticks, "/override")))?;
-    let is_of_cpu = verdicts.active.iter().any(finding::is_of_cpu);
-    let sites = if is_of_cpu { optional(client.get(&path(pid, start_ticks, "/sites")))? } else { None };
+    let involves_cpus = verdicts.active.iter().any(finding::involves_cpus);
+    let sites = if involves_cpus { optional(client.get(&path(pid, start_ticks, "/sites")))? } else { None };
     Ok(Evidence {
         sites,
         recording,

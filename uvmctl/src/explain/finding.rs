@@ -98,9 +98,9 @@ pub(crate) fn ranges(verdict: &Verdict) -> Vec<String> {
     verdict.ranges.iter().flatten().map(line).collect()
 }
 
-/// Whether CPUs are a side of the verdict.
-pub(crate) fn is_of_cpu(verdict: &Verdict) -> bool {
-    matches!(verdict.kind.as_str(), "ping_pong" | "driver_throttling")
+/// Whether CPUs are a side of the verdict: memory bounces between CPUs and the GPU, not between GPUs.
+pub(crate) fn involves_cpus(verdict: &Verdict) -> bool {
+    matches!(verdict.kind.as_str(), "ping_pong" | "driver_throttling") && !verdict.inputs.is_between_gpus()
 }
 
 /// Maximum of sites that are listed.
@@ -110,7 +110,7 @@ const SITES_MAX: usize = 5;
 pub(crate) fn sites(Sites { sites, sites_known, unattributed_cpu_faults, .. }: &Sites) -> Vec<String> {
     let line = |site: &Site| {
         format!(
-            "{:>8} copied back by {:>11}  {}",
+            "{:>8} copied to the host by {:>11}  {}",
             text::bytes(site.bytes_dtoh),
             text::counted(site.cpu_faults, "fault"),
             text::printable(&site.description),
@@ -122,8 +122,8 @@ pub(crate) fn sites(Sites { sites, sites_known, unattributed_cpu_faults, .. }: &
         lines.push(format!("and {}.", text::counted(others, "further site")));
     }
     if *unattributed_cpu_faults > 0 {
-        let faults = text::counted(*unattributed_cpu_faults, "fault");
-        lines.push(format!("Without a site, beyond a limit or by another process: {faults}."));
+        let faults = text::counted(*unattributed_cpu_faults, "CPU fault");
+        lines.push(format!("Unattributed, beyond the limit of sites or by another process: {faults}."));
     }
     lines
 }
@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(
             sites(&found),
             [
-                "64.0 KiB copied back by     1 fault  step+0x14 in /opt/train",
-                "     0 B copied back by 1.2k faults  an unknown module at 0x5000"
+                "64.0 KiB copied to the host by     1 fault  step+0x14 in /opt/train",
+                "     0 B copied to the host by 1.2k faults  an unknown module at 0x5000"
             ]
         );
         found.sites = vec![site(1, 0, "a"); 9];
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(lines.len(), SITES_MAX + 2);
         assert_eq!(
             lines[SITES_MAX..],
-            ["and 15 further sites.", "Without a site, beyond a limit or by another process: 7 faults."]
+            ["and 15 further sites.", "Unattributed, beyond the limit of sites or by another process: 7 CPU faults."]
         );
     }
 

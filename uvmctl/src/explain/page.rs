@@ -110,9 +110,9 @@ fn explained(evidence: &Evidence, verdict: &Verdict) -> Vec<Paragraph> {
         // Aligned columns, wrapped only beyond the width.
         page.extend(ranges.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
     }
-    let sites = evidence.sites.as_ref().filter(|_| finding::is_of_cpu(verdict)).map(finding::sites);
+    let sites = evidence.sites.as_ref().filter(|_| finding::involves_cpus(verdict)).map(finding::sites);
     if let Some(lines) = sites.filter(|lines| !lines.is_empty()) {
-        page.push(Paragraph::plain("CPU code that faults on its memory, since uvmd counts:"));
+        page.push(Paragraph::plain("CPU code that faults on its managed memory, since uvmd counts:"));
         page.extend(lines.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
     }
     page.extend(finding::costs(&verdict.victims).map(Paragraph::plain));

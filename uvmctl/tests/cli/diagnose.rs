@@ -117,9 +117,9 @@ fn explain_of_a_ping_pong_has_the_cpu_code_that_faults() {
         .with("/api/v1/gpus", &gpus());
     let text = stdout(&run(&daemon.serve(), &["explain", "182"]));
     let expected = "
-  CPU code that faults on its memory, since uvmd counts:
-   300 MiB copied back by 4.8k faults  normalize+0x20 in /opt/train
-  75.0 MiB copied back by 1.2k faults  checkpoint+0x2c in /opt/train
+  CPU code that faults on its managed memory, since uvmd counts:
+   300 MiB copied to the host by 4.8k faults  normalize+0x20 in /opt/train
+  75.0 MiB copied to the host by 1.2k faults  checkpoint+0x2c in /opt/train
 ";
     assert!(text.contains(expected), "{text}");
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/diagnose.md");

@@ -10,9 +10,9 @@ use tokio::runtime::Handle;
 use crate::state_file::StateFile;
 
 /// Numbers that are reserved at a time.
-const BLOCK: u64 = 1000;
-/// A further block is reserved when fewer numbers remain: decisions of an interval, for at most 512
-/// processes, are numbered before it is on the disk.
+const BLOCK: u64 = 2000;
+/// Remainder below which the next block is reserved: decisions of some intervals are made before it is
+/// on the disk.
 const REMAINDER_MIN: u64 = BLOCK / 2;
 
 /// Reserved numbers of decisions.
@@ -37,7 +37,7 @@ impl Numbers {
         match reserved {
             Ok(last) => (Self { file: Some(file), last_reserved: last.saturating_add(BLOCK) }, DecisionId(last)),
             Err(error) => {
-                tracing::warn!("numbers of decisions begin at the time of day: {error:#}");
+                tracing::warn!("ids of decisions cannot be reserved, and start at the Unix time in seconds: {error:#}");
                 let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 (Self { file: None, last_reserved: u64::MAX }, DecisionId(since_epoch.as_secs()))
             }
@@ -64,7 +64,9 @@ impl Numbers {
 
 fn save(file: &StateFile, last: u64) {
     if let Err(error) = file.write(&last) {
-        tracing::warn!("decisions of the next run may have numbers of this run: {error:#}");
+        tracing::warn!(
+            "reserved ids of decisions were not saved, and the next run may reuse ids of this one: {error:#}"
+        );
     }
 }
 

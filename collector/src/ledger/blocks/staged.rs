@@ -8,8 +8,8 @@ use model::Cause;
 
 use super::super::cause;
 
-/// Maximum of blocks on the way. The driver finishes one before it begins another on the same GPU; more
-/// are those whose second record was left out.
+/// Maximum of blocks in transit. The driver completes one per GPU at a time; the others lack their
+/// second record. At the maximum, all are dropped.
 const BLOCKS_MAX: usize = 256;
 
 /// Bytes on the way, by block.

@@ -17,8 +17,8 @@ use super::label::Kind;
 use crate::uvmd::{Client, ProcessId};
 
 const POLL: Duration = Duration::from_millis(500);
-/// Time without a response after which uvmd counts as hung. Beside other busy machines, one may take
-/// longer than a request waits.
+/// Time without a response after which uvmd counts as hung. While the host is loaded, a response
+/// may take longer than a request waits.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 /// Compared part of the body of `/api/v1/verdicts`.

@@ -188,8 +188,8 @@ fn verdict(episodes: &[Episode], arrived_bytes: u64) -> Kind {
     candidates.rev().max_by_key(|kind| bytes(*kind)).unwrap_or(Kind::None)
 }
 
-/// Sentence about a label that a whole stretch shows, and none of its windows, with the windows. uvmd
-/// judges windows. On a slow machine a program does in one stretch what it else does in many.
+/// Sentence for a label that the whole stretch shows and no window does. On a slow machine, a program
+/// does in one stretch what it otherwise does in many.
 fn unshown(label: Kind, windows: &[Window], seconds: impl Fn(SystemTime) -> f64) -> Option<String> {
     let is_shown = |window: &Window| !window.is_quiet && label.matches(&window.facts, HYSTERESIS);
     if label == Kind::None || windows.iter().any(is_shown) {

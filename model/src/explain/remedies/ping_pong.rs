@@ -48,7 +48,7 @@ fn one_location(case: &Case<'_>) -> Option<Remedy> {
     let bytes_per_bounce = inputs.peer_reclaimed_bytes.checked_div(inputs.peer_bounces)?;
     let what = what(case);
     let moved = format!(
-        "in the last window the GPU took 2 MiB blocks from other GPUs {} times, each time with {} that it had before",
+        "in the last window the GPU took 2 MiB blocks from other GPUs {} times, with {} on average that it had before",
         text::count(inputs.peer_bounces),
         text::bytes(bytes_per_bounce)
     );
@@ -82,7 +82,7 @@ fn partition(case: &Case<'_>) -> Option<Remedy> {
              it with cudaMemPrefetchAsync to the next GPU",
             what(case)
         );
-        let evidence = format!("it changes GPUs by {} GPU faults per second", case.rate(inputs.fault_entries, text::count));
+        let evidence = format!("now {} GPU faults per second move it between GPUs", case.rate(inputs.fault_entries, text::count));
         Remedy::new(action, evidence)
     })
 }

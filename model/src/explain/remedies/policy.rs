@@ -25,7 +25,7 @@ pub(super) fn remedy(case: &Case<'_>) -> Option<Remedy> {
             };
             (selector(case.process), policy, effect)
         }
-        // Its policy keeps memory at the host, for a CPU and a GPU.
+        // The policy `ping-pong` handles a CPU and one GPU.
         (VerdictKind::PingPong | VerdictKind::DriverThrottling, _) if case.verdict.inputs.is_between_gpus() => {
             return None;
         }

@@ -103,7 +103,7 @@ fn an_extent_ends_at_the_first_address_in_use_for_any_launches() {
 }
 
 #[test]
-fn an_extent_ends_at_an_address_in_use_behind_thousands_that_are_not() {
+fn an_extent_ends_at_an_address_in_use_after_thousands_that_are_not() {
     let others: Vec<u64> = (1..5000).map(|at| at * 512).collect();
     let stream = stream(&[(&others, &[]), (&[0, 6 * MIB], &[])]);
     assert_eq!(extents(&Footprints::of(&stream, ALL, Until::NextInUse), 3), [(0, 0, 8 * MIB)]);

@@ -82,7 +82,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_unjudged_windows_total",
         labels: &[],
-        help: "Windows of processes that late readings covered together, and that show no verdict together. While this grows, verdicts may be missing, as uvmd gets too little processor time.",
+        help: "Windows without a judgement: a late reading merged them into one, which shows no verdict. While this grows, uvmd gets too little processor time, and verdicts may be missing.",
         samples: Samples::Counter(|figures| vec![Sample::new([], figures.verdicts.unjudged_windows as f64)]),
     },
     Definition {

@@ -46,7 +46,7 @@ struct Watching {
 impl LivePolicy for PingPong {
     fn propose(&self, view: &View<'_>) -> Option<(Proposal, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
-        // Two GPUs that use the same memory gain nothing by its place at the host.
+        // The policy maps memory for one GPU. Between two GPUs, the remedies advise a location.
         if verdict.inputs.is_between_gpus() || view.uses_gpu_atomics() {
             return None;
         }
