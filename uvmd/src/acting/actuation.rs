@@ -87,8 +87,8 @@ impl Actuation {
     }
 
     /// Reserves further numbers of decisions, if few remain.
-    pub(super) fn extend_numbers(&mut self, runtime: &Handle) {
-        if let Some(numbers) = &mut self.numbers {
+    pub(super) fn extend_numbers(&self, runtime: &Handle) {
+        if let Some(numbers) = &self.numbers {
             numbers.extend(self.acting.last_decision(), runtime);
         }
     }

@@ -2,7 +2,11 @@
 //! names one decision. A run reserves a block of them on the disk before it uses any; a clean stop
 //! returns the rest.
 
-use std::{path::Path, time::SystemTime};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
 
 use model::DecisionId;
 use tokio::runtime::Handle;
@@ -10,17 +14,29 @@ use tokio::runtime::Handle;
 use crate::state_file::StateFile;
 
 /// Numbers that are reserved at a time.
-const BLOCK: u64 = 2000;
-/// Remainder below which the next block is reserved: decisions of some intervals are made before it is
-/// on the disk.
-const REMAINDER_MIN: u64 = BLOCK / 2;
+const BLOCK: u64 = 10_000;
+/// Remainder below which the next block is reserved: an interval makes at most one decision for each of
+/// 512 processes at each of 16 GPUs before that is on the disk.
+const REMAINDER_MIN: u64 = 512 * 16;
 
 /// Reserved numbers of decisions.
 #[derive(Debug)]
-pub(super) struct Numbers {
-    /// Holds the last reserved number. `None` if it cannot be saved.
-    file: Option<StateFile>,
+pub(super) struct Numbers(Option<Reserved>);
+
+#[derive(Clone, Debug)]
+struct Reserved {
+    /// Holds the last reserved number.
+    file: StateFile,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
     last_reserved: u64,
+    /// Whether a write is in progress.
+    is_saving: bool,
+    /// Whether the last write failed, which is logged once.
+    is_failing: bool,
 }
 
 impl Numbers {
@@ -32,41 +48,60 @@ impl Numbers {
         let file = StateFile::new(state_dir, "decision-numbers.json");
         let reserved = file.read::<u64>().and_then(|last| {
             let last = last.unwrap_or(0);
-            file.write(&last.saturating_add(BLOCK)).map(|()| last)
+            let last_reserved = last.saturating_add(BLOCK);
+            file.write(&last_reserved).map(|()| (last, last_reserved))
         });
         match reserved {
-            Ok(last) => (Self { file: Some(file), last_reserved: last.saturating_add(BLOCK) }, DecisionId(last)),
+            Ok((last, last_reserved)) => {
+                let state = State { last_reserved, is_saving: false, is_failing: false };
+                (Self(Some(Reserved { file, state: Arc::new(Mutex::new(state)) })), DecisionId(last))
+            }
             Err(error) => {
                 tracing::warn!("ids of decisions cannot be reserved, and start at the Unix time in seconds: {error:#}");
                 let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                (Self { file: None, last_reserved: u64::MAX }, DecisionId(since_epoch.as_secs()))
+                (Self(None), DecisionId(since_epoch.as_secs()))
             }
         }
     }
 
     /// Reserves further numbers, if few remain after the last one, without waiting for the disk.
-    pub(super) fn extend(&mut self, last: DecisionId, runtime: &Handle) {
-        let Some(file) = self.file.clone().filter(|_| self.last_reserved.saturating_sub(last.0) < REMAINDER_MIN) else {
+    pub(super) fn extend(&self, last: DecisionId, runtime: &Handle) {
+        let Some(reserved) = &self.0 else { return };
+        let mut state = reserved.state();
+        if state.is_saving || state.last_reserved.saturating_sub(last.0) >= REMAINDER_MIN {
             return;
-        };
-        self.last_reserved = last.0.saturating_add(BLOCK);
-        let last_reserved = self.last_reserved;
-        runtime.spawn_blocking(move || save(&file, last_reserved));
+        }
+        state.is_saving = true;
+        drop(state);
+        let (reserved, last_reserved) = (reserved.clone(), last.0.saturating_add(BLOCK));
+        runtime.spawn_blocking(move || reserved.save(last_reserved));
     }
 
-    /// Returns the numbers after the last one, as uvmd stops.
+    /// Returns the numbers after the last one, as uvmd stops. A write in progress keeps them reserved.
     pub(super) fn give_back(self, last: DecisionId) {
-        if let Some(file) = self.file {
-            save(&file, last.0);
+        if let Some(reserved) = self.0.filter(|reserved| !reserved.state().is_saving) {
+            reserved.save(last.0);
         }
     }
 }
 
-fn save(file: &StateFile, last: u64) {
-    if let Err(error) = file.write(&last) {
-        tracing::warn!(
-            "reserved ids of decisions were not saved, and the next run may reuse ids of this one: {error:#}"
-        );
+impl Reserved {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn save(&self, last_reserved: u64) {
+        let written = self.file.write(&last_reserved);
+        let mut state = self.state();
+        let was_failing = std::mem::replace(&mut state.is_failing, written.is_err());
+        state.is_saving = false;
+        match written {
+            Ok(()) => state.last_reserved = last_reserved,
+            Err(error) if !was_failing => {
+                tracing::warn!("ids of decisions are not reserved, and the next run may reuse some: {error:#}");
+            }
+            Err(_) => {}
+        }
     }
 }
 
@@ -88,17 +123,39 @@ mod tests {
     #[tokio::test]
     async fn further_numbers_are_reserved_before_they_are_used_up() {
         let folder = tempfile::tempdir().unwrap();
-        let file = StateFile::new(folder.path(), "decision-numbers.json");
-        let saved = || file.read::<u64>().unwrap().unwrap();
-        let (mut numbers, _) = Numbers::reserve(folder.path());
+        let (numbers, _) = Numbers::reserve(folder.path());
+        let last_reserved = || numbers.0.as_ref().unwrap().state().last_reserved;
         numbers.extend(DecisionId(BLOCK - REMAINDER_MIN), &Handle::current());
-        assert_eq!(numbers.last_reserved, BLOCK);
+        assert!(!numbers.0.as_ref().unwrap().state().is_saving);
         let last = BLOCK - REMAINDER_MIN + 1;
         numbers.extend(DecisionId(last), &Handle::current());
-        while saved() == BLOCK {
+        while last_reserved() == BLOCK {
             tokio::task::yield_now().await;
         }
-        assert_eq!(saved(), last + BLOCK);
+        assert_eq!(last_reserved(), last + BLOCK);
+        let file = StateFile::new(folder.path(), "decision-numbers.json");
+        assert_eq!(file.read::<u64>().unwrap(), Some(last + BLOCK));
+    }
+
+    #[test]
+    fn numbers_are_reserved_again_after_a_failed_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (numbers, _) = Numbers::reserve(&state);
+        let reserved = numbers.0.as_ref().unwrap();
+        let extend = || {
+            numbers.extend(DecisionId(BLOCK), runtime.handle());
+            while reserved.state().is_saving {
+                std::thread::yield_now();
+            }
+            reserved.state().last_reserved
+        };
+        std::fs::remove_dir_all(&state).unwrap();
+        std::fs::write(&state, "no folder").unwrap();
+        assert_eq!(extend(), BLOCK);
+        std::fs::remove_file(&state).unwrap();
+        assert_eq!(extend(), 2 * BLOCK);
     }
 
     #[test]
@@ -106,7 +163,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let (mut numbers, last) = Numbers::reserve(&file);
+        let (numbers, last) = Numbers::reserve(&file);
         assert!(last.0 > 1_700_000_000, "{last}");
         let runtime = tokio::runtime::Runtime::new().unwrap();
         numbers.extend(DecisionId(u64::MAX - 1), runtime.handle());

@@ -64,18 +64,17 @@ fn gpu_use(gpu: GpuKey, snapshot: &Snapshot, verdicts: &Verdicts) -> GpuUse {
 /// Bytes evicted at a GPU for each party in the last window; 0 for a victim alone.
 fn evicted_bytes(gpu: GpuKey, verdicts: &Verdicts) -> BTreeMap<ProcessId, u64> {
     let mut evicted_bytes: BTreeMap<ProcessId, u64> = BTreeMap::new();
-    let mut add = |process: ProcessId, bytes: u64| {
-        let sum = evicted_bytes.entry(process).or_default();
-        *sum = sum.saturating_add(bytes);
-    };
     let is_here = |each: GpuKey| gpus::resolved(each) == gpu;
     for eviction in verdicts.victims.iter().filter(|eviction| is_here(eviction.gpu)) {
-        add(eviction.victim, 0);
-        add(eviction.evictor, eviction.bytes);
+        evicted_bytes.entry(eviction.victim).or_default();
+        let sum = evicted_bytes.entry(eviction.evictor).or_default();
+        *sum = sum.saturating_add(eviction.bytes);
     }
     let is_thrash = |verdict: &&Verdict| verdict.kind == VerdictKind::CapacityThrash && is_here(verdict.gpu);
     for Verdict { process, inputs, .. } in verdicts.active.iter().filter(is_thrash) {
-        add(*process, inputs.induced_eviction_bytes);
+        // Its evictions of others are among these.
+        let sum = evicted_bytes.entry(*process).or_default();
+        *sum = inputs.induced_eviction_bytes.max(*sum);
     }
     evicted_bytes
 }
