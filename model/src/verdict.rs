@@ -91,6 +91,9 @@ impl VerdictKind {
     }
 }
 
+/// Minimum bounces of a ping-pong, four round trips: a single one is a hand-over.
+pub const ENOUGH_BOUNCES: u64 = 8;
+
 /// Inputs of a decision: counts between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -147,10 +150,12 @@ impl Inputs {
         self.bytes_htod.saturating_add(self.bytes_dtod)
     }
 
-    /// Whether blocks bounced between GPUs rather than between CPUs and the GPU.
+    /// Whether memory bounced between GPUs rather than between CPUs and the GPU: the side with enough
+    /// bounces, else the one that took back more bytes, else the one with more bounces.
     #[must_use]
-    pub const fn is_between_gpus(&self) -> bool {
-        self.peer_bounces > self.bounces
+    pub fn is_between_gpus(&self) -> bool {
+        let rank = |bounces, reclaimed_bytes| (bounces >= ENOUGH_BOUNCES, reclaimed_bytes, bounces);
+        rank(self.peer_bounces, self.peer_reclaimed_bytes) > rank(self.bounces, self.cpu_reclaimed_bytes)
     }
 }
 
@@ -279,4 +284,29 @@ pub struct VerdictTimeKey {
     pub gpu: GpuKey,
     /// Kind of the verdicts.
     pub kind: VerdictKind,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_between_gpus(
+        (bounces, cpu_reclaimed_bytes): (u64, u64),
+        (peer_bounces, peer_reclaimed_bytes): (u64, u64),
+    ) -> bool {
+        let inputs = Inputs { cpu_reclaimed_bytes, bounces, peer_reclaimed_bytes, peer_bounces, ..Inputs::default() };
+        inputs.is_between_gpus()
+    }
+
+    #[test]
+    fn side_is_the_one_with_enough_bounces_and_more_reclaimed_bytes() {
+        assert!(!is_between_gpus((100, 60), (101, 5)), "few bytes in many bounces");
+        assert!(is_between_gpus((101, 5), (100, 60)));
+        assert!(!is_between_gpus((8, 60), (7, 90)), "too few bounces");
+        assert!(is_between_gpus((7, 90), (8, 60)));
+        // Throttled memory may move hardly, or not at all.
+        assert!(is_between_gpus((3, 0), (4, 0)));
+        assert!(!is_between_gpus((4, 0), (4, 0)));
+        assert!(!is_between_gpus((0, 0), (0, 0)));
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use model::verdict::ENOUGH_BOUNCES;
+
 /// Thresholds of a kind. Shares are of the bytes that arrived at the GPU: copied from the host, or
 /// populated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,7 +35,7 @@ pub const THRESHOLDS: Thresholds = Thresholds {
     share: 0.25,
     populated_ratio: 0.5,
     faults_per_populated_block: 1.0,
-    bounces: 8.0,
+    bounces: ENOUGH_BOUNCES as f64,
     throttles: ENOUGH_THROTTLES as f64,
     throttle_ratio: 0.1,
     recorded_ratio: 0.01,

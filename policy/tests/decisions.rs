@@ -53,11 +53,40 @@ fn ping_pong_between_gpus_requires_bounces_and_a_quarter_taken_back() {
     assert_eq!(kind(between), Some(PingPong));
     assert_eq!(kind(Inputs { peer_bounces: 7, ..between }), None);
     assert_eq!(kind(Inputs { peer_reclaimed_bytes: 25 * MIB - 1, ..between }), None);
-    assert_eq!(kind(Inputs { bounces: 8, ..between }), None, "as many with CPUs: those are judged");
+    assert_eq!(kind(Inputs { bounces: 100, ..between }), Some(PingPong), "CPUs bounce more, and reclaim nothing");
     // Copies to the host on the way from one GPU to another are no readback for a CPU.
     let staged = Inputs { bytes_dtoh: 100 * MIB, bytes_htod: 100 * MIB, bytes_dtod: 0, ..between };
     let names: Vec<_> = decide(&staged, None).checks.iter().map(|check| check.name).collect();
     assert_eq!(names, ["peer_bounces", "peer_reclaimed_ratio"]);
+}
+
+#[test]
+fn neither_side_of_a_ping_pong_hides_the_other() {
+    let counts = [(0, 0), (7, 60), (8, 0), (8, 24), (8, 25), (100, 5), (100, 40), (101, 5)];
+    for (bounces, cpu_percent) in counts {
+        for (peer_bounces, peer_percent) in counts {
+            let inputs = Inputs {
+                bytes_htod: 100 * MIB,
+                bytes_dtoh: 100 * MIB,
+                fetched_bytes: 100 * MIB,
+                cpu_reclaimed_bytes: cpu_percent * MIB,
+                bounces,
+                peer_reclaimed_bytes: peer_percent * MIB,
+                peer_bounces,
+                ..Inputs::default()
+            };
+            let is_met = |bounces, percent| bounces >= 8 && percent >= 25;
+            let (with_cpus, between_gpus) = (is_met(bounces, cpu_percent), is_met(peer_bounces, peer_percent));
+            let decision = decide(&inputs, None);
+            assert_eq!(decision.kind, (with_cpus || between_gpus).then_some(PingPong), "{inputs:?}");
+            if with_cpus != between_gpus {
+                assert_eq!(inputs.is_between_gpus(), between_gpus, "{inputs:?}");
+            }
+            if let Some(check) = decision.checks.first() {
+                assert_eq!(check.name == "peer_bounces", inputs.is_between_gpus(), "{inputs:?}");
+            }
+        }
+    }
 }
 
 #[test]
