@@ -206,6 +206,7 @@ impl Watched {
         for (gpu, reading) in &now.gpus {
             let track = tracks.entry(*gpu).or_insert_with(|| Track::from(reading.clone()));
             track.window.restart(reading.clone());
+            track.late = None;
             track.last = reading.clone();
         }
         self.gpus = tracks;
@@ -220,11 +221,16 @@ impl Watched {
             let last = std::mem::replace(&mut track.last, reading.clone());
             let at = reading.at;
             if let Some(windows) = timing.late_windows(&last, &reading) {
-                let (started_at, ended_at) = (last.at.calendar, last.at.calendar_of(at));
+                // The window may be one that already awaits the records of a late reading.
+                let earlier = track.late.take();
+                let started_at = earlier.map_or(last.at.calendar, |earlier| earlier.started_at);
+                let windows = earlier.map_or(0, |earlier| earlier.windows).saturating_add(windows);
+                let ended_at = last.at.calendar_of(at);
                 track.late = Some(Unjudged { process, gpu, started_at, ended_at, windows });
             }
             match track.window.read(reading, timing.window, timing.may_wait) {
                 WindowState::Open => {}
+                WindowState::Restarted => track.late = None,
                 WindowState::Complete(counts) => {
                     changes.extend(track.hysteresis.judge(process, gpu, *counts));
                     // Shares of the whole say nothing about its parts, unless all of it shows a kind.

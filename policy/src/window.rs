@@ -28,6 +28,8 @@ pub(crate) struct WindowCounts {
 pub(crate) enum WindowState {
     /// The window stays open.
     Open,
+    /// Counts decreased: the window restarted at this reading.
+    Restarted,
     /// The window is complete; the next one starts.
     Complete(Box<WindowCounts>),
     /// Too little evidence for a long time.
@@ -60,7 +62,7 @@ impl Window {
     pub(crate) fn read(&mut self, now: Reading, least: Duration, may_wait: bool) -> WindowState {
         let Some(inputs) = difference(&self.from.counted, &now.counted) else {
             self.restart(now);
-            return WindowState::Open;
+            return WindowState::Restarted;
         };
         let lasted = now.at.since(self.from.at);
         let quiet_after = least.saturating_mul(QUIET_WINDOWS);

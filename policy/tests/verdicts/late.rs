@@ -138,6 +138,38 @@ fn windows_that_a_late_reading_covers_together_are_reported_as_not_judged() {
     assert_eq!(verdicts.unjudged, [expected]);
 }
 
+/// A start that fits, and a late reading whose records are late too.
+fn late_reading_without_records() -> History {
+    let mut history = History::new();
+    history.judge = std::mem::take(&mut history.judge).with_interval(Duration::from_secs(1));
+    history.run(&starts(), 10_000, 1000);
+    run_late(&mut history, &starts(), [(12_000, 0)]);
+    history
+}
+
+#[test]
+fn consecutive_late_readings_of_one_window_are_reported_together() {
+    let mut history = late_reading_without_records();
+    assert_eq!(history.judge.verdicts().unjudged_windows, 0, "it awaits records");
+    run_late(&mut history, &starts(), [(10_000, 100)]);
+    let verdicts = history.judge.verdicts();
+    let expected = Unjudged { process: id(1), gpu: GPU, started_at: at(10_000), ended_at: at(32_000), windows: 11 };
+    assert_eq!((verdicts.unjudged_windows, verdicts.unjudged), (11, vec![expected]));
+}
+
+#[test]
+fn late_reading_before_counts_decreased_is_not_reported() {
+    let mut history = late_reading_without_records();
+    let taken = |ms, bytes| {
+        let counted = Load { bytes_htod: bytes, fetched_bytes: bytes, ..Load::default() };
+        snapshot(ms, vec![process(1, GPU, &counted)])
+    };
+    for second in 0..5 {
+        history.observe(&taken(23_000 + 2000 * second, 64 * MIB * second));
+    }
+    assert_eq!((history.active(), history.judge.verdicts().unjudged_windows), (None, 0));
+}
+
 #[test]
 fn readings_at_the_configured_interval_are_not_late() {
     assert_eq!(late_reading(Duration::from_secs(7)).judge.verdicts().unjudged_windows, 0);
