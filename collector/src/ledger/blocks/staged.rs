@@ -30,7 +30,7 @@ impl Staged {
                 let sum = self.0.entry(number).or_default();
                 *sum = sum.saturating_add(bytes);
             }
-            RecordKind::CopyHtod => {
+            RecordKind::CopyHtod if is_by_fault => {
                 let Some(left) = self.0.get_mut(&number) else { return 0 };
                 let arrived = bytes.min(*left);
                 *left -= arrived;
@@ -39,7 +39,12 @@ impl Staged {
                 }
                 return arrived;
             }
-            RecordKind::CpuFault | RecordKind::Gone => _ = self.0.remove(&number),
+            // The driver locks the block until the bytes have arrived: that record is missing.
+            RecordKind::CopyHtod
+            | RecordKind::CopyDtoh
+            | RecordKind::Evicted
+            | RecordKind::CpuFault
+            | RecordKind::Gone => _ = self.0.remove(&number),
             _ => {}
         }
         0
@@ -76,6 +81,22 @@ mod tests {
         staged.add(1, RecordKind::CopyStaged, &record(0, 4096));
         staged.add(1, RecordKind::CpuFault, &record(0, 0));
         assert_eq!(staged.add(1, RecordKind::CopyHtod, &record(0, 4096)), 0);
+    }
+
+    #[test]
+    fn way_whose_arrival_has_no_record_ends_when_the_block_moves_otherwise() {
+        let later = [
+            (RecordKind::Evicted, 4),
+            (RecordKind::CopyDtoh, 4),
+            (RecordKind::CopyDtoh, 0),
+            (RecordKind::CopyHtod, REQUESTED),
+        ];
+        for (kind, cause) in later {
+            let mut staged = Staged::default();
+            staged.add(1, RecordKind::CopyStaged, &record(0, 8192));
+            assert_eq!(staged.add(1, kind, &record(cause, 4096)), 0, "{kind:?}");
+            assert_eq!(staged.add(1, RecordKind::CopyHtod, &record(0, 8192)), 0, "{kind:?}");
+        }
     }
 
     #[test]

@@ -83,6 +83,14 @@ fn requests_evictions_and_cpus_are_no_bounces_between_gpus() {
 }
 
 #[test]
+fn block_whose_arrival_has_no_record_is_refetched_after_an_eviction() {
+    let [out, _] = staged(1, 2, 65536);
+    let evicted = by(EVICTION, at(2, RecordKind::CopyDtoh, 65536));
+    let map = after([at(1, RecordKind::CopyHtod, 65536), out, evicted, at(2, RecordKind::CopyHtod, 65536)]);
+    assert_eq!((peers(&map), reuse(&map).refetched_bytes), (Vec::new(), 65536));
+}
+
+#[test]
 fn gpus_that_use_parts_of_their_own_of_a_block_take_nothing_from_each_other() {
     let parts = [1, 2, 1, 2].map(|gpu| at(gpu, RecordKind::CopyHtod, 4096));
     let map = after(parts);
