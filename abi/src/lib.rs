@@ -86,6 +86,8 @@ pub mod names {
     pub const EVICTIONS: &str = "EVICTIONS";
     /// Hash from [`SiteKey`](crate::count::SiteKey) to [`Tally`](crate::Tally).
     pub const SITES: &str = "SITES";
+    /// LRU hash from a thread to the program counter of its last CPU fault.
+    pub const LAST_FAULTS: &str = "LAST_FAULTS";
     /// Hash from the address of a VA space to [`Space`](crate::count::Space).
     pub const SPACES: &str = "SPACES";
     /// Hash from [`Tenant`](crate::Tenant) to [`Usage`](crate::Usage).

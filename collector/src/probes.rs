@@ -58,6 +58,17 @@ pub(crate) const DISTRIBUTIONS_CAPACITY: u32 = 65536;
 /// Capacity in pairs of evictor and victim, by cause and GPU: each takes some 80 bytes.
 pub(crate) const EVICTIONS_CAPACITY: u32 = 16384;
 
+/// Minimum of threads whose last CPU faults are known.
+const LAST_FAULTS_MIN: usize = 8192;
+/// Entries that each CPU takes from an LRU hash in advance (`LOCAL_FREE_TARGET` of the kernel), of
+/// which a quarter of the map is enough for all: else entries in use are replaced.
+const LAST_FAULTS_PER_CPU: usize = 4 * 128;
+
+/// Capacity in threads whose last CPU faults are known, on a machine with this many possible CPUs.
+fn last_faults_capacity(cpus: usize) -> u32 {
+    u32::try_from(cpus.saturating_mul(LAST_FAULTS_PER_CPU).max(LAST_FAULTS_MIN)).unwrap_or(u32::MAX)
+}
+
 /// Capacity in counts on a machine with this many possible CPUs: each entry takes 16 bytes per CPU.
 #[must_use]
 pub(crate) fn counts_capacity(cpus: usize) -> u32 {
@@ -119,6 +130,7 @@ impl Probes {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Self, Refusal> {
         let limit = records.limit();
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| Refusal::Load(error.to_string()))?;
         let mut ebpf = EbpfLoader::new()
             // The probes need none of the kernel's types, whose parsing costs 36 MB.
             .btf(None)
@@ -128,6 +140,7 @@ impl Probes {
             .map_max_entries(names::COUNTS, counts_capacity)
             .map_max_entries(names::DISTRIBUTIONS, DISTRIBUTIONS_CAPACITY)
             .map_max_entries(names::EVICTIONS, EVICTIONS_CAPACITY)
+            .map_max_entries(names::LAST_FAULTS, last_faults_capacity(cpus))
             .map_max_entries(names::BLOCKS, records.ring_bytes)
             .load(OBJECT)
             .map_err(|error| not_loaded(&error))?;
@@ -327,6 +340,11 @@ fn load_one(ebpf: &mut Ebpf, program: &'static str) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn last_faults_are_four_times_those_that_cpus_take_in_advance() {
+        assert_eq!([2, 16, 64, 512].map(last_faults_capacity), [8192, 8192, 32768, 262_144]);
+    }
 
     #[test]
     fn count_map_takes_at_most_64_mib_above_its_minimum() {

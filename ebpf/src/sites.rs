@@ -21,8 +21,9 @@ use crate::{
     maps::{SITES, count_drop},
 };
 
-/// Program counter of the last CPU fault by thread. An entry is needed from a fault to its copies:
-/// the entries used longest ago are replaced, and copies then have no site.
+/// Program counter of the last CPU fault by thread. An entry is needed from a fault to its copies.
+/// Once the map is full, entries not used lately are replaced, and copies then have no site. User
+/// space sets the capacity: each CPU takes 128 entries in advance.
 #[map]
 static LAST_FAULTS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(8192, 0);
 
