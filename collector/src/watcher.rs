@@ -302,9 +302,7 @@ impl Watcher {
             }
         }
         self.managed.bound_ranges(self.ledger.bound_ranges());
-        for (process, places) in self.code.places(self.ledger.unplaced_sites()) {
-            self.ledger.place_sites(process, &places);
-        }
+        self.ledger.place_sites(self.code.places(self.ledger.unplaced_sites()));
     }
 
     fn look_at_gpus(&mut self) {

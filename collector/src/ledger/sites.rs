@@ -2,7 +2,10 @@
 //!
 //! The probes bound the sites of live VA spaces. Of the destroyed ones of a process, the busiest are retained.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use abi::{Tally, count::SiteKey};
 use model::{CodePlace, Counters, ProcessId, Site, SiteCounts, Sites};
@@ -11,9 +14,6 @@ use super::{Ledger, Presence};
 
 /// Maximum of sites of a process's destroyed VA spaces.
 const PAST_MAX: usize = 64;
-
-/// Number of known places of a process beyond which all are forgotten.
-const PLACES_MAX: usize = 256;
 
 /// Counts by program counter.
 pub(super) type CountsBySite = BTreeMap<u64, SiteCounts>;
@@ -25,7 +25,7 @@ pub(super) struct SitesOfProcess {
     past: CountsBySite,
     /// Sum of the counts of destroyed VA spaces beyond [`PAST_MAX`].
     omitted: SiteCounts,
-    /// Known places.
+    /// Known places of the sites that were published when the last one was found.
     places: BTreeMap<u64, CodePlace>,
 }
 
@@ -42,12 +42,19 @@ impl SitesOfProcess {
     }
 
     /// Sites for a snapshot, with those of the process's VA spaces. `host`: counts of the process.
-    pub(super) fn published(&self, mut sites: CountsBySite, host: &Counters) -> Sites {
-        merge(&mut sites, self.past.clone());
+    pub(super) fn published(&self, open: CountsBySite, host: &Counters) -> Sites {
+        let sites = self.all(open);
         let siteless = SiteCounts { bytes_dtoh: host.siteless_bytes_dtoh, faults: host.siteless_cpu_faults };
         let known = sites.len() as u64;
         let site = |(pc, counts)| Site { pc, counts, place: self.places.get(&pc).cloned() };
         Sites { busiest: busiest(&sites).map(site).collect(), known, unattributed: self.omitted.plus(siteless) }
+    }
+
+    /// Sites with those of the process's VA spaces.
+    fn all(&self, open: CountsBySite) -> CountsBySite {
+        let mut sites = open;
+        merge(&mut sites, self.past.clone());
+        sites
     }
 }
 
@@ -69,31 +76,33 @@ impl Ledger {
         sites
     }
 
-    /// Program counters of the busiest sites whose places are unknown, of live processes.
+    /// Program counters of the published sites whose places are unknown, of live processes.
     pub(crate) fn unplaced_sites(&self) -> BTreeMap<ProcessId, Vec<u64>> {
-        let mut unplaced = BTreeMap::new();
-        for (process, sites) in self.open_sites() {
-            let Some(entry) = self.processes.get(&process).filter(|entry| entry.presence != Presence::Gone) else {
-                continue;
-            };
+        let mut open = self.open_sites();
+        let live = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Gone);
+        let unplaced = live.map(|(process, entry)| {
+            let sites = entry.sites.all(open.remove(process).unwrap_or_default());
             let is_unplaced = |(pc, _): &(u64, SiteCounts)| !entry.sites.places.contains_key(pc);
-            let pcs: Vec<u64> = busiest(&sites).filter(is_unplaced).map(|(pc, _)| pc).collect();
-            if !pcs.is_empty() {
-                unplaced.insert(process, pcs);
-            }
-        }
-        unplaced
+            (*process, busiest(&sites).filter(is_unplaced).map(|(pc, _)| pc).collect())
+        });
+        unplaced.filter(|(_, pcs): &(_, Vec<u64>)| !pcs.is_empty()).collect()
     }
 
-    /// Sets the places of a process's sites.
-    pub(crate) fn place_sites(&mut self, process: ProcessId, places: &[(u64, CodePlace)]) {
-        let Some(entry) = self.processes.get_mut(&process) else { return };
-        let known = &mut entry.sites.places;
-        // Sites come and go with VA spaces. Those that are needed are looked up again.
-        if known.len() > PLACES_MAX {
-            known.clear();
+    /// Sets places of sites. Those of sites that are not published are forgotten: a program has any number of
+    /// sites, with names of any length.
+    pub(crate) fn place_sites<P: AsRef<[(u64, CodePlace)]>>(
+        &mut self,
+        found: impl IntoIterator<Item = (ProcessId, P)>,
+    ) {
+        let mut open = self.open_sites();
+        for (process, places) in found {
+            let Some(entry) = self.processes.get_mut(&process) else { continue };
+            let sites = entry.sites.all(open.remove(&process).unwrap_or_default());
+            let published: BTreeSet<u64> = busiest(&sites).map(|(pc, _)| pc).collect();
+            let known = &mut entry.sites.places;
+            known.extend(places.as_ref().iter().cloned());
+            known.retain(|pc, _| published.contains(pc));
         }
-        known.extend(places.iter().cloned());
     }
 }
 

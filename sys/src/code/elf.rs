@@ -9,7 +9,7 @@ use super::{NoSymbol, Symbol};
 const SEGMENTS_MAX: usize = 128;
 const SECTIONS_MAX: usize = 4096;
 /// Limit on the length of a name.
-const NAME_MAX_BYTES: u64 = 256;
+const NAME_MAX_BYTES: usize = 256;
 
 const HEADER_BYTES: u64 = 64;
 const SEGMENT_BYTES: usize = 56;
@@ -116,10 +116,13 @@ impl Elf {
         }
         let symbol = |(address, function): (&Option<u64>, &Option<(u64, u32)>)| {
             let (start, name) = (*function)?;
-            let left = names_bytes.checked_sub(name.into())?.min(NAME_MAX_BYTES);
+            let left = names_bytes.checked_sub(name.into())?.min(NAME_MAX_BYTES as u64);
             let name = bytes(&self.file, names_offset.checked_add(name.into())?, left).ok()?;
             let name = name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
-            Some(Symbol { name: String::from_utf8_lossy(name).into_owned(), offset: (*address)? - start })
+            // Bytes that are no text grow to three each.
+            let name = String::from_utf8_lossy(name);
+            let name = name.get(..name.floor_char_boundary(NAME_MAX_BYTES))?.to_owned();
+            Some(Symbol { name, offset: (*address)? - start })
         };
         Ok(addresses.iter().zip(&functions).map(symbol).collect())
     }

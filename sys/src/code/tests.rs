@@ -13,6 +13,12 @@ const BASE: u64 = 0x7f00_0000_0000;
 
 /// ELF file with a segment of code at offset 0x400 and address 0x1400, and these functions: name, address, size.
 fn elf(functions: &[(&str, u64, u64)]) -> Vec<u8> {
+    let functions: Vec<_> = functions.iter().map(|(name, address, size)| (name.as_bytes(), *address, *size)).collect();
+    elf_of(&functions)
+}
+
+/// The same, with names that need not be text.
+fn elf_of(functions: &[(&[u8], u64, u64)]) -> Vec<u8> {
     let (mut names, mut symbols) = (vec![0_u8], vec![0_u8; 24]);
     for (name, address, size) in functions {
         let mut symbol = [0_u8; 24];
@@ -22,7 +28,7 @@ fn elf(functions: &[(&str, u64, u64)]) -> Vec<u8> {
         symbol[8..16].copy_from_slice(&address.to_le_bytes());
         symbol[16..].copy_from_slice(&size.to_le_bytes());
         symbols.extend(symbol);
-        names.extend(name.as_bytes());
+        names.extend(*name);
         names.push(0);
     }
     let mut file = vec![0_u8; 0x1000];
@@ -167,6 +173,8 @@ fn invalid_files_have_no_symbols() {
 fn long_names_are_cut() {
     let long = "f".repeat(300);
     assert_eq!(symbol(&elf(&[(&long, 0x1400, 0x100)])).unwrap().name, long[..256]);
+    let name = symbol(&elf_of(&[(&[0xff; 256], 0x1400, 0x100)])).unwrap().name;
+    assert_eq!(name, "\u{fffd}".repeat(85), "cut after it became text");
     assert_eq!(shortened(&"/a".repeat(300)).len(), 256);
 }
 

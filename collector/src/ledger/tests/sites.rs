@@ -76,8 +76,39 @@ fn each_site_of_a_live_process_is_looked_up_once() {
     site(&mut ledger, 2, 0x3000, 1, 0);
     ledger.seen(OTHER, Sighting::Gone, at(10));
     assert_eq!(ledger.unplaced_sites(), [(PROCESS, vec![0x1000, 0x2000])].into());
-    ledger.place_sites(PROCESS, &[(0x1000, CodePlace::Anonymous)]);
+    ledger.place_sites([(PROCESS, [(0x1000, CodePlace::Anonymous)])]);
     assert_eq!(ledger.unplaced_sites(), [(PROCESS, vec![0x2000])].into());
     let places: Vec<_> = sites(&ledger).busiest.into_iter().map(|site| site.place).collect();
     assert_eq!(places, [Some(CodePlace::Anonymous), None]);
+}
+
+#[test]
+fn places_of_published_sites_alone_are_retained() {
+    let places = |ledger: &mut Ledger, pcs: std::ops::Range<u64>| {
+        let places: Vec<_> = pcs.map(|pc| (pc, CodePlace::Anonymous)).collect();
+        ledger.place_sites([(PROCESS, places)]);
+    };
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    for pc in 0..16 {
+        site(&mut ledger, 1, pc, 1, 0);
+    }
+    places(&mut ledger, 0..16);
+    assert_eq!(ledger.unplaced_sites(), [].into());
+    // Closed VA spaces count as well.
+    ledger.destroyed(1, Losses::default(), at(10));
+    ledger.close(1);
+    ledger.registered(2, PROCESS, named("app"));
+    for pc in 100..115 {
+        site(&mut ledger, 2, pc, 2, 0);
+    }
+    assert_eq!(ledger.unplaced_sites(), [(PROCESS, (100..115).collect())].into());
+    places(&mut ledger, 100..115);
+    assert!(sites(&ledger).busiest.iter().all(|site| site.place.is_some()));
+    // Those that were published before are looked up again.
+    for pc in 0..16 {
+        site(&mut ledger, 2, pc, 3, 0);
+    }
+    let unplaced = ledger.unplaced_sites();
+    assert_eq!((unplaced.len(), unplaced[&PROCESS].len()), (1, 15));
 }
