@@ -1,7 +1,7 @@
 //! Places in the code of processes: modules and functions of their sites.
 //!
 //! As with [managed memory](crate::managed), a process can make these reads hang, and what they cost is charged to
-//! its user, in the same account. A place is looked up once.
+//! its user. The account is another one: large programs on slow disks do not delay what is known of memory.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use sys::{Roots, code};
 use crate::{
     id_list,
     lookup_cache::{LookupCache, Pace},
-    user_reads::UserReads,
+    user_reads::{self, UserReads},
 };
 
 /// An answer is renewed for new sites alone, as each place is looked up once.
@@ -37,18 +37,20 @@ pub(crate) type Places = Arc<[(u64, CodePlace)]>;
 #[derive(Debug)]
 pub(crate) struct Code {
     read: LookupCache<ProcessId, Places>,
+    reads: Arc<UserReads>,
     wanted: Arc<Mutex<Wanted>>,
 }
 
 impl Code {
-    pub(crate) fn new(roots: &Roots, reads: Arc<UserReads>) -> Self {
+    pub(crate) fn new(roots: &Roots) -> Self {
         let (roots, wanted) = (roots.clone(), Arc::<Mutex<Wanted>>::default());
-        let of_users = Arc::clone(&wanted);
+        let reads = Arc::<UserReads>::default();
+        let (of_processes, of_users) = (Arc::clone(&wanted), Arc::clone(&reads));
         let find = move |process: &ProcessId| {
-            let pcs = of_users.lock().unwrap_or_else(PoisonError::into_inner).get(process).cloned()?;
-            reads.read(&roots, *process, || code::places(&roots, process.pid, &pcs).ok()).map(places)
+            let pcs = of_processes.lock().unwrap_or_else(PoisonError::into_inner).get(process).cloned()?;
+            of_users.read(&roots, *process, || code::places(&roots, process.pid, &pcs).ok()).map(places)
         };
-        Self { read: LookupCache::new(PACE, find), wanted }
+        Self { read: LookupCache::new(PACE, find), reads, wanted }
     }
 
     /// Looks up the places of these program counters; those found so far.
@@ -59,8 +61,12 @@ impl Code {
         processes.into_iter().filter_map(|process| Some((process, self.read.get(&process, now)?))).collect()
     }
 
-    /// Processes whose code cannot be looked up.
-    pub(crate) fn warning(&self) -> Option<String> {
+    /// Processes whose code cannot be looked up; users whose code is not.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.hung().into_iter().chain(user_reads::warning("the code", &self.reads))
+    }
+
+    fn hung(&self) -> Option<String> {
         let hung = self.read.hung(Instant::now());
         let pids = hung.keys.iter().map(|process| process.pid);
         let others = if hung.is_full { "; at this number, no other code is looked up" } else { "" };
@@ -110,7 +116,7 @@ mod tests {
         });
         machine.write("proc/43/maps", "1000-2000 r-xp 00000000 00:00 0\n");
         machine.hang("proc/42/maps");
-        let code = Code::new(&machine.roots, Arc::default());
+        let code = Code::new(&machine.roots);
         let wanted = || [(id(42), vec![0x1000]), (id(43), vec![0x1800, 0x5000])].into();
         let deadline = Instant::now() + Duration::from_mins(2);
         let found = loop {
@@ -118,13 +124,13 @@ mod tests {
             if !found.is_empty() {
                 break found;
             }
-            assert!(Instant::now() < deadline, "{:?}", code.warning());
+            assert!(Instant::now() < deadline, "{:?}", code.hung());
             thread::sleep(Duration::from_millis(10));
         };
         let [(process, places)] = &found[..] else { panic!("{found:?}") };
         assert_eq!(*process, id(43));
         assert_eq!(places[..], [(0x1800, CodePlace::Anonymous), (0x5000, CodePlace::Unmapped)]);
-        assert!(code.warning().is_some_and(|warning| warning.contains("(pid 42)")));
+        assert!(code.warnings().any(|warning| warning.contains("(pid 42)")));
         // So that its thread ends.
         machine.write("proc/42/maps", "");
     }

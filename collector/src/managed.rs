@@ -70,11 +70,6 @@ impl ManagedMemory {
         self.ranges_max.store(max, Ordering::Relaxed);
     }
 
-    /// Charges of its reads.
-    pub(crate) fn reads(&self) -> Arc<UserReads> {
-        Arc::clone(&self.reads)
-    }
-
     /// Known mappings of a live process, some seconds old.
     pub(crate) fn of(&self, process: ProcessId) -> Option<Managed> {
         self.read.get(&process, Instant::now())

@@ -113,7 +113,6 @@ enum State {
 
 impl Watcher {
     pub(crate) fn new(config: Config) -> Result<Self, TableError> {
-        let managed = ManagedMemory::new(&config.roots);
         let mut watcher = Self {
             clock: SteadyClock::new(SystemTime::now()),
             families: Families::known()?,
@@ -130,8 +129,8 @@ impl Watcher {
             driver_state: DriverState::default(),
             sys_unread: None,
             users: Users::default(),
-            code: Code::new(&config.roots, managed.reads()),
-            managed,
+            code: Code::new(&config.roots),
+            managed: ManagedMemory::new(&config.roots),
             command_lines: CommandLines::new(&config.roots),
             running_totals: RunningTotals::new(&config.records),
             tenants: Tenants::default(),

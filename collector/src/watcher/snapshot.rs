@@ -96,13 +96,18 @@ impl Watcher {
             self.ledger.totals(|uid| self.users.name(uid), clock::wall(&self.config.roots));
         // Dropped events of a process are included in the total.
         totals.host.dropped_events = dropped_events.values().sum();
-        let of_processes = [Processes::hung_reads(), self.command_lines.warning(), self.code.warning()];
+        let of_processes = [Processes::hung_reads(), self.command_lines.warning()];
         // Else it is what uvmd waits for.
         let sys_unread = self.sys_unread.clone().filter(|_| !matches!(self.state, State::Waiting(_)));
         let fatal_error = self.driver_state.fatal_error();
         let warnings = of_processes.into_iter().chain([sys_unread, self.gpus_unreadable.clone(), not_adopted]);
         let warnings = [fatal_error.map(|error| error.to_string())].into_iter().chain(warnings);
-        let warnings = self.processes.warnings().map(Some).chain(warnings).chain(self.managed.warnings().map(Some));
+        let warnings = self
+            .processes
+            .warnings()
+            .map(Some)
+            .chain(warnings)
+            .chain(self.managed.warnings().chain(self.code.warnings()).map(Some));
         let mut warnings: Vec<_> = warnings.flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.
         warnings.dedup();
