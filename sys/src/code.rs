@@ -4,12 +4,18 @@
 //!
 //! A file is looked up below the root of the process, without symbolic links, so that no link leads out of it. It
 //! must have the inode of the mapping. The device is not compared: on an overlay file system, the mapping has that
-//! of a layer.
+//! of a layer. A process can so have any file opened in place of its own, as a file system of its user chooses its
+//! inodes: files of the kernel, whose contents depend on who reads them, are refused.
 
-use std::{fs::File, io, os::fd::AsRawFd, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd},
+    sync::Arc,
+};
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, openat2, statx},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, open, openat, openat2, statx},
     io::Errno,
 };
 
@@ -26,6 +32,22 @@ use elf::Elf;
 const SYMBOLS_MAX_BYTES: u64 = 64 << 20;
 /// Limit on the length of a module's path; of a longer one, the end is retained.
 const PATH_MAX_BYTES: usize = 256;
+
+/// File systems of the kernel: what is read there, or that it is opened, depends on the rights of the reader.
+const OF_KERNEL: [i64; 12] = [
+    libc::PROC_SUPER_MAGIC,
+    libc::SYSFS_MAGIC,
+    libc::DEBUGFS_MAGIC,
+    libc::TRACEFS_MAGIC,
+    libc::CGROUP_SUPER_MAGIC,
+    libc::CGROUP2_SUPER_MAGIC,
+    libc::SECURITYFS_MAGIC,
+    libc::BPF_FS_MAGIC,
+    libc::NSFS_MAGIC,
+    libc::SELINUX_MAGIC,
+    libc::SMACK_MAGIC,
+    libc::RDTGROUP_SUPER_MAGIC,
+];
 
 /// Place of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +88,9 @@ pub enum NoSymbol {
     /// The file was deleted or replaced after it was mapped.
     #[error("the file was deleted or replaced")]
     Replaced,
+    /// There is no file of this path below the process's root, as for a process in another root folder.
+    #[error("the file was not found below the root of the process")]
+    NotFound,
     /// The file cannot be read.
     #[error("the file cannot be read")]
     Unreadable,
@@ -168,14 +193,18 @@ fn open_module(root: &std::os::fd::OwnedFd, mapping: &Found) -> Result<File, NoS
         return Err(NoSymbol::Replaced);
     }
     let Some(path) = mapping.name.strip_prefix('/') else { return Err(NoSymbol::Unreadable) };
-    let failed = |errno: Errno| if errno == Errno::NOENT { NoSymbol::Replaced } else { NoSymbol::Unreadable };
+    let absent = |errno: Errno| if errno == Errno::NOENT { NoSymbol::NotFound } else { NoSymbol::Unreadable };
+    let failed = |_: Errno| NoSymbol::Unreadable;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     // An open with `O_PATH` does not reach the file, which may be a device.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let place = openat2(root, path, flags, Mode::empty(), resolve).map_err(failed)?;
+    let place = openat2(root, path, flags, Mode::empty(), resolve).map_err(absent)?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let there = statx(&place, c"", flags, StatxFlags::TYPE | StatxFlags::INO).map_err(failed)?;
     if FileType::from_raw_mode(there.stx_mode.into()) != FileType::RegularFile {
+        return Err(NoSymbol::Unreadable);
+    }
+    if is_of_kernel(&place).map_err(failed)? {
         return Err(NoSymbol::Unreadable);
     }
     if there.stx_ino != mapping.inode {
@@ -184,6 +213,11 @@ fn open_module(root: &std::os::fd::OwnedFd, mapping: &Found) -> Result<File, NoS
     // Without blocking: a process may have a lease on it.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty()).map(File::from).map_err(failed)
+}
+
+/// Whether a file is of a file system of the kernel, which no code is mapped from.
+fn is_of_kernel(file: impl AsFd) -> Result<bool, Errno> {
+    Ok(OF_KERNEL.contains(&fstatfs(file)?.f_type))
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ fn replaced_files_have_no_symbols() {
     let machine = machine(&elf(&[("f", 0x1400, 0x100)]), "");
     let path = machine.roots.proc.join("42/root/opt/app");
     fs::rename(&path, path.with_extension("old")).unwrap();
-    assert_eq!(module(&machine, BASE).symbol, Err(NoSymbol::Replaced), "gone");
+    assert_eq!(module(&machine, BASE).symbol, Err(NoSymbol::NotFound), "gone");
     fs::write(&path, elf(&[("other", 0x1400, 0x100)])).unwrap();
     assert_eq!(module(&machine, BASE).symbol, Err(NoSymbol::Replaced), "another one");
     let maps = fs::read_to_string(machine.roots.proc.join("42/maps")).unwrap();
@@ -143,6 +143,30 @@ fn special_files_are_not_opened() {
     machine.hang("root/opt/app");
     let inode = fs::metadata(&path).unwrap().ino();
     machine.write("proc/42/maps", format!("{BASE:x}-{:x} r-xp 00000400 08:01 {inode} /opt/app\n", BASE + 0x400));
+    assert_eq!(module(&machine, BASE).symbol, Err(NoSymbol::Unreadable));
+}
+
+#[test]
+fn files_of_the_kernel_are_told_apart_before_they_are_opened() {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let is_of_kernel = |path: &Path| is_of_kernel(open(path, flags, Mode::empty()).unwrap());
+    for path in ["/proc/self/status", "/proc/self/maps", "/sys/kernel"] {
+        assert_eq!(is_of_kernel(Path::new(path)), Ok(true), "{path}");
+    }
+    let machine = machine(&elf(&[]), "");
+    assert_eq!(is_of_kernel(&machine.roots.proc.join("42/root/opt/app")), Ok(false));
+    assert_eq!(is_of_kernel(&std::env::current_exe().unwrap()), Ok(false));
+}
+
+#[test]
+fn files_of_the_kernel_have_no_symbols() {
+    // Another root for the process: this machine's files of /proc are below it.
+    let machine = machine(&elf(&[]), "");
+    let root = machine.roots.proc.join("42/root");
+    fs::remove_file(&root).unwrap();
+    machine.link("proc/42/root", "/");
+    let inode = fs::metadata("/proc/version").unwrap().ino();
+    machine.write("proc/42/maps", format!("{BASE:x}-{:x} r-xp 00000400 08:01 {inode} /proc/version\n", BASE + 0x400));
     assert_eq!(module(&machine, BASE).symbol, Err(NoSymbol::Unreadable));
 }
 
