@@ -102,12 +102,8 @@ impl Watcher {
         let fatal_error = self.driver_state.fatal_error();
         let warnings = of_processes.into_iter().chain([sys_unread, self.gpus_unreadable.clone(), not_adopted]);
         let warnings = [fatal_error.map(|error| error.to_string())].into_iter().chain(warnings);
-        let warnings = self
-            .processes
-            .warnings()
-            .map(Some)
-            .chain(warnings)
-            .chain(self.managed.warnings().chain(self.code.warnings()).map(Some));
+        let of_users = self.managed.warnings().chain(self.code.warnings()).map(Some);
+        let warnings = self.processes.warnings().map(Some).chain(warnings).chain(of_users);
         let mut warnings: Vec<_> = warnings.flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.
         warnings.dedup();
