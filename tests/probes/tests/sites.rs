@@ -47,9 +47,17 @@ fn other_copies_count_for_no_instruction() {
 fn accesses_of_another_process_have_no_site() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
-    uprobe::in_another_process(|| bench.cpu_fault_at(&space, 0, 0x1000)).unwrap();
+    let fault_and_copies = || {
+        bench.cpu_fault_at(&space, 0, 0x1000);
+        bench.migration(&space, &copy(4096));
+        bench.migration(&space, &copy(8192));
+    };
+    uprobe::in_another_process(fault_and_copies).unwrap();
     assert_eq!(bench.sites(record.generation), [].into());
-    assert_eq!(bench.counts(record.generation)[&(0, Kind::SitelessCpuFault, 0)], (1, 0));
+    assert_eq!(bench.counts(record.generation)[&(0, Kind::SitelessCpuFault, 0)], (1, 12288));
+    // Where GPU faults are serviced, there was no CPU fault.
+    uprobe::in_another_process(|| bench.migration(&space, &copy(4096))).unwrap();
+    assert_eq!(bench.counts(record.generation)[&(0, Kind::SitelessCpuFault, 0)], (1, 12288));
     assert_eq!(bench.counts(record.generation)[&(0, Kind::CpuFault, 0)], (1, 0));
 }
 
