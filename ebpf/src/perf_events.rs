@@ -6,7 +6,8 @@
 //! Produces: `COUNTS`, and where an event cannot be counted, `DROPPED` and `SELF_TESTS`; beside the
 //! counts, entries of the current batch and block records.
 //! Cost: at most three reads of kernel memory and two hash look-ups per event, four for a copy, and
-//! those of [`sites`]; no locks but those of the kernel for new entries. Other events of the driver end after one comparison.
+//! those of [`sites`]; more for new entries, and no locks but the kernel's for these. Other events of
+//! the driver end after one comparison.
 //!
 //! An event counts for the process of its VA space. The current process is no evidence: a kernel
 //! thread services GPU faults, and an eviction runs in the process that needs the memory.

@@ -5,11 +5,12 @@ use model::{CodePlace, Process, Snapshot, api, explain};
 use super::{address, time};
 
 /// Limits of sites.
-const CAVEATS: [&str; 4] = [
+const CAVEATS: [&str; 5] = [
     "Accesses to memory that is on the host already raise no fault: their number is unknown.",
     "The driver copies more than the page of a fault: its bytes count for the access that came first.",
     "An access of the kernel in a system call counts for the instruction after the call, which is mostly in the C library.",
     "Callers of the function are unknown.",
+    "An address is looked up once: other code there later, as of another library, has the name of the earlier one.",
 ];
 
 pub(crate) fn sites(snapshot: &Snapshot, process: &Process) -> api::Sites {
