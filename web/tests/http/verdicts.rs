@@ -180,7 +180,7 @@ async fn lists_of_processes_have_verdicts_and_evictors() {
 async fn remarks_name_the_windows_of_a_process_that_could_not_be_judged() {
     let remarks = verdicts("/api/v1/processes/10/verdict").await.remarks;
     let [remark] = remarks.as_slice() else { panic!("{remarks:?}") };
-    assert!(remark.starts_with("5 windows of its use of "), "{remark}");
+    assert!(remark.starts_with("5 windows at "), "{remark}");
     assert!(remark.contains("between 2023-11-14T22:13:30.000Z and 2023-11-14T22:13:40.000Z"), "{remark}");
     assert_eq!(verdicts("/api/v1/processes/20/verdict").await.remarks, [""; 0]);
 }
