@@ -21,6 +21,7 @@ mod history;
 mod memory;
 mod overrides;
 mod scene;
+mod sites;
 mod source;
 
 use std::{

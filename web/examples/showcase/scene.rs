@@ -17,6 +17,7 @@ use policy::decision;
 use crate::{
     counts,
     memory::{self, GIB},
+    sites,
 };
 
 /// GPUs of the node, which the driver numbers from 1.
@@ -272,6 +273,7 @@ impl Scene {
             user: work.user.map(str::to_owned),
             cgroup: Some(format!("/kubepods.slice/{}", work.owner.key().id()).into()),
             exited_at: work.exited.then_some(self.begin),
+            sites: sites::sites(host.cpu_read_faults),
             host,
             gpus: BTreeMap::from([(key, counters.clone())]),
             managed_bytes: Some(work.managed_gib * GIB),
@@ -384,6 +386,6 @@ impl Scene {
     }
 }
 
-fn part(of: u64, share: f64) -> u64 {
+pub(crate) fn part(of: u64, share: f64) -> u64 {
     (of as f64 * share) as u64
 }
