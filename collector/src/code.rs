@@ -13,7 +13,6 @@ use model::{CodeModule, CodePlace, ProcessId};
 use sys::{Roots, code};
 
 use crate::{
-    id_list,
     lookup_cache::{LookupCache, Pace},
     user_reads::{self, UserReads},
 };
@@ -29,7 +28,7 @@ const PACE: Pace = Pace {
 };
 
 /// Program counters by process.
-type Wanted = BTreeMap<ProcessId, Vec<u64>>;
+type Requests = BTreeMap<ProcessId, Vec<u64>>;
 /// Places of some program counters of a process.
 pub(crate) type Places = Arc<[(u64, CodePlace)]>;
 
@@ -38,46 +37,38 @@ pub(crate) type Places = Arc<[(u64, CodePlace)]>;
 pub(crate) struct Code {
     read: LookupCache<ProcessId, Places>,
     reads: Arc<UserReads>,
-    wanted: Arc<Mutex<Wanted>>,
+    requests: Arc<Mutex<Requests>>,
 }
 
 impl Code {
     pub(crate) fn new(roots: &Roots) -> Self {
-        let (roots, wanted) = (roots.clone(), Arc::<Mutex<Wanted>>::default());
+        let (roots, requests) = (roots.clone(), Arc::<Mutex<Requests>>::default());
         let reads = Arc::<UserReads>::default();
-        let (of_processes, of_users) = (Arc::clone(&wanted), Arc::clone(&reads));
+        let (of_processes, of_users) = (Arc::clone(&requests), Arc::clone(&reads));
         let find = move |process: &ProcessId| {
             let pcs = of_processes.lock().unwrap_or_else(PoisonError::into_inner).get(process).cloned()?;
             of_users.read(&roots, *process, || code::places(&roots, process.pid, &pcs).ok()).map(places)
         };
-        Self { read: LookupCache::new(PACE, find), reads, wanted }
+        Self { read: LookupCache::new(PACE, find), reads, requests }
     }
 
     /// Looks up the places of these program counters; those found so far.
-    pub(crate) fn places(&self, wanted: Wanted) -> Vec<(ProcessId, Places)> {
-        let processes: Vec<ProcessId> = wanted.keys().copied().collect();
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = wanted;
+    pub(crate) fn places(&self, requests: Requests) -> Vec<(ProcessId, Places)> {
+        let processes: Vec<ProcessId> = requests.keys().copied().collect();
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = requests;
         let now = Instant::now();
         processes.into_iter().filter_map(|process| Some((process, self.read.get(&process, now)?))).collect()
     }
 
-    /// Processes whose code cannot be looked up; users whose code is not.
+    /// Processes whose code cannot be read; users whose code is not.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
-        self.hung().into_iter().chain(user_reads::warning("the code", &self.reads))
-    }
-
-    fn hung(&self) -> Option<String> {
-        let hung = self.read.hung(Instant::now());
-        let pids = hung.keys.iter().map(|process| process.pid);
-        let others = if hung.is_full { "; at this number, no other code is looked up" } else { "" };
-        (!hung.keys.is_empty()).then(|| {
-            format!(
-                "the code of {} processes cannot be looked up, as they hold their memory maps or serve the file systems of their \
-                 programs (pid {}): their sites of CPU faults have no functions{others}",
-                hung.keys.len(),
-                id_list::of(pids)
-            )
-        })
+        let of_hung = user_reads::hung_warning(
+            "the code",
+            "they hold their memory maps or serve the file systems of their programs",
+            &self.read.hung(Instant::now()),
+            "their sites of CPU faults have no function names",
+        );
+        of_hung.into_iter().chain(user_reads::warning("the code", &self.reads))
     }
 }
 
@@ -117,14 +108,14 @@ mod tests {
         machine.write("proc/43/maps", "1000-2000 r-xp 00000000 00:00 0\n");
         machine.hang("proc/42/maps");
         let code = Code::new(&machine.roots);
-        let wanted = || [(id(42), vec![0x1000]), (id(43), vec![0x1800, 0x5000])].into();
+        let requests = || [(id(42), vec![0x1000]), (id(43), vec![0x1800, 0x5000])].into();
         let deadline = Instant::now() + Duration::from_mins(2);
         let found = loop {
-            let found = code.places(wanted());
+            let found = code.places(requests());
             if !found.is_empty() {
                 break found;
             }
-            assert!(Instant::now() < deadline, "{:?}", code.hung());
+            assert!(Instant::now() < deadline, "{:?}", code.warnings().collect::<Vec<_>>());
             thread::sleep(Duration::from_millis(10));
         };
         let [(process, places)] = &found[..] else { panic!("{found:?}") };

@@ -17,8 +17,8 @@ use model::ProcessId;
 use sys::Roots;
 
 use crate::{
-    clock, id_list,
-    lookup_cache::{Hung, LookupCache, Pace},
+    clock,
+    lookup_cache::{LookupCache, Pace},
     spans::{RANGES_MAX, Span, together},
     user_reads::{self, UserReads},
 };
@@ -77,21 +77,15 @@ impl ManagedMemory {
 
     /// Processes whose mappings cannot be read, as they hold their memory maps; users whose are not read.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
-        warning(&self.read.hung(Instant::now())).into_iter().chain(user_reads::warning("/proc/PID/maps", &self.reads))
+        let hung = self.read.hung(Instant::now());
+        let of_hung = user_reads::hung_warning(
+            "/proc/PID/maps",
+            "they hold their memory maps",
+            &hung,
+            "their managed memory is as of the last reading, or unknown",
+        );
+        of_hung.into_iter().chain(user_reads::warning("/proc/PID/maps", &self.reads))
     }
-}
-
-fn warning(hung: &Hung<ProcessId>) -> Option<String> {
-    let Hung { keys, is_full } = hung;
-    let others = if *is_full { "; at this number, no other is read until one of them is released" } else { "" };
-    (!keys.is_empty()).then(|| {
-        format!(
-            "/proc/PID/maps of {} processes cannot be read, as they hold their memory maps (pid {}): their managed memory is as of the last \
-             reading, or unknown{others}",
-            keys.len(),
-            id_list::of(keys.iter().map(|process| process.pid))
-        )
-    })
 }
 
 /// Reads the mappings; `None` if the process has exited, or they cannot be read.
@@ -110,20 +104,6 @@ mod tests {
     use sys::fake::Machine;
 
     use super::*;
-
-    #[test]
-    fn unreadable_maps_are_reported_with_their_number_and_a_few_pids() {
-        let hung = |pids: std::ops::Range<u32>, is_full| {
-            let keys = pids.map(|pid| ProcessId { pid, start_ticks: 1 }).collect();
-            warning(&Hung { keys, is_full })
-        };
-        assert_eq!(hung(0..0, false), None);
-        let few = hung(7..9, false).unwrap();
-        assert!(few.contains("of 2 processes") && few.contains("(pid 7, 8)") && few.ends_with("or unknown"), "{few}");
-        let many = hung(1..17, true).unwrap();
-        assert!(many.contains("of 16 processes") && many.contains("(pid 1, 2, 3, 4, ...)"), "{many}");
-        assert!(many.contains("no other is read"), "{many}");
-    }
 
     #[test]
     fn process_with_a_locked_map_does_not_block_reads_of_others() {

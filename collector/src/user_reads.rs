@@ -13,7 +13,7 @@ use sys::{
     cpu_time, processes,
 };
 
-use crate::id_list;
+use crate::{id_list, lookup_cache::Hung};
 
 /// Time that reads of a user's processes take, and for which these keep them waiting.
 const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
@@ -114,6 +114,19 @@ impl Drop for InProgress<'_> {
     }
 }
 
+/// Names the processes that hang the reads of a subject, as `cause` has it, with the effect.
+pub(crate) fn hung_warning(subject: &str, cause: &str, hung: &Hung<ProcessId>, effect: &str) -> Option<String> {
+    let Hung { keys, is_full } = hung;
+    let others = if *is_full { "; at this number, no other is read until one of them is released" } else { "" };
+    (!keys.is_empty()).then(|| {
+        format!(
+            "{subject} of {} processes cannot be read, as {cause} (pid {}): {effect}{others}",
+            keys.len(),
+            id_list::of(keys.iter().map(|process| process.pid))
+        )
+    })
+}
+
 /// Names the users whose processes' files of this path are not read for a while.
 pub(crate) fn warning(path: &str, reads: &UserReads) -> Option<String> {
     let users = reads.over();
@@ -134,6 +147,20 @@ mod tests {
     use sys::fake::Machine;
 
     use super::*;
+
+    #[test]
+    fn hung_reads_are_reported_with_their_number_and_a_few_pids() {
+        let hung = |pids: std::ops::Range<u32>, is_full| {
+            let keys = pids.map(|pid| ProcessId { pid, start_ticks: 1 }).collect();
+            hung_warning("/proc/PID/maps", "they hang", &Hung { keys, is_full }, "it is unknown")
+        };
+        assert_eq!(hung(0..0, false), None);
+        let few = "/proc/PID/maps of 2 processes cannot be read, as they hang (pid 7, 8): it is unknown";
+        assert_eq!(hung(7..9, false).unwrap(), few);
+        let many = hung(1..17, true).unwrap();
+        assert!(many.contains("of 16 processes") && many.contains("(pid 1, 2, 3, 4, ...)"), "{many}");
+        assert!(many.contains("no other is read"), "{many}");
+    }
 
     /// Processes 42 to 45, of which the last is of another user.
     fn machine() -> Machine {

@@ -42,7 +42,7 @@ pub fn faulted(account: &Account, pc: u64) -> u32 {
     let site = if is_of(thread, account) { pc } else { NO_SITE };
     match LAST_FAULTS.get_ptr_mut(thread) {
         // SAFETY: a value of the map, which only this thread writes. If the entry becomes another
-        // thread's meanwhile, one copy of that thread counts for this site.
+        // thread's in between, one copy of that thread counts for this site.
         Some(last) => unsafe { *last = site },
         None => _ = LAST_FAULTS.insert(thread, site, 0),
     }

@@ -13,5 +13,5 @@ pub use case::Case;
 pub use churn::churn;
 pub use growth::growth;
 pub use remedies::remedies;
-pub use unjudged::unjudged;
+pub use unjudged::{UNJUDGED, unjudged};
 pub use verdict::{reason, summary};

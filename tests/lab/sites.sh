@@ -33,7 +33,7 @@ faults_of() { grep "\"function\":\"$1\"" /tmp/lines | field cpu_faults; }
 are_found() { list && grep -q '"function":"often"' /tmp/lines && grep -q '"function":"seldom"' /tmp/lines; }
 explains() { uvmctl explain $program >/tmp/explained 2>&1 && grep -q "faults  often+0x[0-9a-f]* in /usr/bin/sites" /tmp/explained; }
 
-# --- two functions with known numbers of faults; meanwhile it is explained
+# --- two functions with known numbers of faults, which are explained while the program runs
 launch sites 600
 within 120 "the explanation has no function" explains
 grep -q 'moves memory back and forth\|ping-pong' /tmp/explained || fail "it is no ping-pong"
@@ -58,14 +58,16 @@ cat /tmp/sites
 ! wget -qO /dev/null "$TCP/api/v1/processes/$program/sites" || fail "sites are readable without a token"
 end
 
-# --- the same without symbols, and with a file that was replaced
-cp /usr/bin/sites /usr/bin/replaced
-launch replaced 20
+# --- the file of a program is removed before its code is looked up
+cp /usr/bin/sites /usr/bin/removed
+launch removed 20
+is_running() { [ "$(readlink /proc/$program/exe)" = /usr/bin/removed ]; }
+within 20 "the program does not begin" is_running
+rm /usr/bin/removed
 within 120 "the program does not end its work" has_run
-rm /usr/bin/replaced
-is_replaced() { list && grep -q '"function_unavailable":"thefilewasdeletedorreplaced"\|"function":"often"' /tmp/lines; }
-within 60 "the module of a deleted file is not looked up" is_replaced
-[ "$(sed -n 2p /tmp/lines | field cpu_faults)" = 160 ] || fail "the deleted program has other counts"
+is_removed() { list && grep -q '"function_unavailable":"thefilewasdeletedorreplaced"' /tmp/lines; }
+within 60 "the module of a removed file has another state" is_removed
+[ "$(sed -n 2p /tmp/lines | field cpu_faults)" = 160 ] || fail "the removed program has other counts"
 end
 stop_uvmd
 echo ok

@@ -373,24 +373,24 @@ impl Addresses {
     /// operation.
     fn end(&self, op: OpId, block: BlockId, begin: u64, until: Until, in_use: &InUse) -> Option<u64> {
         let offsets = self.blocks.get(&block)?;
-        let mut behind = offsets.range((Bound::Excluded(begin), Bound::Unbounded));
+        let mut later = offsets.range((Bound::Excluded(begin), Bound::Unbounded));
         match until {
-            Until::NextNamed => behind.next().map(|(offset, _)| *offset),
+            Until::NextNamed => later.next().map(|(offset, _)| *offset),
             Until::NextInUse => in_use.after(block, begin),
             Until::NextBetween => {
                 let between = |first: OpId, last: OpId| {
                     let named =
                         |ops: &[OpId]| ops.get(ops.partition_point(|of| *of < first)).is_some_and(|of| *of <= last);
                     let named =
-                        behind.clone().enumerate().find(|(place, (_, ops))| *place >= ADDRESSES_MAX || named(ops));
+                        later.clone().enumerate().find(|(place, (_, ops))| *place >= ADDRESSES_MAX || named(ops));
                     let named = named.map(|(_, (offset, _))| *offset);
                     named.into_iter().chain(in_use.after(block, begin)).min().unwrap_or(u64::MAX)
                 };
                 let own = offsets.get(&begin)?;
                 let place = own.partition_point(|of| *of < op);
                 let before = place.checked_sub(1).and_then(|before| own.get(before)).map(|before| between(*before, op));
-                let behind = own.get(place + 1).map(|behind| between(op, *behind));
-                before.max(behind).or_else(|| in_use.after(block, begin))
+                let after = own.get(place + 1).map(|after| between(op, *after));
+                before.max(after).or_else(|| in_use.after(block, begin))
             }
         }
     }

@@ -94,6 +94,10 @@ impl Ledger {
         &mut self,
         found: impl IntoIterator<Item = (ProcessId, P)>,
     ) {
+        let mut found = found.into_iter().peekable();
+        if found.peek().is_none() {
+            return;
+        }
         let mut open = self.open_sites();
         for (process, places) in found {
             let Some(entry) = self.processes.get_mut(&process) else { continue };

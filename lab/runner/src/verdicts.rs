@@ -22,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use gpu::swgpu::Gpu;
+use model::explain::UNJUDGED;
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -125,7 +126,7 @@ fn outcomes(variant: &Variant, gpu: &Gpu, client: &Client) -> anyhow::Result<Vec
 fn unjudged(client: &Client, member: &Member) -> anyhow::Result<Vec<String>> {
     let Some(ProcessId { pid, .. }) = member.id else { return Ok(Vec::new()) };
     let Remarks { remarks } = client.get(&format!("/api/v1/processes/{pid}/verdict"))?;
-    Ok(remarks.into_iter().filter(|remark| remark.contains("could not be judged")).collect())
+    Ok(remarks.into_iter().filter(|remark| remark.contains(UNJUDGED)).collect())
 }
 
 /// Compared part of the body of `/api/v1/processes/{pid}/verdict`.

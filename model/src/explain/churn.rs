@@ -7,7 +7,7 @@ use crate::{
     text::{bytes, count},
 };
 
-/// Freed blocks per second from which on a process is named: fewer cost little beside the program's faults.
+/// Freed blocks per second from which on a process is named: fewer cost little compared with faults.
 const FREED_BLOCKS_PER_SECOND_MIN: u64 = 10;
 /// Minimum ratio of freed bytes to managed bytes.
 const TURNOVER_MIN: u64 = 4;

@@ -31,9 +31,9 @@ mod tests {
 
     #[test]
     fn growth_remark_has_its_rate_and_both_sizes() {
-        let said =
+        let remark =
             growth(ManagedGrowth { from_bytes: 2 << 30, to_bytes: 6 << 30, over: Duration::from_hours(2) }).unwrap();
-        assert!(said.contains("by 2.0 GiB per hour: from 2.0 GiB to 6.0 GiB in the last 120 minutes"), "{said}");
+        assert!(remark.contains("by 2.0 GiB per hour: from 2.0 GiB to 6.0 GiB in the last 120 minutes"), "{remark}");
     }
 
     #[test]

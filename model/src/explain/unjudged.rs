@@ -2,11 +2,14 @@
 
 use crate::text::counted;
 
+/// Predicate of the remark, by which programs recognise it.
+pub const UNJUDGED: &str = "could not be judged";
+
 /// Remark on windows that one late reading covered together. The times are in words.
 #[must_use]
 pub fn unjudged(windows: u64, started_at: &str, ended_at: &str, gpu: &str) -> String {
     format!(
-        "{} at {gpu} could not be judged: uvmd got too little processor time to read counts between {started_at} and {ended_at}. Together \
+        "{} at {gpu} {UNJUDGED}: uvmd got too little processor time to read counts between {started_at} and {ended_at}. Together \
          they show no verdict; each alone may show one. If this recurs, give uvmd more processor time.",
         counted(windows, "window"),
     )

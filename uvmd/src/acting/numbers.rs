@@ -11,13 +11,14 @@ use std::{
 use model::DecisionId;
 use tokio::runtime::Handle;
 
+use super::process_quota::PROCESSES_MAX;
 use crate::state_file::StateFile;
 
 /// Numbers that are reserved at a time.
 const BLOCK: u64 = 10_000;
-/// Remainder below which the next block is reserved: an interval makes at most one decision for each of
-/// 512 processes at each of 16 GPUs before that is on the disk.
-const REMAINDER_MIN: u64 = 512 * 16;
+/// Remainder below which the next block is reserved: an interval makes at most one decision for each
+/// process at each of 16 GPUs before that is on the disk.
+const REMAINDER_MIN: u64 = 16 * PROCESSES_MAX as u64;
 
 /// Reserved numbers of decisions.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use model::{
-    Capabilities, HeatRequest,
+    Capabilities, HeatRequest, Process, Snapshot,
     api::{HeatMap, Ranges, Sites},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::{Pid, choose};
@@ -47,11 +47,7 @@ pub(crate) async fn ranges(
     Parameters(InstanceSelector { start_ticks }): Parameters<InstanceSelector>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let make = move |known: &Observation| {
-        let process = choose(&known.snapshot, pid, start_ticks)?;
-        Ok(Text::json(&convert::ranges(&known.snapshot, process)))
-    };
-    responses.of_observation(format!("ranges of {pid:?} {start_ticks:?}"), make).await
+    of_process("ranges", pid, start_ticks, &responses, convert::ranges).await
 }
 
 /// List the sites of a process
@@ -70,11 +66,22 @@ pub(crate) async fn sites(
     Parameters(InstanceSelector { start_ticks }): Parameters<InstanceSelector>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
+    of_process("sites", pid, start_ticks, &responses, convert::sites).await
+}
+
+/// Response about one process of the last snapshot. `subject` is the response's name in the cache.
+async fn of_process<T: Serialize + 'static>(
+    subject: &str,
+    pid: Pid,
+    start_ticks: Option<u64>,
+    responses: &Responses,
+    convert: fn(&Snapshot, &Process) -> T,
+) -> Result<SharedResponse, Problem> {
     let make = move |known: &Observation| {
         let process = choose(&known.snapshot, pid, start_ticks)?;
-        Ok(Text::json(&convert::sites(&known.snapshot, process)))
+        Ok(Text::json(&convert(&known.snapshot, process)))
     };
-    responses.of_observation(format!("sites of {pid:?} {start_ticks:?}"), make).await
+    responses.of_observation(format!("{subject} of {pid:?} {start_ticks:?}"), make).await
 }
 
 /// Default number of cells of each range.

@@ -70,11 +70,11 @@ fn truncated(load: Work, taken: usize, unit: Type, registers: Vec<usize>) -> Wor
         for lane in lanes(mask) {
             let mut bytes = machine.state.lane(Type::U32, taken, lane) as u32;
             for &register in &registers {
-                let kept = bytes.min(unit.bytes());
-                let ones = u64::MAX.checked_shr(64 - 8 * kept).unwrap_or(0);
+                let stored = bytes.min(unit.bytes());
+                let ones = u64::MAX.checked_shr(64 - 8 * stored).unwrap_or(0);
                 let value = machine.state.lane(unit, register, lane);
                 machine.state.set_lane(unit, register, lane, value & ones);
-                bytes -= kept;
+                bytes -= stored;
             }
         }
         Ok(Progress::Done)

@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
     /// Kinds that uvmd reported and the log does not show, and that the log shows and uvmd did not
     /// report.
     pub(crate) wrong: Vec<String>,
-    /// Windows for which neither uvmd nor the log can tell whether the verdict is right, as sentences.
+    /// Windows for which neither uvmd nor the log shows whether the verdict is right, as sentences.
     #[serde(default)]
     pub(crate) unjudged: Vec<String>,
     /// Delays from the start of a kind in the log to uvmd's report.
