@@ -8,7 +8,9 @@
 //! * `watcher`: the steps of that thread's work
 //! * `refusal`: reasons to refuse a driver; [`sys`] reports the missing preconditions, and the
 //!   loaded driver
-//! * `probes`: loading, attachment and maps of the probes
+//! * `source`: seam between sources and the watcher
+//! * `probes`: loading, attachment and maps of the probes; `sys_files`: files of /sys for them
+//! * `tenants`: holders of entries in the probes' maps
 //! * `ledger`: counts by VA space and process; no I/O
 //! * `history`: recent samples of processes and GPUs; no I/O
 //! * `identity`, `owner`, `users`, `command_line`, `gpus` and `nvml`: identity of processes and
@@ -38,7 +40,10 @@ mod nvml;
 mod owner;
 mod probes;
 mod refusal;
+mod source;
 mod spans;
+mod sys_files;
+mod tenants;
 mod user_reads;
 mod users;
 mod watcher;

@@ -1,5 +1,7 @@
 //! Probes, loaded and attached, and their maps.
 //!
+//! * `attached`: probes on one loading of the driver, as a source; `orphans` and `verdict`: their
+//!   plausibility
 //! * `table`: functions of the probes, and uncounted events without them
 //! * `maps`: output of the probes
 //! * `figures`: statistics of the probes
@@ -22,17 +24,23 @@ use aya::{
     programs::{Iter, KProbe, ProgramError},
 };
 
-pub(crate) use self::figures::{Figures, ProgramInfo};
+pub(crate) use self::{
+    attached::Attached,
+    figures::{Figures, ProgramInfo},
+};
 use self::{
     errors::{AdoptError, chain, io_error, not_loaded, not_permitted, tail},
     table::{NO_RESIDENCY, Need, PROBES, Row},
 };
 use crate::{Records, refusal::Refusal};
 
+mod attached;
 mod errors;
 mod figures;
 mod maps;
+mod orphans;
 mod table;
+mod verdict;
 
 /// Programs, as built by scripts/build-ebpf.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uvmd-probes"));

@@ -4,10 +4,9 @@
 //! It blocks: a read takes tens of microseconds, some milliseconds with thousands of counts; a load
 //! of the probes about half a second. It therefore runs on a separate thread.
 //!
-//! * `attached`: probes on one loading of the driver; `sys_files`: its files in /sys; `retry`: times of retries
-//! * `reading`: reads of the probes into the ledger; `orphans` and `verdict`: their plausibility;
-//!   `running_totals`: figures since uvmd started
-//! * `tenants`: holders of map entries; `budget`, `turn`: limits of reads of /proc for processes
+//! * `retry`: times of retries
+//! * `reading`: reads of the source into the ledger; `running_totals`: figures since uvmd started
+//! * `budget`, `turn`: limits of reads of /proc for processes
 //! * `driver_state`: whether the driver accepts new programs
 //! * `snapshot`: output
 
@@ -17,7 +16,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use aya::maps::MapError;
 use model::DriverInfo;
 use sys::{
     driver::{self, Module},
@@ -37,33 +35,27 @@ use crate::{
     identity::Processes,
     ledger::{Ledger, Limits},
     managed::ManagedMemory,
-    probes::quotas,
+    probes::{Attached, quotas},
     refusal::Refusal,
+    source::Source,
+    sys_files::{DriverFiles, SysFiles},
+    tenants::Tenants,
     users::Users,
 };
 
-mod attached;
 mod budget;
 mod driver_state;
-mod orphans;
 mod reading;
 mod retry;
 mod running_totals;
 mod snapshot;
-mod sys_files;
-mod tenants;
 mod turn;
-mod verdict;
 
-use attached::Attached;
 use budget::Budget;
 use driver_state::DriverState;
 use retry::Retry;
 use running_totals::RunningTotals;
-use sys_files::{DriverFiles, SysFiles};
-use tenants::Tenants;
 use turn::Turn;
-use verdict::verdict;
 
 /// Processes checked per second. A check takes some 100 µs.
 const LOOKS_MAX: usize = 512;
@@ -95,8 +87,6 @@ pub(crate) struct Watcher {
     history: Histories,
     turn: Turn,
     budget: Budget,
-    /// Whether it was logged that the maps are nearly full.
-    nearly_full: bool,
 }
 
 enum State {
@@ -108,7 +98,14 @@ enum State {
         reason: String,
         retry: Option<Retry>,
     },
-    Counting(Box<Attached>),
+    Counting(Counting),
+}
+
+/// Source on one loading of the driver.
+struct Counting {
+    module: Module,
+    since: SystemTime,
+    source: Box<dyn Source>,
 }
 
 impl Watcher {
@@ -137,7 +134,6 @@ impl Watcher {
             history: Histories::new(config.interval),
             turn: Turn::default(),
             budget: Budget::default(),
-            nearly_full: false,
             config,
         };
         watcher.look();
@@ -151,7 +147,7 @@ impl Watcher {
             self.wait(vec![unread.clone()]);
         }
         self.driver_state.set_probed_status(match &self.state {
-            State::Counting(attached) => attached.figures.fatal_status,
+            State::Counting(attached) => attached.source.figures().fatal_status,
             _ => None,
         });
         // A process may start and exit between two readings; its GPUs are listed only meanwhile.
@@ -188,11 +184,10 @@ impl Watcher {
 
     fn attach(&mut self, module: Module, files: DriverFiles, earlier: Option<Retry>) {
         let parameters = files.parameters.clone();
-        match Attached::new(&self.config, &self.families, module.clone(), files) {
+        match Attached::new(&self.config, &self.families, &module, files) {
             Ok(attached) => {
-                tracing::info!("counting: driver {}, layout {}", attached.driver.version, attached.family);
-                self.tenants = self.tenants.renewed(&quotas(attached.counts_capacity));
-                self.state = State::Counting(Box::new(attached));
+                self.tenants = self.tenants.renewed(&quotas(attached.counts_capacity()));
+                self.count(module, Box::new(attached));
                 // Records of the VA spaces found.
                 self.take_lifecycles();
             }
@@ -202,6 +197,13 @@ impl Watcher {
                 self.refuse(module, driver, &refusal, earlier);
             }
         }
+    }
+
+    fn count(&mut self, module: Module, source: Box<dyn Source>) {
+        let DriverInfo { version, layout, .. } = source.driver();
+        let layout = layout.as_deref().unwrap_or("unknown");
+        tracing::info!("counting by {}: driver {version}, layout {layout}", source.backend());
+        self.state = State::Counting(Counting { module, since: SystemTime::now(), source });
     }
 
     fn refuse(&mut self, module: Module, driver: Option<DriverInfo>, refusal: &Refusal, earlier: Option<Retry>) {
@@ -222,7 +224,7 @@ impl Watcher {
         }
         self.read_counts();
         if let State::Counting(attached) = &self.state {
-            self.running_totals.add(&attached.figures);
+            self.running_totals.add(attached.source.figures());
         }
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(gone);
@@ -232,7 +234,7 @@ impl Watcher {
     /// Completes when a VA space was created or destroyed.
     pub(crate) async fn lifecycles_ready(&self) {
         match &self.state {
-            State::Counting(attached) => attached.lifecycles_ready().await,
+            State::Counting(attached) => attached.source.ready().await,
             _ => future::pending().await,
         }
     }
@@ -252,8 +254,8 @@ impl Watcher {
         self.read_counts();
         self.look_at_gpus();
         let State::Counting(attached) = &self.state else { return };
-        if let Some(refusal) = verdict(&attached.family, &attached.figures) {
-            let (module, driver) = (attached.module.clone(), attached.driver.clone());
+        if let Some(refusal) = attached.source.contradiction() {
+            let (module, driver) = (attached.module.clone(), attached.source.driver().clone());
             self.discard();
             self.refuse(module, Some(driver), &refusal, None);
         }
@@ -264,7 +266,7 @@ impl Watcher {
         self.take_lifecycles();
         self.ledger.discard();
         if let State::Counting(attached) = &self.state {
-            self.running_totals.add(&attached.figures);
+            self.running_totals.add(attached.source.figures());
         }
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(None);
@@ -310,7 +312,7 @@ impl Watcher {
             self.gpus.rest();
             return;
         };
-        match gpus::links(&self.config.roots, attached.family.procfs_ids_are_eightfold()) {
+        match gpus::links(&self.config.roots, attached.source.procfs_ids_are_eightfold()) {
             Ok(links) => {
                 self.gpus_unreadable = None;
                 self.gpus.seen(&links);
@@ -325,10 +327,6 @@ impl Watcher {
             }
         }
     }
-}
-
-fn unread(error: &MapError) {
-    tracing::error!("the probes' maps cannot be read: {error}");
 }
 
 #[cfg(test)]

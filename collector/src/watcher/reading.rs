@@ -1,35 +1,25 @@
-//! Reads of the probes: lifecycles, counts and block records.
+//! Reads of the source: lifecycles, counts and block records.
 
 use std::{
     collections::HashSet,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
-use abi::{
-    DropReason, Lifecycle, LifecycleKind, Owner, Tenant, TenantKind, Usage, count::EvictionKey, quota::SITES_CAPACITY,
-};
-use aya::maps::MapError;
+use abi::{Lifecycle, LifecycleKind, Owner, Tenant, TenantKind, Usage};
 use model::ProcessId;
 use sys::cpu_time;
 
-use super::{State, Watcher, tenants::Shared, unread};
-use crate::{
-    clock,
-    ledger::Losses,
-    probes::{DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY},
-};
-
-/// Percentage of used entries at which the counts or distributions are nearly full.
-const NEARLY_FULL: usize = 80;
+use super::{State, Watcher};
+use crate::{clock, ledger::Losses, source::ReadError, tenants::Shared};
 
 impl Watcher {
     /// Processes the records of created and destroyed VA spaces.
     pub(crate) fn take_lifecycles(&mut self) {
         let State::Counting(attached) = &mut self.state else { return };
-        let misses_moves = attached.probes.miss_moves();
+        let misses_moves = attached.source.misses_moves();
         let now = clock::since_boot(&self.config.roots).unwrap_or_default();
         let mut begun = cpu_time::of_this_thread();
-        for record in attached.probes.lifecycles() {
+        for record in attached.source.lifecycles() {
             let kind = record.kind();
             match kind {
                 Some(LifecycleKind::Registered | LifecycleKind::Adopted | LifecycleKind::SharedByProcess) => {
@@ -84,7 +74,7 @@ impl Watcher {
         let closing = self.ledger.closing();
         self.take_blocks();
         if let Err(error) = self.try_read_counts(&closing) {
-            unread(&error);
+            tracing::error!("{error}");
         }
         self.take_lifecycles();
         self.look_for_missed();
@@ -97,83 +87,36 @@ impl Watcher {
     /// Finds VA spaces whose creation was missed, and ends those whose end was not reported; their
     /// counts are final at the next reading.
     fn look_for_missed(&mut self) {
+        let open = self.ledger.open();
         let State::Counting(attached) = &mut self.state else { return };
-        attached.read_figures();
-        if attached.has_skipped() {
+        let missed = attached.source.missed(open, &self.tenants);
+        if missed.some_records {
             // The process of that memory is unknown.
             self.ledger.lost_by_all(clock::not_before_now(&self.config.roots));
         }
-        attached.adopt_if_missed(Instant::now());
-        let ring_full = attached.figures.dropped.get(DropReason::RingFull as usize).copied().unwrap_or_default();
-        let now = Instant::now();
-        if !attached.orphans.is_due(ring_full, now) {
-            return;
-        }
-        let open = self.ledger.open();
-        match attached.probes.spaces() {
-            Ok(spaces) => {
-                let shared = self.tenants.shared(0).into_iter().map(|shared| shared.generation);
-                let known: HashSet<_> = spaces.iter().map(|space| space.generation).chain(shared).collect();
-                for generation in attached.orphans.look(open, &known, ring_full, now) {
-                    tracing::warn!(
-                        "the record of a destroyed VA space was dropped: its process counts as exited from now on"
-                    );
-                    self.ledger.destroyed(generation, Losses::default(), self.clock.now());
-                }
-            }
-            Err(error) => unread(&error),
+        for generation in missed.ends {
+            tracing::warn!("the record of a destroyed VA space was dropped: its process counts as exited from now on");
+            self.ledger.destroyed(generation, Losses::default(), self.clock.now());
         }
     }
 
-    fn try_read_counts(&mut self, closing: &[u64]) -> Result<(), MapError> {
+    fn try_read_counts(&mut self, closing: &[u64]) -> Result<(), ReadError> {
         let State::Counting(attached) = &mut self.state else { return Ok(()) };
-        let probes = &mut attached.probes;
-        // Before the keys: charges after this are no less than the keys.
-        self.tenants.observe(probes.usage()?, clock::not_before_now(&self.config.roots));
-        let mut counts = probes.counts()?;
-        let mut distributions = probes.distributions()?;
-        let spaces = probes.spaces()?;
+        let before = Duration::from_nanos(clock::not_before_now(&self.config.roots));
+        let reading = attached.source.read(&mut self.tenants, before)?;
         let until_ns = clock::not_before_now(&self.config.roots);
-        for (generation, losses) in self.tenants.losses(&spaces) {
+        for (generation, losses) in reading.losses {
             self.ledger.lost_by(generation, losses, until_ns);
         }
-        let mut evictions = probes.evictions()?;
-        for (key, tally) in counts.iter().chain(&distributions) {
-            self.ledger.count(*key, *tally);
+        for (key, tally) in reading.counts {
+            self.ledger.count(key, tally);
         }
-        for (key, tally) in &evictions {
-            self.ledger.evicted(*key, *tally);
+        for (key, tally) in reading.evictions {
+            self.ledger.evicted(key, tally);
         }
-        let mut sites = probes.sites()?;
-        for (key, tally) in &sites {
-            self.ledger.count_site(*key, *tally);
+        for (key, tally) in reading.sites {
+            self.ledger.count_site(key, tally);
         }
-        let maps = [
-            ("counts", counts.len(), attached.counts_capacity),
-            ("parts of distributions", distributions.len(), DISTRIBUTIONS_CAPACITY),
-            ("pairs of evictor and victim", evictions.len(), EVICTIONS_CAPACITY),
-            ("sites of CPU faults", sites.len(), SITES_CAPACITY),
-        ];
-        let nearly_full = maps.into_iter().find(|(_, used, capacity)| used * 100 > *capacity as usize * NEARLY_FULL);
-        if let (Some((what, used, capacity)), false) = (nearly_full, self.nearly_full) {
-            tracing::warn!("{used} of {capacity} {what} are in use: at the limit, events are dropped as counts_full");
-        }
-        self.nearly_full = nearly_full.is_some();
-        // Closed only once its keys are removed: remaining ones would count for another VA space.
-        let gone: HashSet<_> = closing.iter().copied().collect();
-        let is_final = |key: &EvictionKey| gone.contains(&key.victim) || gone.contains(&key.evictor);
-        for keys in [&mut counts, &mut distributions] {
-            for (key, _) in keys.extract_if(.., |(key, _)| gone.contains(&key.generation)) {
-                probes.forget(&key)?;
-            }
-        }
-        for (key, _) in evictions.extract_if(.., |(key, _)| is_final(key)) {
-            probes.forget_eviction(&key)?;
-        }
-        for (key, _) in sites.extract_if(.., |(key, _)| gone.contains(&key.generation)) {
-            probes.forget_site(&key)?;
-        }
-        let keys = counts.iter().chain(&distributions).map(|(key, _)| key);
         let (budget, now) = (&self.budget, Duration::from_nanos(until_ns));
         let over_until = |tenant| {
             let until = match tenant {
@@ -182,11 +125,9 @@ impl Watcher {
             };
             until.map_or(0, clock::nanoseconds)
         };
-        let evictions = evictions.iter().map(|(key, _)| key);
-        let sites = sites.iter().map(|(key, _)| key);
-        for (tenant, released) in self.tenants.release(keys, evictions, sites, &spaces, over_until) {
-            probes.release(tenant, released)?;
-        }
+        // Closed only once its keys are removed: remaining ones would count for another VA space.
+        let gone: HashSet<_> = closing.iter().copied().collect();
+        attached.source.forget(&gone, &mut self.tenants, &over_until)?;
         for generation in closing {
             self.ledger.close(*generation);
         }
@@ -194,7 +135,7 @@ impl Watcher {
     }
 
     /// Registers shared generations, ends unused ones, and forgets tenants that hold nothing.
-    fn look_at_tenants(&mut self) -> Result<(), MapError> {
+    fn look_at_tenants(&mut self) -> Result<(), ReadError> {
         let now_ns = clock::since_boot(&self.config.roots).map_or(0, clock::nanoseconds);
         for Shared { tenant, generation, usage, is_idle } in self.tenants.shared(now_ns) {
             let is_known = self.ledger.is_open(generation);
@@ -206,12 +147,7 @@ impl Watcher {
             }
         }
         let State::Counting(attached) = &mut self.state else { return Ok(()) };
-        for (tenant, usage) in self.tenants.forgettable(now_ns) {
-            if attached.probes.forget_tenant(tenant, &usage)? {
-                self.tenants.forgotten(tenant);
-            }
-        }
-        Ok(())
+        attached.source.forget_tenants(&mut self.tenants, now_ns)
     }
 
     /// Reads the block records written since the last time.
@@ -219,7 +155,7 @@ impl Watcher {
         // Their owners are known first.
         self.take_lifecycles();
         let State::Counting(attached) = &mut self.state else { return };
-        attached.probes.blocks(|record| self.ledger.add_block_record(&record));
+        attached.source.blocks(&mut |record| self.ledger.add_block_record(&record));
         self.ledger.bound_blocks();
     }
 }

@@ -7,7 +7,7 @@ use model::{
     SourceState, SourceStatus,
 };
 
-use super::{State, Watcher};
+use super::{Counting, State, Watcher};
 use crate::{clock, identity::Processes, probes::Figures};
 
 /// Maximum of users with too many owners that have a sentence each.
@@ -73,13 +73,14 @@ impl Watcher {
                 (SourceState::Refused { reason: reason.clone() + &again.unwrap_or_default() }, driver.clone())
             }
             State::Counting(attached) => {
-                (SourceState::Counting { since: attached.since }, Some(attached.driver.clone()))
+                (SourceState::Counting { since: attached.since }, Some(attached.source.driver().clone()))
             }
         };
         let (probes, dropped_events, not_adopted) = match &self.state {
-            State::Counting(attached) => {
-                let probes = self.running_totals.probes(&attached.figures, attached.probes.missing());
-                (probes, self.running_totals.dropped(&attached.figures), attached.warning.clone())
+            State::Counting(Counting { source, .. }) => {
+                let figures = source.figures();
+                let probes = source.probes().map(|missing| self.running_totals.probes(figures, missing));
+                (probes.unwrap_or_default(), self.running_totals.dropped(figures), source.warning())
             }
             _ => (Vec::new(), self.running_totals.dropped(&Figures::default()), None),
         };
@@ -88,7 +89,7 @@ impl Watcher {
         let is_said = |reason: &String| degraded.iter().any(|each| each.description == *reason);
         let not_attached = probes.iter().filter_map(|probe| probe.missing.clone()).filter(|reason| !is_said(reason));
         let block_records = match &self.state {
-            State::Counting(attached) => self.running_totals.records(&attached.figures),
+            State::Counting(attached) => self.running_totals.records(attached.source.figures()),
             _ => self.running_totals.records(&Figures::default()),
         };
 

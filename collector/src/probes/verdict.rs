@@ -3,7 +3,8 @@
 use abi::{DropReason, Probe, SelfTest};
 use sys::families::Family;
 
-use crate::{probes::Figures, refusal::Refusal};
+use super::Figures;
+use crate::refusal::Refusal;
 
 /// Number of events up to which one contradiction suffices: a wrong layout shows at once.
 const STRICT_EVENTS: u64 = 100_000;

@@ -19,7 +19,7 @@ const NAMED_MAX: usize = 16;
 
 /// Limits reached by tenants.
 #[derive(Debug, Default)]
-pub(in crate::watcher) struct Limits {
+pub(crate) struct Limits {
     quotas: Quotas,
     /// Tenants with a denial, or with a shared generation instead of their own.
     reached: BTreeMap<(Tenant, Limit), Reached>,
@@ -109,7 +109,7 @@ impl Limits {
     }
 
     /// Sentence for each tenant at a limit. `name`: name of a user.
-    pub(in crate::watcher) fn degradations(&self, name: impl Fn(u32) -> Option<String>) -> Vec<Degradation> {
+    pub(crate) fn degradations(&self, name: impl Fn(u32) -> Option<String>) -> Vec<Degradation> {
         let named = self.reached.iter().take(NAMED_MAX);
         named.map(|((tenant, limit), reached)| self.degradation(*tenant, *limit, reached, &name)).collect()
     }
@@ -153,7 +153,7 @@ impl Limits {
     }
 
     /// Denials since uvmd started, by user.
-    pub(in crate::watcher) fn refusals(&self, name: impl Fn(u32) -> Option<String>) -> Vec<QuotaRefusals> {
+    pub(crate) fn refusals(&self, name: impl Fn(u32) -> Option<String>) -> Vec<QuotaRefusals> {
         let refusals = self.refusals.iter().map(|((uid, resource), refusals)| QuotaRefusals {
             uid: *uid,
             user: uid.and_then(&name),

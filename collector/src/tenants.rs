@@ -16,14 +16,14 @@ use abi::{
     count::{EvictionKey, SiteKey, Space},
     quota::ByResource,
 };
-pub(super) use limits::Limits;
+pub(crate) use limits::Limits;
 
 use crate::ledger::{Generation, Losses};
 
 /// Tenants of the node.
 #[derive(Debug, Default)]
-pub(super) struct Tenants {
-    pub(super) limits: Limits,
+pub(crate) struct Tenants {
+    pub(crate) limits: Limits,
     /// Usage as last read.
     usage: BTreeMap<Tenant, Usage>,
     released: BTreeMap<Tenant, Released>,
@@ -33,12 +33,12 @@ pub(super) struct Tenants {
 
 /// Generation that VA spaces of a process or user share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shared {
-    pub(super) tenant: Tenant,
-    pub(super) generation: Generation,
-    pub(super) usage: Usage,
+pub(crate) struct Shared {
+    pub(crate) tenant: Tenant,
+    pub(crate) generation: Generation,
+    pub(crate) usage: Usage,
     /// Whether no VA space has it, and the next one would have its own generation.
-    pub(super) is_idle: bool,
+    pub(crate) is_idle: bool,
 }
 
 /// Entries of each tenant, by [`Resource`].
@@ -46,13 +46,13 @@ type Held = BTreeMap<Tenant, ByResource<u64>>;
 
 impl Tenants {
     /// Tenants of new probes with these quotas. Denials of earlier ones stay counted.
-    pub(super) fn renewed(&mut self, quotas: &Quotas) -> Self {
+    pub(crate) fn renewed(&mut self, quotas: &Quotas) -> Self {
         Self { limits: self.limits.renewed(quotas), ..Self::default() }
     }
 
     /// Sets the charges and denials of the probes, read before the keys, at this time in ns since
     /// boot.
-    pub(super) fn observe(&mut self, usage: Vec<(Tenant, Usage)>, now_ns: u64) {
+    pub(crate) fn observe(&mut self, usage: Vec<(Tenant, Usage)>, now_ns: u64) {
         let usage = usage.into_iter().collect();
         let held = |tenant, usage: &Usage| held(&self.released, tenant, usage);
         let shares = |tenant| self.released.get(&tenant).is_some_and(|released| released.shares_until_ns > now_ns);
@@ -61,13 +61,13 @@ impl Tenants {
     }
 
     /// Sets the tenant of a generation, by its record.
-    pub(super) fn owns(&mut self, generation: Generation, owner: Owner) {
+    pub(crate) fn owns(&mut self, generation: Generation, owner: Owner) {
         self.owners.insert(generation, owner);
     }
 
     /// Changed releases for the probes: the released part of each tenant's charges, by the
     /// remaining keys, and the time until which a user's processes share a generation.
-    pub(super) fn release<'a>(
+    pub(crate) fn release<'a>(
         &mut self,
         counts: impl Iterator<Item = &'a CountKey>,
         evictions: impl Iterator<Item = &'a EvictionKey>,
@@ -146,7 +146,7 @@ impl Tenants {
 
     /// Tenants that hold nothing, with the same allowance as an unknown one: the probes need no
     /// entry for them.
-    pub(super) fn forgettable(&self, now_ns: u64) -> Vec<(Tenant, Usage)> {
+    pub(crate) fn forgettable(&self, now_ns: u64) -> Vec<(Tenant, Usage)> {
         let with_processes: BTreeSet<Tenant> = self.processes().map(|usage| self.user(usage.uid)).collect();
         let may_go = |(tenant, usage): &(&Tenant, &Usage)| {
             **tenant != Tenant::NODE
@@ -158,13 +158,13 @@ impl Tenants {
     }
 
     /// Removes a tenant that the probes no longer have.
-    pub(super) fn forgotten(&mut self, tenant: Tenant) {
+    pub(crate) fn forgotten(&mut self, tenant: Tenant) {
         self.usage.remove(&tenant);
         self.released.remove(&tenant);
     }
 
     /// Generations that VA spaces share, or shared.
-    pub(super) fn shared(&self, now_ns: u64) -> Vec<Shared> {
+    pub(crate) fn shared(&self, now_ns: u64) -> Vec<Shared> {
         let shared = self.usage.iter().filter(|(_, usage)| usage.shared_generation != 0);
         let shared = shared.map(|(tenant, usage)| Shared {
             tenant: *tenant,
@@ -176,7 +176,7 @@ impl Tenants {
     }
 
     /// Dropped events and records of each generation.
-    pub(super) fn losses(&self, spaces: &[Space]) -> HashMap<Generation, Losses> {
+    pub(crate) fn losses(&self, spaces: &[Space]) -> HashMap<Generation, Losses> {
         let mut losses: HashMap<Generation, Losses> = HashMap::new();
         let of_spaces = spaces.iter().map(|space| (space.generation, space.dropped_events, space.records));
         let of_shared = self.usage.values().filter(|usage| usage.shared_generation != 0);

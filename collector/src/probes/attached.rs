@@ -1,12 +1,18 @@
-//! Probes on one loading of the driver.
+//! Probes on one loading of the driver, as a source.
 
 use std::{
+    collections::{BTreeMap, HashSet},
     future, io,
     os::fd::OwnedFd,
-    time::{Duration, Instant, SystemTime},
+    pin::Pin,
+    time::{Duration, Instant},
 };
 
-use abi::{DropReason, Layout};
+use abi::{
+    BlockRecord, CountKey, DropReason, Layout, Lifecycle, Probe, Tally, Tenant,
+    count::{EvictionKey, SiteKey, Space},
+    quota::SITES_CAPACITY,
+};
 use model::DriverInfo;
 use sys::{
     btf::Btf,
@@ -17,11 +23,17 @@ use sys::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{orphans::Orphans, sys_files::DriverFiles, unread};
+use super::{
+    DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY, Figures, ITERATED, Probes, counts_capacity, orphans::Orphans, quotas,
+    verdict::verdict,
+};
 use crate::{
-    Config,
-    probes::{Figures, ITERATED, Probes, counts_capacity, quotas},
+    Config, clock,
+    ledger::Generation,
     refusal::Refusal,
+    source::{Missed, ReadError, Reading, Source},
+    sys_files::DriverFiles,
+    tenants::Tenants,
 };
 
 /// Longest plausible destruction of a VA space.
@@ -30,24 +42,38 @@ const DESTRUCTION_MAX: Duration = Duration::from_mins(1);
 const ADOPT_AGAIN_MIN: Duration = Duration::from_secs(1);
 const ADOPT_AGAIN_MAX: Duration = Duration::from_mins(1);
 
+/// Percentage of used entries at which a map is nearly full.
+const NEARLY_FULL: usize = 80;
+
 /// Attached probes.
-pub(super) struct Attached {
-    pub(super) module: Module,
-    pub(super) driver: DriverInfo,
-    pub(super) family: Family,
-    pub(super) since: SystemTime,
-    pub(super) probes: Probes,
+pub(crate) struct Attached {
+    driver: DriverInfo,
+    family: Family,
+    probes: Probes,
     /// Last readable figures.
-    pub(super) figures: Figures,
+    figures: Figures,
     /// Known skipped runs of probes at the last query.
     skipped: u64,
-    pub(super) orphans: Orphans,
+    orphans: Orphans,
     /// Reason why the search for older VA spaces failed.
-    pub(super) warning: Option<String>,
-    pub(super) counts_capacity: u32,
+    warning: Option<String>,
+    counts_capacity: u32,
+    /// Whether it was logged that the maps are nearly full.
+    nearly_full: bool,
+    /// Keys of the last reading, which are not forgotten.
+    held: Held,
     lifecycles: AsyncFd<OwnedFd>,
     returns: Returns,
     adoption: Adoption,
+}
+
+/// Entries of the maps.
+#[derive(Default)]
+struct Held {
+    counts: Vec<CountKey>,
+    evictions: Vec<EvictionKey>,
+    sites: Vec<SiteKey>,
+    spaces: Vec<Space>,
 }
 
 /// Search for VA spaces whose creation the probes missed.
@@ -63,10 +89,10 @@ struct Adoption {
 
 impl Attached {
     /// Attaches the probes to the driver, and finds the existing VA spaces.
-    pub(super) fn new(
+    pub(crate) fn new(
         config: &Config,
         families: &Families,
-        module: Module,
+        module: &Module,
         files: DriverFiles,
     ) -> Result<Self, Refusal> {
         let roots = &config.roots;
@@ -106,7 +132,6 @@ impl Attached {
         };
         let now = Instant::now();
         let mut attached = Self {
-            module,
             driver: DriverInfo {
                 version,
                 layout: Some(family.to_string()),
@@ -114,13 +139,14 @@ impl Attached {
                 residency_unavailable: probes.residency_unavailable(),
             },
             family,
-            since: SystemTime::now(),
             probes,
             figures: Figures::default(),
             skipped: 0,
             orphans: Orphans::new(now),
             warning: None,
             counts_capacity,
+            nearly_full: false,
+            held: Held::default(),
             lifecycles,
             returns: Returns::new(now),
             adoption: Adoption { types, unknown: 0, again: now, wait: ADOPT_AGAIN_MIN },
@@ -135,7 +161,7 @@ impl Attached {
 
     /// Searches for VA spaces again after events of unknown ones: one that was created during the
     /// attachment, or whose creation the probes missed.
-    pub(super) fn adopt_if_missed(&mut self, now: Instant) {
+    fn adopt_if_missed(&mut self, now: Instant) {
         let unknown = self.figures.dropped.get(DropReason::UnknownVaSpace as usize).copied().unwrap_or_default();
         if unknown > self.adoption.unknown && now >= self.adoption.again {
             self.adoption.unknown = unknown;
@@ -160,25 +186,38 @@ impl Attached {
         self.warning = warning;
     }
 
+    /// Capacity in counts of the probes' maps.
+    pub(crate) const fn counts_capacity(&self) -> u32 {
+        self.counts_capacity
+    }
+
     /// Reads the statistics of the probes. Unreadable ones stay unchanged.
-    pub(super) fn read_figures(&mut self) {
+    fn read_figures(&mut self) {
         match self.probes.figures() {
             Ok(figures) => {
                 let missed_returns = self.returns.missed(figures.in_destruction(), Instant::now());
                 self.figures = Figures { missed_returns, ..figures };
             }
-            Err(error) => unread(&error),
+            Err(error) => tracing::error!("{}", ReadError::from(error)),
         }
     }
 
+    /// Logs when a map becomes nearly full.
+    fn warn_of_full_maps(&mut self, maps: [(&str, usize, u32); 4]) {
+        let nearly_full = maps.into_iter().find(|(_, used, capacity)| used * 100 > *capacity as usize * NEARLY_FULL);
+        if let (Some((what, used, capacity)), false) = (nearly_full, self.nearly_full) {
+            tracing::warn!("{used} of {capacity} {what} are in use: at the limit, events are dropped as counts_full");
+        }
+        self.nearly_full = nearly_full.is_some();
+    }
+
     /// Whether the kernel skipped runs of probes since the last query.
-    pub(super) fn has_skipped(&mut self) -> bool {
+    fn has_skipped(&mut self) -> bool {
         let before = std::mem::replace(&mut self.skipped, self.figures.skipped());
         self.skipped > before
     }
 
-    /// Completes when a VA space was created or destroyed.
-    pub(super) async fn lifecycles_ready(&self) {
+    async fn lifecycles_ready(&self) {
         match self.lifecycles.readable().await {
             // Cleared before the records are read, so that one that arrives meanwhile is not
             // missed.
@@ -190,6 +229,133 @@ impl Attached {
             }
         }
     }
+}
+
+impl Source for Attached {
+    fn backend(&self) -> &'static str {
+        "ebpf"
+    }
+
+    fn driver(&self) -> &DriverInfo {
+        &self.driver
+    }
+
+    fn procfs_ids_are_eightfold(&self) -> bool {
+        self.family.procfs_ids_are_eightfold()
+    }
+
+    fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.lifecycles_ready())
+    }
+
+    fn lifecycles(&mut self) -> Vec<Lifecycle> {
+        self.probes.lifecycles()
+    }
+
+    fn misses_moves(&self) -> bool {
+        self.probes.miss_moves()
+    }
+
+    fn read(&mut self, tenants: &mut Tenants, now: Duration) -> Result<Reading, ReadError> {
+        // Before the keys: charges after this are no less than the keys.
+        tenants.observe(self.probes.usage()?, clock::nanoseconds(now));
+        let mut counts = self.probes.counts()?;
+        let distributions = self.probes.distributions()?;
+        let spaces = self.probes.spaces()?;
+        let losses = tenants.losses(&spaces);
+        let evictions = self.probes.evictions()?;
+        let sites = self.probes.sites()?;
+        self.warn_of_full_maps([
+            ("counts", counts.len(), self.counts_capacity),
+            ("parts of distributions", distributions.len(), DISTRIBUTIONS_CAPACITY),
+            ("pairs of evictor and victim", evictions.len(), EVICTIONS_CAPACITY),
+            ("sites of CPU faults", sites.len(), SITES_CAPACITY),
+        ]);
+        counts.extend(distributions);
+        self.held = Held { counts: keys(&counts), evictions: keys(&evictions), sites: keys(&sites), spaces };
+        Ok(Reading { counts, evictions, sites, losses })
+    }
+
+    fn forget(
+        &mut self,
+        gone: &HashSet<Generation>,
+        tenants: &mut Tenants,
+        shares_until_ns: &dyn Fn(Tenant) -> u64,
+    ) -> Result<(), ReadError> {
+        let Held { counts, evictions, sites, spaces } = &mut self.held;
+        for key in counts.extract_if(.., |key| gone.contains(&key.generation)) {
+            self.probes.forget(&key)?;
+        }
+        let is_final = |key: &mut EvictionKey| gone.contains(&key.victim) || gone.contains(&key.evictor);
+        for key in evictions.extract_if(.., is_final) {
+            self.probes.forget_eviction(&key)?;
+        }
+        for key in sites.extract_if(.., |key| gone.contains(&key.generation)) {
+            self.probes.forget_site(&key)?;
+        }
+        for (tenant, released) in
+            tenants.release(counts.iter(), evictions.iter(), sites.iter(), spaces, shares_until_ns)
+        {
+            self.probes.release(tenant, released)?;
+        }
+        Ok(())
+    }
+
+    fn forget_tenants(&mut self, tenants: &mut Tenants, now_ns: u64) -> Result<(), ReadError> {
+        for (tenant, usage) in tenants.forgettable(now_ns) {
+            if self.probes.forget_tenant(tenant, &usage)? {
+                tenants.forgotten(tenant);
+            }
+        }
+        Ok(())
+    }
+
+    fn blocks(&mut self, take: &mut dyn FnMut(BlockRecord)) {
+        self.probes.blocks(take);
+    }
+
+    fn missed(&mut self, open: Vec<Generation>, tenants: &Tenants) -> Missed {
+        self.read_figures();
+        let some_records = self.has_skipped();
+        let now = Instant::now();
+        self.adopt_if_missed(now);
+        let ring_full = self.figures.dropped.get(DropReason::RingFull as usize).copied().unwrap_or_default();
+        if !self.orphans.is_due(ring_full, now) {
+            return Missed { some_records, ends: Vec::new() };
+        }
+        let ends = match self.probes.spaces() {
+            Ok(spaces) => {
+                let shared = tenants.shared(0).into_iter().map(|shared| shared.generation);
+                let known: HashSet<_> = spaces.iter().map(|space| space.generation).chain(shared).collect();
+                self.orphans.look(open, &known, ring_full, now)
+            }
+            Err(error) => {
+                tracing::error!("{}", ReadError::from(error));
+                Vec::new()
+            }
+        };
+        Missed { some_records, ends }
+    }
+
+    fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    fn probes(&self) -> Option<&BTreeMap<Probe, String>> {
+        Some(self.probes.missing())
+    }
+
+    fn contradiction(&self) -> Option<Refusal> {
+        verdict(&self.family, &self.figures)
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.warning.clone()
+    }
+}
+
+fn keys<K: Copy>(tallies: &[(K, Tally)]) -> Vec<K> {
+    tallies.iter().map(|(key, _)| *key).collect()
 }
 
 /// Layout, checked against the driver's types if the kernel exposes them.

@@ -20,25 +20,25 @@ const READ_BY_AYA: [&str; 4] = [
 ];
 
 /// Facts in /sys about this kernel and one loading of the driver.
-pub(super) struct SysFiles {
-    pub(super) missing: Vec<Missing>,
+pub(crate) struct SysFiles {
+    pub(crate) missing: Vec<Missing>,
     /// Only if nothing is missing.
-    pub(super) of_driver: Option<DriverFiles>,
+    pub(crate) of_driver: Option<DriverFiles>,
 }
 
 /// Types and parameters.
-pub(super) struct DriverFiles {
+pub(crate) struct DriverFiles {
     /// BTF of the kernel.
-    pub(super) kernel_types: io::Result<Vec<u8>>,
+    pub(crate) kernel_types: io::Result<Vec<u8>>,
     /// BTF of the driver, if the kernel exposes it.
-    pub(super) driver_types: Option<Vec<u8>>,
-    pub(super) parameters: BTreeMap<String, String>,
+    pub(crate) driver_types: Option<Vec<u8>>,
+    pub(crate) parameters: BTreeMap<String, String>,
 }
 
 impl SysFiles {
     /// # Errors
     /// If /sys does not answer.
-    pub(super) fn read(roots: &Roots, module: Option<&Module>) -> Result<Self, Unread> {
+    pub(crate) fn read(roots: &Roots, module: Option<&Module>) -> Result<Self, Unread> {
         let module = module.cloned();
         sysfs::read(roots, move |roots| {
             let missing = preconditions::missing(roots, module.as_ref());
