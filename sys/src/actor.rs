@@ -13,7 +13,7 @@
 //!   privileges first
 //! * [`wire`]: messages between the processes
 //!
-//! Spawners also start [accessors](crate::accessor).
+//! Spawners also start servers: [accessors](crate::accessor) and [holders](crate::holder).
 //!
 //! ```text
 //!   uvmd ── exec of itself ──▶ spawner ── clone3, CLONE_INTO_CGROUP, no exec ──▶ actor
@@ -37,13 +37,13 @@
 
 mod actor_handle;
 mod confinement;
-mod error;
+pub(crate) mod error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod server;
 mod spawner;
 mod spawner_handle;
-mod wire;
+pub(crate) mod wire;
 
 pub use actor_handle::{Actor, Reply};
 pub use error::{ActorError, Ending};

@@ -21,6 +21,8 @@ pub(crate) const ACTOR_ID: u32 = 4_000_000_019;
 pub(crate) const SANDBOX_ID: u32 = ACTOR_ID + 1;
 /// The same of accessors.
 pub(crate) const ACCESSOR_ID: u32 = ACTOR_ID + 2;
+/// The same of holders.
+pub(crate) const HOLDER_ID: u32 = ACTOR_ID + 3;
 /// Capabilities for children of another user: to change their user, and to kill them afterwards.
 pub(crate) const TO_CHANGE_USER: CapabilitySet =
     CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);

@@ -14,6 +14,7 @@
 //! * [`pidfd`]: another process, its exit, and its open files
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
+//! * [`holder`]: processes that hold trackers of the driver's tools interface
 //! * `packets`: messages between uvmd and these and other processes
 //! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: privileges that these and
 //!   actors drop
@@ -50,6 +51,7 @@ pub mod futex;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod holder;
 pub mod host_memory;
 pub mod kernel;
 mod mappings;

@@ -5,7 +5,7 @@
 //! * [`target`]: a VA space of another process; `descriptors`: its descriptors
 //! * [`call`]: the calls; [`pages`]: their page ranges
 //! * [`mapped`]: addresses of a process's managed memory
-//! * [`counters`]: the driver's counters of one VA space
+//! * [`tracker`]: what the driver counts of one VA space; [`counters`]: the same, held by this process
 //! * [`request`]: parameter blocks, by driver version
 //!
 //! A duplicated descriptor keeps the VA space, its GPU memory and the GPU's registration alive
@@ -20,6 +20,7 @@ pub mod mapped;
 pub mod pages;
 mod request;
 pub mod target;
+pub mod tracker;
 
 use std::{fmt, io, str::FromStr};
 

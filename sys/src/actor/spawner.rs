@@ -18,14 +18,14 @@ use super::{
     Ending, SPAWNER_ARGUMENT,
     confinement::{self, OfActor},
     server,
-    wire::{Order, Report, receive, send},
+    wire::{Order, Report, Server, receive, send},
 };
-use crate::{accessor, confinement::Failed, uvm::target::SPACES_MAX};
+use crate::{accessor, confinement::Failed, holder, uvm::target::SPACES_MAX};
 
 /// Maximum of live actors. There is more than one only if some hang.
 const ACTORS_MAX: usize = 65;
-/// Maximum of live accessors: more than users have recordings, and those that hang.
-const ACCESSORS_MAX: usize = 1024;
+/// Maximum of live servers: more than users have recordings and VA spaces, and those that hang.
+const SERVERS_MAX: usize = 1024;
 /// Time that an actor has to exit after its channel closes.
 const END: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -60,7 +60,7 @@ fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
                 Ok(pid) => send(socket, &Report::Started { pid }, &[])?,
                 Err(error) => send(socket, &not_started(&error), &[])?,
             },
-            Order::StartAccessor => match spawner.start_accessor(files) {
+            Order::Serve(server) => match spawner.start_server(server, files) {
                 Ok(pid) => send(socket, &Report::Started { pid }, &[])?,
                 Err(error) => send(socket, &not_started(&error), &[])?,
             },
@@ -79,7 +79,8 @@ struct Spawner {
     may_change_user: bool,
     filter: BpfProgram,
     accessor_filter: BpfProgram,
-    /// Live actors or accessors.
+    holder_filter: BpfProgram,
+    /// Live actors or servers.
     children: Vec<(u32, OwnedFd)>,
 }
 
@@ -87,9 +88,10 @@ impl Spawner {
     fn confined() -> Result<Self, Failed> {
         // Looked up once: an actor may not read it.
         let _ = procfs::page_size();
-        let (filter, accessor_filter) = (confinement::filter()?, accessor::confinement::filter()?);
+        let filter = confinement::filter()?;
+        let (accessor_filter, holder_filter) = (accessor::confinement::filter()?, holder::confinement::filter()?);
         let may_change_user = confinement::of_spawner()?;
-        Ok(Self { own: getpid(), may_change_user, filter, accessor_filter, children: Vec::new() })
+        Ok(Self { own: getpid(), may_change_user, filter, accessor_filter, holder_filter, children: Vec::new() })
     }
 
     /// Starts an actor with the channel, the VA spaces, and the cgroup.
@@ -122,9 +124,9 @@ impl Spawner {
         }
     }
 
-    /// Starts an accessor with its channel, in the cgroup of this process.
-    fn start_accessor(&mut self, mut files: Vec<OwnedFd>) -> io::Result<u32> {
-        self.reap_exited(ACCESSORS_MAX)?;
+    /// Starts a server with its channel, in the cgroup of this process.
+    fn start_server(&mut self, server: Server, mut files: Vec<OwnedFd>) -> io::Result<u32> {
+        self.reap_exited(SERVERS_MAX)?;
         let (Some(channel), true) = (files.pop(), files.is_empty()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -133,12 +135,23 @@ impl Spawner {
         #[expect(unsafe_code, reason = "the child continues in this program")]
         let cloned = unsafe { clone(None) }?;
         match cloned {
-            Cloned::Child => accessor::server::run(&accessor::server::Start {
-                channel,
-                spawner: self.own,
-                may_change_user: self.may_change_user,
-                filter: &self.accessor_filter,
-            }),
+            Cloned::Child => {
+                let (spawner, may_change_user) = (self.own, self.may_change_user);
+                match server {
+                    Server::Accessor => accessor::server::run(&accessor::server::Start {
+                        channel,
+                        spawner,
+                        may_change_user,
+                        filter: &self.accessor_filter,
+                    }),
+                    Server::Holder => holder::server::run(&holder::server::Start {
+                        channel,
+                        spawner,
+                        may_change_user,
+                        filter: &self.holder_filter,
+                    }),
+                }
+            }
             Cloned::Parent { pid, pidfd } => {
                 self.children.push((pid, pidfd));
                 Ok(pid)

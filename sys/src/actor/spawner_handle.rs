@@ -14,7 +14,7 @@ use rustix::{
 
 use super::{
     Actor, ActorError, Ending, SPAWNER_ARGUMENT,
-    wire::{Order, Report, Wire, receive, send},
+    wire::{Order, Report, Server, Wire, receive, send},
 };
 use crate::{executable::Program, pidfd::PidFd};
 
@@ -24,7 +24,7 @@ const REPLY_LIMIT: Duration = Duration::from_secs(10);
 /// Time that the spawner has to exit.
 const END: Duration = Duration::from_secs(1);
 
-/// Accessor that was started.
+/// Server that was started.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) process: PidFd,
@@ -93,15 +93,27 @@ impl Spawner {
     /// # Errors
     /// As [`Self::start_actor`].
     pub(crate) fn start_accessor(&mut self) -> Result<Child, ActorError> {
+        self.start_server(Server::Accessor)
+    }
+
+    /// Starts a holder, in this process's cgroup.
+    ///
+    /// # Errors
+    /// As [`Self::start_actor`].
+    pub(crate) fn start_holder(&mut self) -> Result<Child, ActorError> {
+        self.start_server(Server::Holder)
+    }
+
+    fn start_server(&mut self, server: Server) -> Result<Child, ActorError> {
         let (channel, other_end) = pair().map_err(ActorError::NotStarted)?;
-        match self.ask(Order::StartAccessor, &[other_end.as_fd()])? {
+        match self.ask(Order::Serve(server), &[other_end.as_fd()])? {
             (Report::Started { pid }, _) => Ok(Child { process: child(pid)?, channel }),
             (Report::NotStarted { errno }, _) => Err(ActorError::NotStarted(io::Error::from_raw_os_error(errno))),
             _ => Err(ActorError::SpawnerGone(io::ErrorKind::InvalidData.into())),
         }
     }
 
-    /// Reaps an accessor that has exited.
+    /// Reaps a server that has exited.
     pub(crate) fn reap(&mut self, pid: u32) {
         // Without a spawner, init reaps it.
         let _ = self.ask(Order::Reap { pid }, &[]);

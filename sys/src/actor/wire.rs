@@ -25,19 +25,19 @@ const MESSAGE_BYTES: usize = 40;
 type Message = [u8; MESSAGE_BYTES];
 
 /// Message over a socket.
-pub(super) trait Wire: Sized {
+pub(crate) trait Wire: Sized {
     fn to_fields(&self) -> Fields;
     fn of_fields(fields: Fields) -> Option<Self>;
 }
 
 /// Fields of every message.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Fields {
-    code: u32,
-    number: u32,
-    base: u64,
-    length: u64,
-    uuid: [u8; 16],
+pub(crate) struct Fields {
+    pub(crate) code: u32,
+    pub(crate) number: u32,
+    pub(crate) base: u64,
+    pub(crate) length: u64,
+    pub(crate) uuid: [u8; 16],
 }
 
 /// Order to the spawner.
@@ -46,10 +46,23 @@ pub(super) enum Order {
     /// Start of an actor. Descriptors: its channel, the VA spaces, and last the cgroup, if it is
     /// not uvmd's own.
     Start { has_cgroup: bool },
-    /// Start of an accessor. Descriptor: its channel.
-    StartAccessor,
-    /// Wait for the exit of an actor or accessor, for a moment.
+    /// Start of a server. Descriptor: its channel.
+    Serve(Server),
+    /// Wait for the exit of a child, for a moment.
     Reap { pid: u32 },
+}
+
+/// Child with a channel alone, in uvmd's cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    /// [Accessor](crate::accessor).
+    Accessor,
+    /// [Holder](crate::holder).
+    Holder,
+}
+
+impl Server {
+    pub(super) const ALL: [Self; 2] = [Self::Accessor, Self::Holder];
 }
 
 /// Report of the spawner.
@@ -60,7 +73,7 @@ pub(super) enum Report {
         step: Step,
         errno: i32,
     },
-    /// Start of an actor or accessor.
+    /// Start of a child.
     Started {
         pid: u32,
     },
@@ -95,14 +108,14 @@ pub(super) enum Response {
 
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Done,
     Refused(Status),
     NotCalled { errno: i32 },
 }
 
 impl Outcome {
-    pub(super) fn of(result: Result<(), UvmError>) -> Self {
+    pub(crate) fn of(result: Result<(), UvmError>) -> Self {
         match result {
             Ok(()) => Self::Done,
             Err(UvmError::Refused { status, .. }) => Self::Refused(status),
@@ -111,7 +124,7 @@ impl Outcome {
         }
     }
 
-    pub(super) fn result(self, request: &'static str) -> Result<(), UvmError> {
+    pub(crate) fn result(self, request: &'static str) -> Result<(), UvmError> {
         match self {
             Self::Done => Ok(()),
             Self::Refused(status) => Err(UvmError::Refused { request, status }),
@@ -125,7 +138,7 @@ impl Wire for Order {
         match *self {
             Self::Start { has_cgroup } => Fields { code: 1, number: has_cgroup.into(), ..Fields::default() },
             Self::Reap { pid } => Fields { code: 2, number: pid, ..Fields::default() },
-            Self::StartAccessor => Fields { code: 3, ..Fields::default() },
+            Self::Serve(server) => Fields { code: 3, number: server as u32, ..Fields::default() },
         }
     }
 
@@ -133,7 +146,7 @@ impl Wire for Order {
         Some(match (fields.code, fields.number) {
             (1, has_cgroup @ 0..=1) => Self::Start { has_cgroup: has_cgroup == 1 },
             (2, pid) => Self::Reap { pid },
-            (3, 0) => Self::StartAccessor,
+            (3, number) => Self::Serve(Server::ALL.into_iter().find(|server| *server as u32 == number)?),
             _ => return None,
         })
     }
@@ -158,7 +171,7 @@ impl Wire for Report {
         let number = fields.number.cast_signed();
         Some(match fields.code {
             1 => Self::Ready,
-            2 => Self::NotReady { step: step(fields.base)?, errno: number },
+            2 => Self::NotReady { step: confinement_step(fields.base)?, errno: number },
             3 => Self::Started { pid: fields.number },
             4 => Self::NotStarted { errno: number },
             5 => Self::Ended(Ending::Exited(number)),
@@ -231,7 +244,7 @@ impl Wire for Response {
             2 => Outcome::Refused(Status(fields.number)),
             3 => Outcome::NotCalled { errno: fields.number.cast_signed() },
             4 => {
-                return Some(Self::NotConfined { step: step(fields.base)?, errno: fields.number.cast_signed() });
+                return Some(Self::NotConfined { step: confinement_step(fields.base)?, errno: fields.number.cast_signed() });
             }
             5 => return Some(Self::Confined),
             _ => return None,
@@ -240,7 +253,8 @@ impl Wire for Response {
     }
 }
 
-fn step(number: u64) -> Option<Step> {
+/// Step of a confinement by its number.
+pub(crate) fn confinement_step(number: u64) -> Option<Step> {
     Step::ALL.into_iter().find(|step| *step as u64 == number)
 }
 
@@ -280,11 +294,30 @@ pub(super) fn send(socket: BorrowedFd<'_>, message: &impl Wire, files: &[Borrowe
     packets::send(socket, &[IoSlice::new(&message.to_fields().to_bytes())], files, SendFlags::empty())
 }
 
+/// Sends a message with descriptors. An error if there is no room for it now.
+pub(crate) fn send_at_once(socket: BorrowedFd<'_>, message: &impl Wire, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    packets::send(socket, &[IoSlice::new(&message.to_fields().to_bytes())], files, SendFlags::DONTWAIT)
+}
+
+/// Message that has arrived; `None` without any. An error if the other end is closed.
+pub(crate) fn receive_at_once<M: Wire>(socket: impl AsFd) -> io::Result<Option<M>> {
+    match receive_with(socket, RecvFlags::DONTWAIT) {
+        Ok(Some((message, _))) => Ok(Some(message)),
+        Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Waits for a message. `None` if the other end is closed.
-pub(super) fn receive<M: Wire>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+pub(crate) fn receive<M: Wire>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    receive_with(socket, RecvFlags::empty())
+}
+
+fn receive_with<M: Wire>(socket: impl AsFd, flags: RecvFlags) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut bytes = [0; MESSAGE_BYTES];
     let parts = &mut [IoSliceMut::new(&mut bytes)];
-    let Some(packet) = packets::receive(socket, parts, RecvFlags::empty())? else { return Ok(None) };
+    let Some(packet) = packets::receive(socket, parts, flags)? else { return Ok(None) };
     let message = Fields::of_bytes(&bytes).and_then(M::of_fields);
     match message {
         Some(message) if packet.bytes == MESSAGE_BYTES => Ok(Some((message, packet.files))),

@@ -7,26 +7,16 @@
 use std::{
     fs::{File, OpenOptions},
     os::fd::AsFd,
-    ptr,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::AtomicU64,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    UvmError,
-    request::{EnableCounters, InitEventTracker, TrackerLayout, call},
+    Uuid, UvmError,
     target::VaSpace,
+    tracker::{self, DEVICE, Layout},
 };
-
-const DEVICE: &str = "/dev/nvidia-uvm-tools";
-
-// The driver's UvmCounterName: the index in the page, and the bit that enables it. Others are
-// declared but never counted.
-const BYTES_HTOD: usize = 0;
-const BYTES_DTOH: usize = 1;
-const CPU_FAULTS: usize = 2;
-const GPU_FAULTS: usize = 9;
 
 /// Counts of the driver, over all GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,17 +63,15 @@ impl Counters {
     /// If the calls of that version are unknown, the driver's device cannot be opened, or the
     /// driver fails the call.
     pub fn attach(va_space: &VaSpace<'_>, driver_version: &str) -> Result<Self, UvmError> {
-        let layout = TrackerLayout::of(driver_version)?;
+        let layout = Layout::of(driver_version)?;
         let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
         let tracker = OpenOptions::new()
             .read(true)
             .write(true)
             .open(DEVICE)
             .map_err(|source| UvmError::Device { path: DEVICE, source })?;
-        let address = ptr::from_ref(&*page).expose_provenance() as u64;
-        call(tracker.as_fd(), &mut InitEventTracker::counters(layout, address, va_space.as_fd()))?;
-        let flags = 1 << BYTES_HTOD | 1 << BYTES_DTOH | 1 << CPU_FAULTS | 1 << GPU_FAULTS;
-        call(tracker.as_fd(), &mut EnableCounters { flags, status: 0 })?;
+        let Page(words) = &*page;
+        tracker::count(tracker.as_fd(), layout, words, Uuid::CPU, va_space.as_fd())?;
         Ok(Self { _tracker: tracker, page })
     }
 
@@ -91,19 +79,16 @@ impl Counters {
     /// once the process's GPU work has completed.
     #[must_use]
     pub fn read(&self) -> Counted {
-        let Page(counters) = &*self.page;
-        let read = |at: usize| counters.get(at).map_or(0, |counter| counter.load(Ordering::Acquire));
-        Counted {
-            fault_entries: read(GPU_FAULTS),
-            cpu_faults: read(CPU_FAULTS),
-            bytes_htod: read(BYTES_HTOD),
-            bytes_dtoh: read(BYTES_DTOH),
-        }
+        let Page(words) = &*self.page;
+        let tracker::Counters { fault_entries, cpu_faults, bytes_htod, bytes_dtoh } = tracker::Counters::of(words);
+        Counted { fault_entries, cpu_faults, bytes_htod, bytes_dtoh }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
 
     #[test]

@@ -146,7 +146,7 @@ pub(super) struct EnableCounters {
 
 /// End of the block that attaches a tool, by driver version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TrackerLayout {
+pub enum TrackerLayout {
     /// 515 to 545, and from 565 on: the status follows the common fields.
     Plain,
     /// 550 and 555: the requested version of the events follows the status. 550.40.07 is `Plain`,
@@ -157,8 +157,14 @@ pub(super) enum TrackerLayout {
 }
 
 impl TrackerLayout {
+    /// All layouts.
+    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::VersionLast, Self::VersionFirst];
+
     /// Layout of a driver version such as `550.163.01`.
-    pub(super) fn of(version: &str) -> Result<Self, UvmError> {
+    ///
+    /// # Errors
+    /// If the version is unknown.
+    pub fn of(version: &str) -> Result<Self, UvmError> {
         let major = version.trim().split('.').next().and_then(|major| major.parse().ok());
         match major {
             Some(515..=545 | 565..=595) => Ok(Self::Plain),
@@ -188,8 +194,8 @@ pub(super) struct InitEventTracker {
 }
 
 impl InitEventTracker {
-    /// Counters over all processors, in the page at `page`.
-    pub(super) fn counters(layout: TrackerLayout, page: u64, va_space: BorrowedFd<'_>) -> Self {
+    /// Counters of a GPU, or over all processors if it is the CPU, in the page at `page`.
+    pub(super) fn counters(layout: TrackerLayout, page: u64, processor: Uuid, va_space: BorrowedFd<'_>) -> Self {
         let end = match layout {
             TrackerLayout::Plain => [0; 4],
             TrackerLayout::VersionLast => [0, 1, 0, 0],
@@ -199,8 +205,8 @@ impl InitEventTracker {
             queue_buffer: 0,
             queue_buffer_size: 0,
             control_buffer: page,
-            processor: Uuid::CPU,
-            all_processors: 1,
+            processor,
+            all_processors: (processor == Uuid::CPU).into(),
             uvm_fd: va_space.as_raw_fd().cast_unsigned(),
             end,
             layout,
@@ -247,7 +253,7 @@ unsafe impl Request for SetPreferredLocation {
 const _: () =
     assert!(std::mem::offset_of!(InitEventTracker, end) == 48 && std::mem::offset_of!(InitEventTracker, layout) == 64);
 // SAFETY: repr(C) with 64 bytes of the driver's block, the maximum of all versions; the page it
-// points to outlives the tracker (see Counters).
+// points to is pinned by the driver (see tracker::count).
 unsafe impl Request for InitEventTracker {
     const REQUEST: libc::Ioctl = 56;
     const NAME: &str = "UVM_TOOLS_INIT_EVENT_TRACKER";
@@ -290,7 +296,7 @@ mod tests {
     #[test]
     fn status_is_read_at_the_versions_offset() {
         let null = File::open("/dev/null").unwrap();
-        let status_of = |layout, end| InitEventTracker { end, ..InitEventTracker::counters(layout, 0, null.as_fd()) };
+        let status_of = |layout, end| InitEventTracker { end, ..InitEventTracker::counters(layout, 0, Uuid::CPU, null.as_fd()) };
         assert_eq!(status_of(TrackerLayout::Plain, [0x16, 0, 0, 0]).status(), Status::ILLEGAL_ACTION);
         assert_eq!(status_of(TrackerLayout::VersionLast, [0x16, 1, 1, 0]).status(), Status::ILLEGAL_ACTION);
         assert_eq!(status_of(TrackerLayout::VersionFirst, [1, 0, 0, 0]).status(), Status::OK);

@@ -1,0 +1,198 @@
+//! Handle of a holder.
+
+use std::{
+    collections::VecDeque,
+    fs::OpenOptions,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use thiserror::Error;
+
+use super::{
+    memory::Memory,
+    wire::{Reply, Request},
+};
+use crate::{
+    actor::{
+        Spawner,
+        error::ActorError,
+        wire::{Outcome, receive_at_once, send_at_once},
+    },
+    pidfd::PidFd,
+    uvm::{
+        Uuid, UvmError,
+        target::VaSpace,
+        tracker::{DEVICE, Layout, REQUEST_NAME},
+    },
+};
+
+/// Time after which a holder that has not replied hangs.
+const REPLY_MAX: Duration = Duration::from_secs(5);
+
+/// Reason why a holder is of no more use.
+#[derive(Debug, Error)]
+pub enum HolderError {
+    /// It could not drop its privileges.
+    #[error("a holder could not drop its privileges")]
+    NotConfined(#[source] ActorError),
+    /// It has exited, or its channel is full.
+    #[error("a holder has exited, or takes no requests: {}", crate::reason(.0))]
+    Gone(#[source] io::Error),
+    /// It hangs, in the driver's teardown for example.
+    #[error("a holder has not replied for {} s", REPLY_MAX.as_secs())]
+    Hangs,
+    /// The tools device cannot be opened.
+    #[error(transparent)]
+    Device(UvmError),
+}
+
+/// Outcome of a request about a VA space.
+#[derive(Debug)]
+pub enum Event {
+    /// A tracker counts in this page of the VA space's memory.
+    Counting {
+        /// VA space.
+        space: u64,
+        /// Page of its memory.
+        page: u32,
+    },
+    /// The VA space cannot be held or counted.
+    Refused {
+        /// VA space.
+        space: u64,
+        /// Error of the driver or the kernel.
+        error: UvmError,
+    },
+    /// The process of the VA space has exited: its trackers are closed.
+    Exited {
+        /// VA space.
+        space: u64,
+    },
+    /// The trackers of the VA space are closed, and its counts are final.
+    Released {
+        /// VA space.
+        space: u64,
+    },
+}
+
+/// Handle of a holder process. The process exits when this is dropped, and with its spawner.
+#[derive(Debug)]
+pub struct Holder {
+    process: PidFd,
+    channel: OwnedFd,
+    is_confined: bool,
+    /// Requests without a reply, and when they were made.
+    outstanding: VecDeque<(Request, Instant)>,
+}
+
+impl Holder {
+    /// Starts a holder, in this process's cgroup.
+    ///
+    /// # Errors
+    /// As [`Spawner::start_actor`].
+    pub fn start(spawner: &mut Spawner) -> Result<Self, ActorError> {
+        let child = spawner.start_holder()?;
+        Ok(Self { process: child.process, channel: child.channel, is_confined: false, outstanding: VecDeque::new() })
+    }
+
+    /// Process id of the holder.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Requests without a reply.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Has a VA space of a process held, with this memory. The holder releases it by itself when
+    /// the process exits.
+    ///
+    /// # Errors
+    /// If the holder is of no more use.
+    pub fn hold(
+        &mut self,
+        space: u64,
+        va_space: &VaSpace<'_>,
+        process: &PidFd,
+        memory: &Memory,
+    ) -> Result<(), HolderError> {
+        let request = Request::Hold { space, memory_bytes: memory.bytes() as u64 };
+        self.ask(request, &[va_space.as_fd(), process.as_fd(), memory.as_fd()])
+    }
+
+    /// Has a held VA space counted at a GPU, or at all processors if it is the CPU, in this page of
+    /// its memory. See [`count`](crate::uvm::tracker::count).
+    ///
+    /// # Errors
+    /// If the tools device cannot be opened, or the holder is of no more use.
+    pub fn count(&mut self, space: u64, page: u32, layout: Layout, processor: Uuid) -> Result<(), HolderError> {
+        let device = OpenOptions::new().read(true).write(true).open(DEVICE);
+        let device = device.map_err(|source| HolderError::Device(UvmError::Device { path: DEVICE, source }))?;
+        self.ask(Request::Count { space, page, layout, processor }, &[device.as_fd()])
+    }
+
+    /// Has the trackers of a VA space closed.
+    ///
+    /// # Errors
+    /// If the holder is of no more use.
+    pub fn release(&mut self, space: u64) -> Result<(), HolderError> {
+        self.ask(Request::Release { space }, &[])
+    }
+
+    fn ask(&mut self, request: Request, files: &[BorrowedFd<'_>]) -> Result<(), HolderError> {
+        send_at_once(self.channel.as_fd(), &request, files).map_err(HolderError::Gone)?;
+        self.outstanding.push_back((request, Instant::now()));
+        Ok(())
+    }
+
+    /// Outcomes since the last call. Does not wait.
+    ///
+    /// # Errors
+    /// If the holder is of no more use.
+    pub fn events(&mut self) -> Result<Vec<Event>, HolderError> {
+        let mut events = Vec::new();
+        while let Some(reply) = receive_at_once(self.channel.as_fd()).map_err(HolderError::Gone)? {
+            match (reply, self.is_confined) {
+                (Reply::Confined, false) => self.is_confined = true,
+                (Reply::NotConfined { step, errno }, false) => {
+                    let source = io::Error::from_raw_os_error(errno);
+                    return Err(HolderError::NotConfined(ActorError::NotConfined { step, source }));
+                }
+                (reply, _) => {
+                    let (request, _) = self.outstanding.pop_front().ok_or_else(unasked)?;
+                    events.extend(event(request, reply)?);
+                }
+            }
+        }
+        let hangs = self.outstanding.front().is_some_and(|(_, asked)| asked.elapsed() > REPLY_MAX);
+        if hangs { Err(HolderError::Hangs) } else { Ok(events) }
+    }
+
+    /// Kills the holder, which closes all its trackers.
+    pub fn kill(&self) {
+        self.process.kill();
+    }
+}
+
+fn unasked() -> HolderError {
+    HolderError::Gone(io::ErrorKind::InvalidData.into())
+}
+
+fn event(request: Request, reply: Reply) -> Result<Option<Event>, HolderError> {
+    Ok(Some(match (request, reply) {
+        (Request::Hold { .. }, Reply::Made(Outcome::Done)) => return Ok(None),
+        (Request::Count { space, page, .. }, Reply::Made(Outcome::Done)) => Event::Counting { space, page },
+        (Request::Release { space }, Reply::Made(Outcome::Done) | Reply::NotHeld) => Event::Released { space },
+        (Request::Count { space, .. }, Reply::NotHeld) => Event::Exited { space },
+        (Request::Hold { space, .. } | Request::Count { space, .. }, Reply::Made(outcome)) => {
+            let error = outcome.result(REQUEST_NAME).err().ok_or_else(unasked)?;
+            Event::Refused { space, error }
+        }
+        _ => return Err(unasked()),
+    }))
+}

@@ -1,0 +1,115 @@
+//! Messages between uvmd and a holder: packets of one size, some with descriptors.
+
+use crate::{
+    actor::wire::{Fields, Outcome, Wire, confinement_step},
+    confinement::Step,
+    uvm::{Status, Uuid, tracker::Layout},
+};
+
+/// Request to a holder. Each has one reply, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// A VA space, and bytes of its memory. Descriptors: the VA space, the pidfd of its process, and
+    /// the memory.
+    Hold { space: u64, memory_bytes: u64 },
+    /// Counters of a held VA space at this processor, or at all of them if it is the CPU, in this
+    /// page of its memory. Descriptor: a new open file of the tools device.
+    Count { space: u64, page: u32, layout: Layout, processor: Uuid },
+    /// Close of the trackers of a VA space.
+    Release { space: u64 },
+}
+
+/// Reply of a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// Completed confinement; once, before all others.
+    Confined,
+    NotConfined {
+        step: Step,
+        errno: i32,
+    },
+    /// Outcome of a request.
+    Made(Outcome),
+    /// The VA space is not held: its process has exited, or it never was.
+    NotHeld,
+}
+
+impl Wire for Request {
+    fn to_fields(&self) -> Fields {
+        match *self {
+            Self::Hold { space, memory_bytes } => {
+                Fields { code: 1, base: space, length: memory_bytes, ..Fields::default() }
+            }
+            Self::Count { space, page, layout, processor } => {
+                Fields { code: 2, number: page, base: space, length: layout as u64, uuid: processor.bytes() }
+            }
+            Self::Release { space } => Fields { code: 3, base: space, ..Fields::default() },
+        }
+    }
+
+    fn of_fields(fields: Fields) -> Option<Self> {
+        let Fields { code, number, base: space, length, uuid } = fields;
+        Some(match code {
+            1 => Self::Hold { space, memory_bytes: length },
+            2 => {
+                let layout = Layout::ALL.into_iter().find(|layout| *layout as u64 == length)?;
+                Self::Count { space, page: number, layout, processor: Uuid::from_bytes(uuid) }
+            }
+            3 => Self::Release { space },
+            _ => return None,
+        })
+    }
+}
+
+impl Wire for Reply {
+    fn to_fields(&self) -> Fields {
+        let of = |code, number| Fields { code, number, ..Fields::default() };
+        match *self {
+            Self::Confined => of(1, 0),
+            Self::NotConfined { step, errno } => Fields { base: step as u64, ..of(2, errno.cast_unsigned()) },
+            Self::Made(Outcome::Done) => of(3, 0),
+            Self::Made(Outcome::Refused(Status(status))) => of(4, status),
+            Self::Made(Outcome::NotCalled { errno }) => of(5, errno.cast_unsigned()),
+            Self::NotHeld => of(6, 0),
+        }
+    }
+
+    fn of_fields(fields: Fields) -> Option<Self> {
+        Some(match (fields.code, fields.number) {
+            (1, _) => Self::Confined,
+            (2, errno) => Self::NotConfined { step: confinement_step(fields.base)?, errno: errno.cast_signed() },
+            (3, _) => Self::Made(Outcome::Done),
+            (4, status) => Self::Made(Outcome::Refused(Status(status))),
+            (5, errno) => Self::Made(Outcome::NotCalled { errno: errno.cast_signed() }),
+            (6, _) => Self::NotHeld,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_replies_round_trip() {
+        let uuid = Uuid::from_bytes([7; 16]);
+        let count = |layout| Request::Count { space: 5, page: 2, layout, processor: uuid };
+        let requests =
+            [Request::Hold { space: 1 << 63, memory_bytes: 8192 }, Request::Release { space: 3 }].into_iter();
+        for request in requests.chain(Layout::ALL.map(count)) {
+            assert_eq!(Request::of_fields(request.to_fields()), Some(request));
+        }
+        for reply in [
+            Reply::Confined,
+            Reply::NotConfined { step: Step::RestrictCalls, errno: 1 },
+            Reply::Made(Outcome::Done),
+            Reply::Made(Outcome::Refused(Status::ILLEGAL_ACTION)),
+            Reply::Made(Outcome::NotCalled { errno: 12 }),
+            Reply::NotHeld,
+        ] {
+            assert_eq!(Reply::of_fields(reply.to_fields()), Some(reply));
+        }
+        assert_eq!(Request::of_fields(Fields { code: 2, length: 9, ..Fields::default() }), None);
+    }
+}

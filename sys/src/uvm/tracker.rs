@@ -1,0 +1,84 @@
+//! Trackers: open files of /dev/nvidia-uvm-tools, by which the driver counts what happens to one VA
+//! space, without probes and without the process's cooperation.
+//!
+//! A tracker counts from its attachment on, into pages of the process that attached it, until it is
+//! closed. It keeps the VA space alive, as the [module](super)'s documentation explains.
+//!
+//! While a VA space has a tracker, each CPU fault of its process waits until the driver's thread
+//! for tools has recorded all pending events, of all VA spaces with trackers of events.
+
+use std::{os::fd::BorrowedFd, ptr, sync::atomic::AtomicU64};
+
+pub use super::request::TrackerLayout as Layout;
+use super::{
+    Status, Uuid, UvmError,
+    request::{EnableCounters, InitEventTracker, Request, call},
+};
+
+/// Device of trackers.
+pub const DEVICE: &str = "/dev/nvidia-uvm-tools";
+/// Name of the request that fails in most cases.
+pub(crate) const REQUEST_NAME: &str = InitEventTracker::NAME;
+/// Numbers of all requests to a tracker.
+pub(crate) const NUMBERS: [u64; 2] = [InitEventTracker::REQUEST, EnableCounters::REQUEST];
+/// Bytes of the counters in a page: more than the driver has.
+const COUNTERS_BYTES: usize = 512;
+
+// The driver's UvmCounterName: the index in the page, and the bit that enables it. Others are
+// declared but never counted.
+const BYTES_HTOD: usize = 0;
+const BYTES_DTOH: usize = 1;
+const CPU_FAULTS: usize = 2;
+const GPU_FAULTS: usize = 9;
+
+/// Counts of the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// GPU faults, after the driver merged equal ones of a batch.
+    pub fault_entries: u64,
+    /// CPU faults on managed memory.
+    pub cpu_faults: u64,
+    /// Bytes copied from host to GPU.
+    pub bytes_htod: u64,
+    /// Bytes copied from GPU to host.
+    pub bytes_dtoh: u64,
+}
+
+impl Counters {
+    /// Counters in a page. Bytes are counted when a copy is scheduled, so they are exact once the
+    /// process's GPU work has completed.
+    #[must_use]
+    pub fn of(page: &[AtomicU64]) -> Self {
+        let read = |at: usize| page.get(at).map_or(0, |counter| counter.load(std::sync::atomic::Ordering::Acquire));
+        Self {
+            fault_entries: read(GPU_FAULTS),
+            cpu_faults: read(CPU_FAULTS),
+            bytes_htod: read(BYTES_HTOD),
+            bytes_dtoh: read(BYTES_DTOH),
+        }
+    }
+}
+
+/// Attaches an unused tracker to a VA space: from now on its counters are added to a page of this
+/// process. `processor`: the GPU whose faults and copies count, or the CPU for all processors.
+///
+/// # Errors
+/// If the page is no whole page, or the driver fails the call: with [`Status::ILLEGAL_ACTION`] if the
+/// file is no VA space, or not one yet.
+pub(crate) fn count(
+    tracker: BorrowedFd<'_>,
+    layout: Layout,
+    page: &[AtomicU64],
+    processor: Uuid,
+    va_space: BorrowedFd<'_>,
+) -> Result<(), UvmError> {
+    // The driver adds from the begin of a page, wherever in it the address is.
+    let address = ptr::from_ref(page).cast::<AtomicU64>();
+    if size_of_val(page) < COUNTERS_BYTES || address.addr() as u64 % procfs::page_size() != 0 {
+        return Err(UvmError::Refused { request: REQUEST_NAME, status: Status::INVALID_ADDRESS });
+    }
+    let address = address.expose_provenance() as u64;
+    call(tracker, &mut InitEventTracker::counters(layout, address, processor, va_space))?;
+    let flags = 1 << BYTES_HTOD | 1 << BYTES_DTOH | 1 << CPU_FAULTS | 1 << GPU_FAULTS;
+    call(tracker, &mut EnableCounters { flags, status: 0 })
+}
