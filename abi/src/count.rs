@@ -98,6 +98,11 @@ impl Kind {
     }
 }
 
+/// Access type of faults whose source does not know it, in the key's detail.
+pub const UNKNOWN_ACCESS: u16 = 5;
+/// Cause of copies whose source does not know it, in the key's detail.
+pub const UNKNOWN_CAUSE: u16 = 0xff;
+
 /// Flag in a copy's cause in the key's detail: the call came from another process than the VA
 /// space's.
 pub const REQUESTED_BY_TOOL: u16 = 0x100;

@@ -3,15 +3,32 @@
 use std::time::Duration;
 
 use abi::{RecordLimit, block::WINDOW_NS};
-use sys::Roots;
+use sys::{Roots, executable::Program};
 
 /// Bytes of a block record in the ring, with the ring's own header.
 const RECORD_BYTES: u32 = 56;
 const _: () = assert!(RECORD_BYTES as usize == size_of::<abi::BlockRecord>() + 8);
 
+/// Choice of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceChoice {
+    /// Probes, or the driver's tools where the kernel has no probes.
+    #[default]
+    Auto,
+    /// Probes alone.
+    Probes,
+    /// The driver's tools alone.
+    Tools,
+}
+
 /// Configuration of the collector.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Source of counts.
+    pub source: SourceChoice,
+    /// Program whose main function calls [`sys::actor::run_if_spawner`] first: it holds the trackers of
+    /// the driver's tools.
+    pub program: Program,
     /// Interval of readings without a request.
     pub interval: Duration,
     /// Retention of a process after its end.
@@ -125,6 +142,8 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            source: SourceChoice::default(),
+            program: Program::this(),
             interval: Duration::from_secs(1),
             ended_retention: Duration::from_mins(5),
             max_ended: 1024,

@@ -10,6 +10,7 @@
 //!   loaded driver
 //! * `source`: seam between sources and the watcher
 //! * `probes`: loading, attachment and maps of the probes; `sys_files`: files of /sys for them
+//! * `tools`: the driver's own counters of VA spaces
 //! * `tenants`: holders of entries in the probes' maps
 //! * `ledger`: counts by VA space and process; no I/O
 //! * `history`: recent samples of processes and GPUs; no I/O
@@ -44,12 +45,13 @@ mod source;
 mod spans;
 mod sys_files;
 mod tenants;
+mod tools;
 mod user_reads;
 mod users;
 mod watcher;
 
 pub use collector::{Collector, StartError};
-pub use config::{BlockLimits, Config, OwnerLimits, Records, Retention};
+pub use config::{BlockLimits, Config, OwnerLimits, Records, Retention, SourceChoice};
 pub use handle::Snapshots;
 pub use sys::Roots;
 

@@ -33,6 +33,10 @@ pub(crate) enum Refusal {
          and Ubuntu want CAP_SYS_ADMIN instead"
     )]
     NotPermitted,
+    #[error("/proc/devices does not show the driver's device, by which processes that use it are found")]
+    NoDevice,
+    #[error("no process can hold trackers of the driver's tools: {0}")]
+    NoHolder(String),
     #[error("the kernel rejects the probes: {0}")]
     Load(String),
     #[error("the driver has no function {0}, which uvmd must probe: it may have been built in a way that removed it")]
@@ -50,7 +54,12 @@ impl Refusal {
     /// of the driver do not change until it is reloaded.
     pub(crate) const fn may_pass(&self) -> bool {
         match self {
-            Self::KernelTypesUnreadable(_) | Self::NotPermitted | Self::Load(_) | Self::Attach { .. } => true,
+            Self::KernelTypesUnreadable(_)
+            | Self::NotPermitted
+            | Self::NoDevice
+            | Self::NoHolder(_)
+            | Self::Load(_)
+            | Self::Attach { .. } => true,
             Self::NoVersion
             | Self::UnknownVersion { .. }
             | Self::Table(_)

@@ -11,6 +11,7 @@
 //! * `snapshot`: output
 
 use std::{
+    collections::BTreeMap,
     future,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -21,13 +22,14 @@ use sys::{
     driver::{self, Module},
     families::{Families, TableError},
     fatal_error,
+    preconditions::Missing,
     sysfs::{self, Unread},
 };
 use tokio::time::Instant;
 
 use crate::{
-    Config, Retention,
-    clock::SteadyClock,
+    Config, Retention, SourceChoice,
+    clock::{self, SteadyClock},
     code::Code,
     command_line::CommandLines,
     gpus::{self, Gpus},
@@ -40,6 +42,7 @@ use crate::{
     source::Source,
     sys_files::{DriverFiles, SysFiles},
     tenants::Tenants,
+    tools::Tools,
     users::Users,
 };
 
@@ -150,6 +153,7 @@ impl Watcher {
             State::Counting(attached) => attached.source.figures().fatal_status,
             _ => None,
         });
+        self.look_for_spaces();
         // A process may start and exit between two readings; its GPUs are listed only meanwhile.
         self.look_at_gpus();
     }
@@ -165,12 +169,47 @@ impl Watcher {
         if !is_same || retry.is_some_and(|retry| retry.is_due(Instant::now())) {
             self.detach(Some(self.clock.now()));
             let SysFiles { missing, of_driver } = SysFiles::read(&self.config.roots, module.as_ref())?;
-            match module.zip(of_driver) {
-                Some((module, files)) => self.attach(module, files, retry.filter(|_| is_same)),
-                None => self.wait(missing.iter().map(ToString::to_string).collect()),
+            let retry = retry.filter(|_| is_same);
+            match (module, of_driver, self.config.source) {
+                (Some(module), _, SourceChoice::Tools) | (Some(module), None, SourceChoice::Auto) => {
+                    self.attach_tools(module, &missing, retry);
+                }
+                (Some(module), Some(files), _) => self.attach(module, files, retry),
+                (None, ..) | (_, None, SourceChoice::Probes) => {
+                    self.wait(missing.iter().filter(|reason| self.needs(**reason)).map(ToString::to_string).collect());
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether a missing precondition has to be met.
+    fn needs(&self, missing: Missing) -> bool {
+        self.config.source == SourceChoice::Probes || missing == Missing::Driver
+    }
+
+    /// Counts by the driver's tools. `missing`: reasons why probes cannot be attached.
+    fn attach_tools(&mut self, module: Module, missing: &[Missing], earlier: Option<Retry>) {
+        match Tools::new(&self.config, &self.families, &module, missing) {
+            Ok(tools) => {
+                self.count(module, Box::new(tools));
+                self.look_for_spaces();
+            }
+            Err(refusal @ Refusal::NoHolder(_)) => self.refuse_with(module, None, &refusal, earlier),
+            Err(refusal) => {
+                let missing = missing.iter().map(ToString::to_string);
+                self.wait(missing.chain([format!("the driver's tools cannot be used either: {refusal}")]).collect());
+            }
+        }
+    }
+
+    /// Lets the source look for VA spaces.
+    fn look_for_spaces(&mut self) {
+        let now = clock::since_boot(&self.config.roots).unwrap_or_default();
+        if let State::Counting(counting) = &mut self.state {
+            counting.source.look(now);
+        }
+        self.take_lifecycles();
     }
 
     fn wait(&mut self, missing: Vec<String>) {
@@ -192,9 +231,7 @@ impl Watcher {
                 self.take_lifecycles();
             }
             Err(refusal) => {
-                let driver =
-                    module.version.clone().map(|version| DriverInfo { version, parameters, ..DriverInfo::default() });
-                self.refuse(module, driver, &refusal, earlier);
+                self.refuse_with(module, Some(parameters), &refusal, earlier);
             }
         }
     }
@@ -204,6 +241,18 @@ impl Watcher {
         let layout = layout.as_deref().unwrap_or("unknown");
         tracing::info!("counting by {}: driver {version}, layout {layout}", source.backend());
         self.state = State::Counting(Counting { module, since: SystemTime::now(), source });
+    }
+
+    fn refuse_with(
+        &mut self,
+        module: Module,
+        parameters: Option<BTreeMap<String, String>>,
+        refusal: &Refusal,
+        earlier: Option<Retry>,
+    ) {
+        let parameters = parameters.unwrap_or_default();
+        let driver = module.version.clone().map(|version| DriverInfo { version, parameters, ..DriverInfo::default() });
+        self.refuse(module, driver, refusal, earlier);
     }
 
     fn refuse(&mut self, module: Module, driver: Option<DriverInfo>, refusal: &Refusal, earlier: Option<Retry>) {

@@ -144,6 +144,9 @@ pub struct Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Collector {
+    /// Source of counts.
+    #[serde(deserialize_with = "of_file")]
+    pub source: value::Source,
     /// Interval of readings without a request.
     #[serde(deserialize_with = "of_file")]
     pub interval: Interval,
@@ -314,6 +317,7 @@ impl Default for Log {
 impl Default for Collector {
     fn default() -> Self {
         Self {
+            source: value::Source::Auto,
             interval: value::Time(Duration::from_secs(1)),
             ended_retention: value::Time(Duration::from_mins(5)),
             max_ended: value::Number(1024),

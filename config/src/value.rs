@@ -198,6 +198,31 @@ impl Value for LogFormat {
     }
 }
 
+/// Source of counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Probes, or the driver's tools where the kernel has no probes.
+    Auto,
+    /// Probes alone.
+    Probes,
+    /// The driver's tools alone.
+    Tools,
+}
+
+impl Value for Source {
+    const ALLOWED: &'static str = "\"auto\", \"probes\" or \"tools\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            "probes" => Some(Self::Probes),
+            "tools" => Some(Self::Tools),
+            _ => None,
+        }
+    }
+}
+
 /// Filter of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter {
@@ -261,6 +286,7 @@ pub(crate) mod tests {
         texts::<GroupName>(&["gpu-users", "1000"], &["", "a b", "a:b", "a\n"]);
         texts::<AbsolutePath>(&["/var/log/uvmd.log"], &["uvmd.log", "./x", "/", ""]);
         texts::<LogFormat>(&["auto", "text", "json"], &["JSON", "yaml", ""]);
+        texts::<Source>(&["auto", "probes", "tools"], &["Tools", "ebpf", ""]);
         texts::<LogFilter>(
             &["off", "warn", "info,collector=debug", "INFO"],
             &["inof", "uvmd=shouting", "uvmd=", "=info", "info,", ""],

@@ -69,7 +69,7 @@ macro_rules! index_by {
         const _: () = assert!(<$enum>::ALL.len() == $n);
     };
 }
-index_by!(Access, 5);
+index_by!(Access, 6);
 index_by!(Cause, 7);
 index_by!(RemoteCause, 6);
 index_by!(ApiCall, 8);
@@ -153,13 +153,15 @@ counts! {
     /// Counters of one process at one GPU, or a sum of such. All are monotonic.
     Counters {
         /// GPU fault entries: one for each page and batch, after the driver merged equal faults.
-        fault_entries: PerVariant<5>,
+        fault_entries: PerVariant<6>,
         /// GPU faults before merging, by the access type of the entry they were merged into.
-        fault_instances: PerVariant<5>,
+        fault_instances: PerVariant<6>,
         /// Read faults of CPUs on managed memory.
         cpu_read_faults: u64,
         /// Write faults of CPUs on managed memory.
         cpu_write_faults: u64,
+        /// Faults of CPUs on managed memory whose access type the source does not know.
+        cpu_unknown_faults: u64,
         /// CPU faults without a site: see [`Sites`](crate::Sites).
         siteless_cpu_faults: u64,
         /// Bytes copied from GPUs for CPU faults without a site.
@@ -229,10 +231,10 @@ counts! {
 }
 
 impl Counters {
-    /// Faults of CPUs, reads and writes together.
+    /// Faults of CPUs, whatever the access.
     #[must_use]
     pub const fn cpu_faults(&self) -> u64 {
-        self.cpu_read_faults.saturating_add(self.cpu_write_faults)
+        self.cpu_read_faults.saturating_add(self.cpu_write_faults).saturating_add(self.cpu_unknown_faults)
     }
 
     /// Bytes in one direction, by cause.

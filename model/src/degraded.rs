@@ -26,12 +26,25 @@ pub enum DegradedReason {
     OwnerQuotaReached,
     /// Populated and resident memory cannot be counted on this driver.
     ResidencyUnavailable,
+    /// The source is the driver's tools, which count less than the probes.
+    SourceReduced,
+    /// A process or user has as many VA spaces with trackers as one may.
+    ToolsQuota,
+    /// The process that holds a user's trackers hung.
+    HolderHangs,
 }
 
 impl DegradedReason {
     /// Every reason.
-    pub const ALL: [Self; 4] =
-        [Self::QuotaReached, Self::RegistrationRate, Self::OwnerQuotaReached, Self::ResidencyUnavailable];
+    pub const ALL: [Self; 7] = [
+        Self::QuotaReached,
+        Self::RegistrationRate,
+        Self::OwnerQuotaReached,
+        Self::ResidencyUnavailable,
+        Self::SourceReduced,
+        Self::ToolsQuota,
+        Self::HolderHangs,
+    ];
 
     /// The name in labels and JSON.
     #[must_use]
@@ -41,6 +54,9 @@ impl DegradedReason {
             Self::RegistrationRate => "registration_rate",
             Self::OwnerQuotaReached => "owner_quota_reached",
             Self::ResidencyUnavailable => "residency_unavailable",
+            Self::SourceReduced => "source_reduced",
+            Self::ToolsQuota => "tools_quota",
+            Self::HolderHangs => "holder_hangs",
         }
     }
 
@@ -59,6 +75,16 @@ impl DegradedReason {
             }
             Self::ResidencyUnavailable => {
                 "Populated and resident memory is not counted, as the driver's fields for it are unknown."
+            }
+            Self::SourceReduced => {
+                "Counts come from the driver's own counters, as probes cannot be attached. What these do not count is null."
+            }
+            Self::ToolsQuota => {
+                "A process or user has as many VA spaces counted by the driver's tools as one may. Its further ones are not counted; others are \
+                 not affected."
+            }
+            Self::HolderHangs => {
+                "The process that holds the trackers of a user hung in the driver. Processes of that user are not counted; others are not affected."
             }
         }
     }

@@ -13,11 +13,16 @@ pub enum Access {
     AtomicWeak,
     /// An atomic visible to the whole system.
     AtomicStrong,
+    /// Any: the source does not know it.
+    Unknown,
 }
 
 impl Access {
     /// Every access type, in the driver's numbering.
-    pub const ALL: [Self; 5] = [Self::Prefetch, Self::Read, Self::Write, Self::AtomicWeak, Self::AtomicStrong];
+    pub const ALL: [Self; 6] =
+        [Self::Prefetch, Self::Read, Self::Write, Self::AtomicWeak, Self::AtomicStrong, Self::Unknown];
+    /// Every known access type.
+    pub const KNOWN: [Self; 5] = [Self::Prefetch, Self::Read, Self::Write, Self::AtomicWeak, Self::AtomicStrong];
 
     /// The name in labels and JSON.
     #[must_use]
@@ -28,6 +33,7 @@ impl Access {
             Self::Write => "write",
             Self::AtomicWeak => "atomic_weak",
             Self::AtomicStrong => "atomic_strong",
+            Self::Unknown => "unknown",
         }
     }
 }

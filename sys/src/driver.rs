@@ -1,6 +1,10 @@
 //! State of the loaded nvidia-uvm.
 
-use std::{fs, os::unix::fs::MetadataExt};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::{FileExt, MetadataExt},
+};
 
 use crate::roots::{Roots, line};
 
@@ -47,6 +51,28 @@ pub fn uvm_device(roots: &Roots) -> Option<u32> {
 #[must_use]
 pub fn in_use(roots: &Roots) -> bool {
     line(&roots.sys.join("module/nvidia_uvm/refcnt")).is_none_or(|holders| holders != "0")
+}
+
+/// References to the module: each open file of the driver holds one.
+#[derive(Debug)]
+pub struct References(File);
+
+impl References {
+    /// Opens their number, which needs no look-up in /sys after this.
+    ///
+    /// # Errors
+    /// If the driver is not loaded.
+    pub fn open(roots: &Roots) -> io::Result<Self> {
+        File::open(roots.sys.join("module/nvidia_uvm/refcnt")).map(Self)
+    }
+
+    /// Their number; `None` once the driver was unloaded.
+    #[must_use]
+    pub fn count(&self) -> Option<u64> {
+        let mut digits = [0; 24];
+        let length = self.0.read_at(&mut digits, 0).ok()?;
+        str::from_utf8(digits.get(..length)?).ok()?.trim().parse().ok()
+    }
 }
 
 #[cfg(test)]

@@ -68,6 +68,17 @@ pub fn start_ticks(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
 }
 
+/// Short name of a process, padded with 0; empty if it cannot be read.
+#[must_use]
+pub fn name(roots: &Roots, pid: u32) -> [u8; 16] {
+    let mut name = [0; 16];
+    let comm = fs::read(roots.proc.join(pid.to_string()).join("comm")).unwrap_or_default();
+    for (to, from) in name.iter_mut().zip(comm.trim_ascii_end()) {
+        *to = *from;
+    }
+    name
+}
+
 /// Path of the program that a process executes, as in its mount namespace; that at which it was
 /// started, if the file has been deleted or replaced since.
 ///

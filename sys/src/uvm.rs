@@ -3,6 +3,7 @@
 //! [`PidFd::take`](crate::pidfd::PidFd::take) duplicates.
 //!
 //! * [`target`]: a VA space of another process; `descriptors`: its descriptors
+//! * [`openers`]: processes that have the driver open
 //! * [`call`]: the calls; [`pages`]: their page ranges
 //! * [`mapped`]: addresses of a process's managed memory
 //! * [`tracker`]: what the driver counts of one VA space; [`counters`]: the same, held by this process
@@ -17,6 +18,7 @@ pub mod call;
 pub mod counters;
 mod descriptors;
 pub mod mapped;
+pub mod openers;
 pub mod pages;
 mod request;
 pub mod target;
@@ -24,6 +26,7 @@ pub mod tracker;
 
 use std::{fmt, io, str::FromStr};
 
+pub use descriptors::Descriptor;
 use thiserror::Error;
 
 use crate::pidfd::PidFdError;

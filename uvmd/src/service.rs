@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use collector::{Collector, Retention};
+use collector::{Collector, Retention, SourceChoice};
 use config::{Config, Loaded, value::HostNames};
 use followers::{Followers, Planners, Probes};
 use model::Verdicts;
@@ -253,6 +253,12 @@ async fn sum_up(denials: Denials) {
 fn watching(collector: &config::Collector, records: config::Records, probes: bool) -> collector::Config {
     let Retention { ended_retention, max_ended, owners } = retention(collector);
     collector::Config {
+        source: match collector.source {
+            config::value::Source::Auto => SourceChoice::Auto,
+            config::value::Source::Probes => SourceChoice::Probes,
+            config::value::Source::Tools => SourceChoice::Tools,
+        },
+        program: Program::this(),
         interval: collector.interval.0,
         ended_retention,
         max_ended,

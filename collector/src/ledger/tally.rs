@@ -2,7 +2,7 @@
 
 use abi::{
     CountKey, Kind, Tally,
-    count::{REQUESTED_BY_TOOL, first_of_bucket},
+    count::{REQUESTED_BY_TOOL, UNKNOWN_ACCESS, first_of_bucket},
 };
 use model::{Access, ApiCall, Cause, Counters, Distribution, GpuKey, RemoteCause};
 
@@ -33,6 +33,7 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
             }
         }
         Kind::CpuFault if detail == 0 => add(&mut counters.cpu_read_faults, events),
+        Kind::CpuFault if detail == UNKNOWN_ACCESS => add(&mut counters.cpu_unknown_faults, events),
         Kind::CpuFault => add(&mut counters.cpu_write_faults, events),
         Kind::SitelessCpuFault => {
             add(&mut counters.siteless_cpu_faults, events);

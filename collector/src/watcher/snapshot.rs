@@ -60,7 +60,11 @@ impl Watcher {
             }
         });
         let of_tenants = self.tenants.limits.degradations(|uid| self.users.name(uid));
-        of_tenants.into_iter().chain(of_owners).chain(of_driver).collect()
+        let of_source = match &self.state {
+            State::Counting(counting) => counting.source.degradations(&|uid| self.users.name(uid)),
+            _ => Vec::new(),
+        };
+        of_source.into_iter().chain(of_tenants).chain(of_owners).chain(of_driver).collect()
     }
 
     /// Snapshot of the current state.
@@ -125,7 +129,10 @@ impl Watcher {
             taken: SystemTime::now(),
             elapsed: self.clock.elapsed(),
             source: SourceStatus {
-                backend: "ebpf",
+                backend: match &self.state {
+                    State::Counting(counting) => counting.source.backend(),
+                    _ => "ebpf",
+                },
                 state,
                 warnings,
                 degraded,

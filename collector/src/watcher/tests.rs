@@ -40,7 +40,13 @@ async fn missing_kprobes_are_waited_for_even_with_a_driver() {
     let machine = with_driver("550.163.01\n");
     machine.remove("sys/bus");
     let SourceState::Waiting { missing } = state(&machine) else { panic!() };
-    assert_eq!(missing, ["this kernel has no kprobes: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS"]);
+    let kprobes = "this kernel has no kprobes: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS";
+    let tools = "the driver's tools cannot be used either: /proc/devices does not show the driver's device, by which \
+                 processes that use it are found";
+    assert_eq!(missing, [kprobes, tools]);
+    let config = Config { source: SourceChoice::Probes, ..config(&machine) };
+    let state = Watcher::new(config).unwrap().snapshot().source.state;
+    assert_eq!(state, SourceState::Waiting { missing: vec![kprobes.to_owned()] });
 }
 
 #[tokio::test]

@@ -244,7 +244,10 @@ impl Wire for Response {
             2 => Outcome::Refused(Status(fields.number)),
             3 => Outcome::NotCalled { errno: fields.number.cast_signed() },
             4 => {
-                return Some(Self::NotConfined { step: confinement_step(fields.base)?, errno: fields.number.cast_signed() });
+                return Some(Self::NotConfined {
+                    step: confinement_step(fields.base)?,
+                    errno: fields.number.cast_signed(),
+                });
             }
             5 => return Some(Self::Confined),
             _ => return None,

@@ -22,7 +22,7 @@ use crate::{
     },
     pidfd::PidFd,
     uvm::{
-        Uuid, UvmError,
+        Descriptor, Uuid, UvmError,
         target::VaSpace,
         tracker::{DEVICE, Layout, REQUEST_NAME},
     },
@@ -51,6 +51,13 @@ pub enum HolderError {
 /// Outcome of a request about a VA space.
 #[derive(Debug)]
 pub enum Event {
+    /// The VA space is held, by this descriptor of the holder.
+    Held {
+        /// VA space.
+        space: u64,
+        /// Its descriptor.
+        place: Descriptor,
+    },
     /// A tracker counts in this page of the VA space's memory.
     Counting {
         /// VA space.
@@ -165,7 +172,7 @@ impl Holder {
                 }
                 (reply, _) => {
                     let (request, _) = self.outstanding.pop_front().ok_or_else(unasked)?;
-                    events.extend(event(request, reply)?);
+                    events.push(event(self.process.pid(), request, reply)?);
                 }
             }
         }
@@ -183,9 +190,9 @@ fn unasked() -> HolderError {
     HolderError::Gone(io::ErrorKind::InvalidData.into())
 }
 
-fn event(request: Request, reply: Reply) -> Result<Option<Event>, HolderError> {
-    Ok(Some(match (request, reply) {
-        (Request::Hold { .. }, Reply::Made(Outcome::Done)) => return Ok(None),
+fn event(holder: u32, request: Request, reply: Reply) -> Result<Event, HolderError> {
+    Ok(match (request, reply) {
+        (Request::Hold { space, .. }, Reply::Held { fd }) => Event::Held { space, place: (holder, fd) },
         (Request::Count { space, page, .. }, Reply::Made(Outcome::Done)) => Event::Counting { space, page },
         (Request::Release { space }, Reply::Made(Outcome::Done) | Reply::NotHeld) => Event::Released { space },
         (Request::Count { space, .. }, Reply::NotHeld) => Event::Exited { space },
@@ -194,5 +201,5 @@ fn event(request: Request, reply: Reply) -> Result<Option<Event>, HolderError> {
             Event::Refused { space, error }
         }
         _ => return Err(unasked()),
-    }))
+    })
 }

@@ -59,7 +59,7 @@ fn exit(status: i32) -> ! {
 #[derive(Debug)]
 struct Space {
     trackers: Vec<OwnedFd>,
-    va_space: OwnedFd,
+    file: OwnedFd,
     process: OwnedFd,
     memory: Memory,
 }
@@ -98,15 +98,19 @@ fn wait(channel: BorrowedFd<'_>, spaces: &Spaces) -> io::Result<(bool, Vec<u64>)
     }
     let mut ready = polled.iter().map(|each| !each.revents().is_empty());
     let is_requested = ready.next().unwrap_or_default();
-    Ok((is_requested, spaces.keys().zip(ready).filter_map(|(space, has_exited)| has_exited.then_some(*space)).collect()))
+    Ok((
+        is_requested,
+        spaces.keys().zip(ready).filter_map(|(space, has_exited)| has_exited.then_some(*space)).collect(),
+    ))
 }
 
 fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply {
     match request {
         Request::Hold { space, memory_bytes } => match hold(memory_bytes, files) {
             Ok(held) => {
+                let fd = held.file.as_raw_fd();
                 spaces.insert(space, held);
-                Reply::Made(Outcome::Done)
+                Reply::Held { fd }
             }
             Err(error) => Reply::Made(Outcome::NotCalled { errno: error.raw_os_error().unwrap_or(libc::EINVAL) }),
         },
@@ -115,7 +119,7 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
             let (Ok([device]), Some(page)) = (<[OwnedFd; 1]>::try_from(files), held.memory.page(page as usize)) else {
                 return Reply::Made(Outcome::NotCalled { errno: libc::EINVAL });
             };
-            let outcome = Outcome::of(tracker::count(device.as_fd(), layout, page, processor, held.va_space.as_fd()));
+            let outcome = Outcome::of(tracker::count(device.as_fd(), layout, page, processor, held.file.as_fd()));
             if outcome == Outcome::Done {
                 held.trackers.push(device);
             }
@@ -130,8 +134,8 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
 
 fn hold(memory_bytes: u64, files: Vec<OwnedFd>) -> io::Result<Space> {
     let bytes = usize::try_from(memory_bytes).ok().and_then(NonZeroUsize::new).ok_or(io::ErrorKind::InvalidInput)?;
-    let [va_space, process, memory] = files.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    Ok(Space { trackers: Vec::new(), va_space, process, memory: Memory::of(memory, bytes)? })
+    let [file, process, memory] = files.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    Ok(Space { trackers: Vec::new(), file, process, memory: Memory::of(memory, bytes)? })
 }
 
 #[cfg(test)]
@@ -169,9 +173,9 @@ mod tests {
         // A socket whose other end shows whether it is open.
         let (read_end, write_end) = pair().unwrap();
         let memory = Memory::new(NonZeroUsize::MIN).unwrap();
-        let hold = Request::Hold { space: 1, memory_bytes: memory.bytes() as u64 };
-        let held = ask(&channel, hold, &[read_end.as_fd(), process.as_fd(), memory.as_fd()]);
-        assert_eq!(held, Reply::Made(Outcome::Done));
+        let request = Request::Hold { space: 1, memory_bytes: memory.bytes() as u64 };
+        let reply = ask(&channel, request, &[read_end.as_fd(), process.as_fd(), memory.as_fd()]);
+        assert!(matches!(reply, Reply::Held { .. }), "{reply:?}");
         drop(read_end);
         let mut closed = [PollFd::from_borrowed_fd(write_end.as_fd(), PollFlags::empty())];
         assert_eq!(poll(&mut closed, Some(&rustix::event::Timespec::default())), Ok(0));
@@ -196,7 +200,8 @@ mod tests {
         assert_eq!(ask(&channel, hold(0), &[null.as_fd(), process.as_fd(), memory.as_fd()]), not_called(libc::EINVAL));
         assert_eq!(ask(&channel, hold(4096), &[null.as_fd()]), not_called(libc::EINVAL));
         let files = [null.as_fd(), process.as_fd(), memory.as_fd()];
-        assert_eq!(ask(&channel, hold(memory.bytes() as u64), &files), Reply::Made(Outcome::Done));
+        let reply = ask(&channel, hold(memory.bytes() as u64), &files);
+        assert!(matches!(reply, Reply::Held { .. }), "{reply:?}");
         assert_eq!(ask(&channel, count(1), &[null.as_fd()]), not_called(libc::EINVAL));
         assert_eq!(ask(&channel, count(0), &[]), not_called(libc::EINVAL));
         assert_eq!(ask(&channel, count(0), &[null.as_fd()]), not_called(libc::ENOTTY));

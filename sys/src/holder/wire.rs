@@ -28,7 +28,11 @@ pub(super) enum Reply {
         step: Step,
         errno: i32,
     },
-    /// Outcome of a request.
+    /// The VA space is held by this descriptor of the holder.
+    Held {
+        fd: i32,
+    },
+    /// Outcome of another request, or of one to hold that failed.
     Made(Outcome),
     /// The VA space is not held: its process has exited, or it never was.
     NotHeld,
@@ -71,6 +75,7 @@ impl Wire for Reply {
             Self::Made(Outcome::Refused(Status(status))) => of(4, status),
             Self::Made(Outcome::NotCalled { errno }) => of(5, errno.cast_unsigned()),
             Self::NotHeld => of(6, 0),
+            Self::Held { fd } => of(7, fd.cast_unsigned()),
         }
     }
 
@@ -82,6 +87,7 @@ impl Wire for Reply {
             (4, status) => Self::Made(Outcome::Refused(Status(status))),
             (5, errno) => Self::Made(Outcome::NotCalled { errno: errno.cast_signed() }),
             (6, _) => Self::NotHeld,
+            (7, fd) => Self::Held { fd: fd.cast_signed() },
             _ => return None,
         })
     }
@@ -107,6 +113,7 @@ mod tests {
             Reply::Made(Outcome::Refused(Status::ILLEGAL_ACTION)),
             Reply::Made(Outcome::NotCalled { errno: 12 }),
             Reply::NotHeld,
+            Reply::Held { fd: 9 },
         ] {
             assert_eq!(Reply::of_fields(reply.to_fields()), Some(reply));
         }

@@ -24,7 +24,7 @@ const LISTED_MAX: usize = 65_536;
 const OF_DRIVER_MAX: usize = 4_096;
 
 /// Descriptor of another process: id of one of its threads, and the number there.
-pub(super) type Descriptor = (u32, RawFd);
+pub type Descriptor = (u32, RawFd);
 
 /// Search in open files, up to a limit.
 pub(super) struct Search<'a> {
@@ -39,6 +39,11 @@ impl<'a> Search<'a> {
     /// Search in the files of a process.
     pub(super) fn new(roots: &'a Roots, pid: u32) -> Self {
         Self { roots, pid, device: driver::uvm_device(roots), left: LISTED_MAX }
+    }
+
+    /// The same, with the device of the driver.
+    pub(super) const fn of_device(roots: &'a Roots, pid: u32, device: u32) -> Self {
+        Self { roots, pid, device: Some(device), left: LISTED_MAX }
     }
 
     /// Descriptors of /dev/nvidia-uvm of a thread with this folder in /proc, in their order: by

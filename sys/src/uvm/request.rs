@@ -296,7 +296,8 @@ mod tests {
     #[test]
     fn status_is_read_at_the_versions_offset() {
         let null = File::open("/dev/null").unwrap();
-        let status_of = |layout, end| InitEventTracker { end, ..InitEventTracker::counters(layout, 0, Uuid::CPU, null.as_fd()) };
+        let status_of =
+            |layout, end| InitEventTracker { end, ..InitEventTracker::counters(layout, 0, Uuid::CPU, null.as_fd()) };
         assert_eq!(status_of(TrackerLayout::Plain, [0x16, 0, 0, 0]).status(), Status::ILLEGAL_ACTION);
         assert_eq!(status_of(TrackerLayout::VersionLast, [0x16, 1, 1, 0]).status(), Status::ILLEGAL_ACTION);
         assert_eq!(status_of(TrackerLayout::VersionFirst, [1, 0, 0, 0]).status(), Status::OK);

@@ -2,17 +2,17 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
 use super::{
     UvmError,
     call::{Call, is_va_space},
-    descriptors::{Search, distinct, folder},
+    descriptors::{Descriptor, Search, distinct, folder},
 };
 use crate::{
     Roots,
-    pidfd::{PidFd, PidFdError},
+    pidfd::{PidFd, PidFdError, compare_files},
     processes,
 };
 
@@ -24,6 +24,8 @@ pub const SPACES_MAX: usize = 8;
 #[derive(Debug)]
 pub struct VaSpace<'a> {
     process: &'a PidFd,
+    /// Place of the descriptor in the process.
+    place: Descriptor,
     file: OwnedFd,
 }
 
@@ -61,7 +63,25 @@ impl<'a> VaSpace<'a> {
             several => search.not_inherited(&several.iter().map(|(fd, _)| (thread, *fd)).collect::<Vec<_>>())?,
         };
         let is_own = |fd: RawFd| own.is_empty() || own.contains(&(thread, fd));
-        Ok(spaces.into_iter().filter(|(fd, _)| is_own(*fd)).map(|(_, file)| Self { process, file }).collect())
+        Ok(spaces
+            .into_iter()
+            .filter(|(fd, _)| is_own(*fd))
+            .map(|(fd, file)| Self { process, place: (thread, fd), file })
+            .collect())
+    }
+
+    /// Place of its descriptor in the process.
+    #[must_use]
+    pub const fn place(&self) -> Descriptor {
+        self.place
+    }
+
+    /// Whether another process has this VA space open, as this descriptor.
+    ///
+    /// # Errors
+    /// If the kernel cannot compare, or the descriptor is closed.
+    pub fn is(&self, other: Descriptor) -> io::Result<bool> {
+        compare_files((std::process::id(), self.file.as_raw_fd()), other).map(std::cmp::Ordering::is_eq)
     }
 
     /// Makes a call of the driver if the process is alive, and waits for its completion.

@@ -74,7 +74,7 @@ pub(crate) fn count(
 ) -> Result<(), UvmError> {
     // The driver adds from the begin of a page, wherever in it the address is.
     let address = ptr::from_ref(page).cast::<AtomicU64>();
-    if size_of_val(page) < COUNTERS_BYTES || address.addr() as u64 % procfs::page_size() != 0 {
+    if size_of_val(page) < COUNTERS_BYTES || !(address.addr() as u64).is_multiple_of(procfs::page_size()) {
         return Err(UvmError::Refused { request: REQUEST_NAME, status: Status::INVALID_ADDRESS });
     }
     let address = address.expose_provenance() as u64;

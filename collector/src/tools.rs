@@ -1,0 +1,350 @@
+//! Tools: the driver's own counters of each VA space, as a source that needs no probes.
+//!
+//! ```text
+//!   /proc ── finder: processes that have the driver open ──▶ VA space, its descriptor duplicated
+//!                                                                │
+//!   reading ◀── memory of a VA space ◀── driver ◀── trackers in the holder of its user
+//! ```
+//!
+//! Each VA space is found after it was created: what happened before is not counted, and never
+//! guessed. Its process is therefore always adopted.
+//!
+//! * `finder`: processes that have the driver open
+//! * `holders`: holders by user
+//! * `space`: a held VA space, and its counts
+//! * `quota`: limits of VA spaces by process and user
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    future,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use abi::{Lifecycle, LifecycleKind, Probe, Tenant};
+use model::{Degradation, DegradedReason, DriverInfo};
+use sys::{
+    Roots,
+    driver::Module,
+    families::Families,
+    holder::Event,
+    pidfd::PidFd,
+    preconditions::Missing,
+    uvm::{self, UvmError, openers::Device, target::VaSpace, tracker::Layout},
+};
+
+use crate::{
+    Config, gpus,
+    ledger::Generation,
+    probes::Figures,
+    refusal::Refusal,
+    source::{ReadError, Reading, Source},
+    tenants::Tenants,
+};
+
+mod finder;
+mod holders;
+mod quota;
+mod space;
+
+use finder::{Finder, Opener};
+use holders::Holders;
+use quota::Quota;
+use space::{Gpus, Phase, Space};
+
+/// Generations of this source: none of the probes' is as large.
+const FIRST_GENERATION: Generation = 1 << 63;
+/// Interval of checks whether processes have closed their VA spaces.
+const CLOSED_EVERY: Duration = Duration::from_secs(1);
+
+/// Source by the driver's tools interface.
+pub(crate) struct Tools {
+    roots: Roots,
+    driver: DriverInfo,
+    layout: Layout,
+    procfs_ids_are_eightfold: bool,
+    finder: Finder,
+    holders: Holders,
+    quota: Quota,
+    gpus: Gpus,
+    spaces: BTreeMap<Generation, Space>,
+    next: Generation,
+    lifecycles: Vec<Lifecycle>,
+    checked_closed: Duration,
+    reduced: Degradation,
+    figures: Figures,
+}
+
+impl Tools {
+    /// Source on one loading of the driver. Nothing is counted before the first look. `missing`:
+    /// reasons why probes cannot be attached; none if they are not wanted.
+    pub(crate) fn new(
+        config: &Config,
+        families: &Families,
+        module: &Module,
+        missing: &[Missing],
+    ) -> Result<Self, Refusal> {
+        let roots = config.roots.clone();
+        let version = module.version.clone().ok_or(Refusal::NoVersion)?;
+        let layout = Layout::of(&version)
+            .map_err(|_| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
+        let device = Device::of_driver(&roots).ok_or(Refusal::NoDevice)?;
+        let family = families.of(&version);
+        Ok(Self {
+            finder: Finder::new(&roots, device),
+            roots,
+            driver: DriverInfo { version, parameters: sys::parameters::read(&config.roots), ..DriverInfo::default() },
+            layout,
+            procfs_ids_are_eightfold: family.is_some_and(sys::families::Family::procfs_ids_are_eightfold),
+            holders: Holders::start(&config.program)?,
+            quota: Quota::default(),
+            gpus: Gpus::default(),
+            spaces: BTreeMap::new(),
+            next: FIRST_GENERATION,
+            lifecycles: Vec::new(),
+            checked_closed: Duration::ZERO,
+            reduced: reduced(missing),
+            figures: Figures::default(),
+        })
+    }
+
+    /// Takes the outcomes of the holders' requests.
+    fn take_events(&mut self) {
+        for event in self.holders.events() {
+            match event {
+                Event::Held { space, place } => self.with(space, |space| space.held_at(place)),
+                Event::Counting { space: generation, page } => {
+                    let Some(space) = self.spaces.get_mut(&generation) else { continue };
+                    if space.counts_in(page) {
+                        self.lifecycles.push(space.lifecycle(generation, LifecycleKind::Adopted));
+                    }
+                }
+                Event::Refused { space: generation, error } => {
+                    let Some(space) = self.spaces.get_mut(&generation) else { continue };
+                    tracing::warn!(pid = space.opener.pid, "a VA space is not counted: {error}");
+                    self.release(generation);
+                }
+                Event::Exited { space } => self.release(space),
+                Event::Released { space } => self.end(space),
+            }
+        }
+        for generation in self.holders.lost() {
+            self.end(generation);
+        }
+    }
+
+    fn with(&mut self, generation: Generation, act: impl FnOnce(&mut Space)) {
+        if let Some(space) = self.spaces.get_mut(&generation) {
+            act(space);
+        }
+    }
+
+    /// Has the trackers of a VA space closed. Its counts are final after that.
+    fn release(&mut self, generation: Generation) {
+        let Some(space) = self.spaces.get_mut(&generation) else { return };
+        if space.begin_release() {
+            self.holders.release(space.opener.uid, generation);
+        }
+    }
+
+    /// Ends a VA space without trackers.
+    fn end(&mut self, generation: Generation) {
+        let Some(space) = self.spaces.get_mut(&generation) else { return };
+        let was_counted = space.has_counted();
+        space.end();
+        self.quota.give_back(&space.opener);
+        if was_counted {
+            self.lifecycles.push(space.lifecycle(generation, LifecycleKind::Destroyed));
+        } else {
+            self.spaces.remove(&generation);
+        }
+    }
+
+    /// Releases VA spaces whose process has exited.
+    fn release_exited(&mut self) {
+        let has_exited = |space: &Space| space.process.has_exited().unwrap_or_default();
+        let exited: Vec<_> = self
+            .spaces
+            .iter()
+            .filter(|(_, space)| space.is_held() && has_exited(space))
+            .map(|(generation, _)| *generation)
+            .collect();
+        for generation in exited {
+            self.release(generation);
+        }
+    }
+
+    /// Releases VA spaces that their process has closed.
+    fn release_closed(&mut self) {
+        let mut closed = Vec::new();
+        for (generation, space) in &mut self.spaces {
+            let Some(held_at) = space.held_place() else { continue };
+            match uvm::openers::place_of(&self.roots, space.opener.pid, held_at, space.place) {
+                Ok(Some(place)) => space.place = place,
+                Ok(None) => closed.push(*generation),
+                // It has exited, which is seen by its handle.
+                Err(error) => tracing::debug!(pid = space.opener.pid, "its VA space is not compared: {error}"),
+            }
+        }
+        for generation in closed {
+            self.release(generation);
+        }
+    }
+
+    /// Attaches to the VA spaces of a process that are not held. Whether it has any.
+    fn attach(&mut self, opener: &Opener, now: Duration) -> bool {
+        match self.try_attach(opener, now) {
+            Ok(found) => found,
+            Err(UvmError::NoVaSpace(_)) => false,
+            Err(error) => {
+                tracing::debug!(pid = opener.pid, "its VA spaces are not found: {error}");
+                false
+            }
+        }
+    }
+
+    fn try_attach(&mut self, opener: &Opener, now: Duration) -> Result<bool, UvmError> {
+        let process = Arc::new(PidFd::open(opener.pid)?);
+        if !opener.is_still(&self.roots) {
+            return Ok(false);
+        }
+        let found = VaSpace::of(&process, &self.roots)?;
+        let mut new = Vec::new();
+        for va_space in found {
+            let is_held = self
+                .spaces
+                .values()
+                .filter_map(Space::held_place)
+                .any(|place| va_space.is(place).unwrap_or_default());
+            let is_being_held = self.spaces.values().any(|space| {
+                space.opener.pid == opener.pid && space.held_place().is_none() && space.place == va_space.place()
+            });
+            if !is_held && !is_being_held && self.quota.take(opener, now) {
+                new.push(va_space);
+            }
+        }
+        for va_space in new {
+            let generation = self.next;
+            self.next += 1;
+            let space = match Space::new(opener.clone(), Arc::clone(&process), va_space.place(), &self.gpus) {
+                Ok(space) => space,
+                Err(error) => {
+                    tracing::error!("no memory for the counters of a VA space: {error}");
+                    self.quota.give_back(opener);
+                    continue;
+                }
+            };
+            if self.holders.hold(generation, &space, &va_space, self.layout) {
+                self.spaces.insert(generation, space);
+            } else {
+                self.quota.give_back(opener);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds trackers for GPUs that were not shown before.
+    fn look_at_gpus(&mut self) {
+        let Ok(links) = gpus::links(&self.roots, self.procfs_ids_are_eightfold) else { return };
+        if !self.gpus.see(&links) {
+            return;
+        }
+        for (generation, space) in &mut self.spaces {
+            for (page, gpu) in space.add_gpus(&self.gpus) {
+                self.holders.count(space.opener.uid, *generation, page, self.layout, gpu);
+            }
+        }
+    }
+}
+
+impl Source for Tools {
+    fn backend(&self) -> &'static str {
+        "tools"
+    }
+
+    fn driver(&self) -> &DriverInfo {
+        &self.driver
+    }
+
+    fn procfs_ids_are_eightfold(&self) -> bool {
+        self.procfs_ids_are_eightfold
+    }
+
+    fn look(&mut self, now: Duration) {
+        self.take_events();
+        self.release_exited();
+        if now.saturating_sub(self.checked_closed) >= CLOSED_EVERY {
+            self.checked_closed = now;
+            self.release_closed();
+        }
+        self.look_at_gpus();
+        let counted: HashSet<u32> = self.spaces.values().map(|space| space.opener.pid).collect();
+        for opener in self.finder.look(&counted, now) {
+            let has_space = self.attach(&opener, now);
+            self.finder.tried(&opener, has_space, now);
+        }
+    }
+
+    fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        // Records are made by a look, after which they are taken.
+        Box::pin(future::pending())
+    }
+
+    fn lifecycles(&mut self) -> Vec<Lifecycle> {
+        self.take_events();
+        std::mem::take(&mut self.lifecycles)
+    }
+
+    fn misses_moves(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, _tenants: &mut Tenants, _now: Duration) -> Result<Reading, ReadError> {
+        let counted = self.spaces.iter_mut().filter(|(_, space)| space.has_counted());
+        let counts = counted.flat_map(|(generation, space)| space.counts(*generation, &self.gpus)).collect();
+        Ok(Reading { counts, ..Reading::default() })
+    }
+
+    fn forget(
+        &mut self,
+        gone: &HashSet<Generation>,
+        _tenants: &mut Tenants,
+        _shares_until_ns: &dyn Fn(Tenant) -> u64,
+    ) -> Result<(), ReadError> {
+        self.spaces.retain(|generation, space| !(gone.contains(generation) && space.phase() == Phase::Ended));
+        Ok(())
+    }
+
+    fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    fn probes(&self) -> Option<&BTreeMap<Probe, String>> {
+        None
+    }
+
+    fn degradations(&self, user: &dyn Fn(u32) -> Option<String>) -> Vec<Degradation> {
+        let hang = self.holders.hung().map(|uid| holders::degradation(uid, user(uid)));
+        [self.reduced.clone()].into_iter().chain(self.quota.degradations(user)).chain(hang).collect()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.finder.warning()
+    }
+}
+
+/// State of a source that counts less than probes.
+fn reduced(missing: &[Missing]) -> Degradation {
+    let why = match missing {
+        [] => "the configuration says so".to_owned(),
+        missing => missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+    };
+    Degradation {
+        reason: DegradedReason::SourceReduced,
+        uid: None,
+        user: None,
+        pid: None,
+        description: format!("counts come from the driver's tools, which count less than probes: {why}"),
+    }
+}

@@ -1,0 +1,222 @@
+//! Processes that have the driver open, found in /proc.
+//!
+//! Each open file of the driver holds a reference to its module. While their number does not
+//! change, no process has opened the driver, or one did for one that closed it: then all processes
+//! are inspected every ten seconds. When it changes, they are inspected at once. CUDA initialises
+//! for 100 ms and more between its open and the first kernel.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+
+use sys::{
+    Roots,
+    cpu_budget::{Account, Accounts, Allowance},
+    cpu_time,
+    driver::References,
+    processes,
+    uvm::openers::{self, Device},
+};
+
+/// Interval of inspections without a hint.
+const ALL_EVERY: Duration = Duration::from_secs(10);
+/// Time for which a process that has opened the driver is inspected at each look, until it has a VA
+/// space: the driver is opened first, and initialized after that.
+const INITIALIZES_MAX: Duration = Duration::from_secs(5);
+/// Budget of one user: a process may have thousands of open files.
+const OF_USER: Allowance = Allowance { part: 100, burst: Duration::from_secs(1), credit_part: None };
+/// Budget of all users together: opens and closes of the driver cause inspections of all processes.
+const OF_NODE: Allowance = Allowance { part: 20, burst: Duration::from_secs(2), credit_part: None };
+
+/// Process that has the driver open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Opener {
+    pub(super) pid: u32,
+    pub(super) start_ticks: u64,
+    pub(super) uid: u32,
+    /// Short name, padded with 0.
+    pub(super) comm: [u8; 16],
+}
+
+impl Opener {
+    fn read(roots: &Roots, pid: u32, uid: u32) -> Option<Self> {
+        let start_ticks = processes::start_ticks(roots, pid).ok()??;
+        Some(Self { pid, start_ticks, uid, comm: processes::name(roots, pid) })
+    }
+
+    /// Whether the process with this id is still this one.
+    pub(super) fn is_still(&self, roots: &Roots) -> bool {
+        processes::start_ticks(roots, self.pid).is_ok_and(|ticks| ticks == Some(self.start_ticks))
+    }
+}
+
+/// Finder of openers.
+pub(super) struct Finder {
+    roots: Roots,
+    device: Device,
+    /// References to the module, and their number at the last look.
+    references: (Option<References>, Option<u64>),
+    inspected_all: Option<Duration>,
+    /// Openers without a VA space, and when they were found.
+    initializing: BTreeMap<u32, (Opener, Duration)>,
+    users: Accounts,
+    node: Account,
+    /// Processes that were not inspected, as their user's budget is used up.
+    skipped: usize,
+    /// Reason why /proc cannot be read.
+    unreadable: Option<String>,
+}
+
+impl Finder {
+    pub(super) fn new(roots: &Roots, device: Device) -> Self {
+        Self {
+            roots: roots.clone(),
+            device,
+            references: (References::open(roots).ok(), None),
+            inspected_all: None,
+            initializing: BTreeMap::new(),
+            users: Accounts::new(OF_USER),
+            node: Account::new(),
+            skipped: 0,
+            unreadable: None,
+        }
+    }
+
+    /// Openers that may have VA spaces that are not counted, at this time since boot. `counted`:
+    /// processes that have some that are; these are inspected only every ten seconds.
+    pub(super) fn look(&mut self, counted: &HashSet<u32>, now: Duration) -> Vec<Opener> {
+        let (references, last) = &mut self.references;
+        let count = references.as_ref().and_then(References::count);
+        let is_due = self.inspected_all.is_none_or(|last| now.saturating_sub(last) >= ALL_EVERY);
+        let has_changed = count != *last;
+        let mut found = Vec::new();
+        if is_due || (has_changed && !self.node.is_over(OF_NODE, now)) {
+            *last = count;
+            found = self.inspect(if is_due { None } else { Some(counted) }, now);
+            if is_due {
+                self.inspected_all = Some(now);
+            }
+        }
+        self.initializing.retain(|_, (opener, since)| {
+            now.saturating_sub(*since) < INITIALIZES_MAX && opener.is_still(&self.roots)
+        });
+        let known: HashSet<u32> = found.iter().map(|opener| opener.pid).collect();
+        found.extend(self.initializing.values().map(|(opener, _)| opener.clone()).filter(|each| !known.contains(&each.pid)));
+        found
+    }
+
+    /// Records whether an opener had a VA space.
+    pub(super) fn tried(&mut self, opener: &Opener, has_space: bool, now: Duration) {
+        if has_space {
+            self.initializing.remove(&opener.pid);
+        } else {
+            self.initializing.entry(opener.pid).or_insert_with(|| (opener.clone(), now));
+        }
+    }
+
+    /// Openers among all processes but these.
+    fn inspect(&mut self, without: Option<&HashSet<u32>>, now: Duration) -> Vec<Opener> {
+        let pids = match openers::processes(&self.roots) {
+            Ok(pids) => pids,
+            Err(error) => {
+                self.unreadable = Some(format!("/proc cannot be read ({error}): processes are not found"));
+                return Vec::new();
+            }
+        };
+        self.unreadable = None;
+        self.skipped = 0;
+        let own = std::process::id();
+        let mut found = Vec::new();
+        let mut begun = cpu_time::of_this_thread();
+        for pid in pids.into_iter().filter(|pid| *pid != own && without.is_none_or(|known| !known.contains(pid))) {
+            let Some(uid) = processes::user(&self.roots, pid) else { continue };
+            if self.users.is_over(uid, now) {
+                self.skipped += 1;
+                continue;
+            }
+            match self.device.is_open_in(&self.roots, pid) {
+                Ok(true) => found.extend(Opener::read(&self.roots, pid, uid)),
+                Ok(false) => {}
+                Err(error) => tracing::debug!(pid, "its open files are not inspected: {error}"),
+            }
+            let ended = cpu_time::of_this_thread();
+            let spent = ended.saturating_sub(begun);
+            self.users.charge(uid, spent, now);
+            self.node.charge(spent, OF_NODE, now);
+            begun = ended;
+        }
+        found
+    }
+
+    /// Reason why some processes are not found.
+    pub(super) fn warning(&self) -> Option<String> {
+        let skipped = (self.skipped > 0).then(|| {
+            format!(
+                "{} processes were not inspected for VA spaces, as their users have used up uvmd's time for that",
+                self.skipped
+            )
+        });
+        self.unreadable.clone().or(skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sys::fake::Machine;
+
+    use super::*;
+
+    /// Machine with the driver, whose device is that of /dev/tty.
+    fn machine() -> Machine {
+        Machine::new()
+            .with("proc/devices", "Character devices:\n  5 nvidia-uvm\n\nBlock devices:\n")
+            .with("sys/module/nvidia_uvm/refcnt", "0\n")
+    }
+
+    /// Adds a process that has a file open.
+    fn open(machine: &Machine, pid: u32, file: &str) {
+        let stat = format!("{pid} (cuda) S 1 {pid} {pid} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 77 {}\n", "0 ".repeat(30));
+        machine.write(&format!("proc/{pid}/stat"), stat.as_str());
+        machine.write(&format!("proc/{pid}/status"), "Uid:\t1000\t0\t0\t0\n");
+        machine.write(&format!("proc/{pid}/comm"), "cuda\n");
+        machine.link(&format!("proc/{pid}/fd/3"), file);
+    }
+
+    fn pids(found: Vec<Opener>) -> Vec<u32> {
+        found.into_iter().map(|opener| opener.pid).collect()
+    }
+
+    #[test]
+    fn openers_are_found_when_the_references_to_the_module_change() {
+        let machine = machine();
+        open(&machine, 41, "/dev/zero");
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap());
+        let none = HashSet::new();
+        let at = Duration::from_millis;
+        assert_eq!(pids(finder.look(&none, at(0))), [0; 0]);
+        open(&machine, 42, "/dev/tty");
+        assert_eq!(pids(finder.look(&none, at(100))), [0; 0]);
+        machine.write("sys/module/nvidia_uvm/refcnt", "1\n");
+        assert_eq!(pids(finder.look(&none, at(200))), [42]);
+        assert_eq!(pids(finder.look(&none, at(300))), [0; 0]);
+        // Without a hint, after ten seconds.
+        assert_eq!(pids(finder.look(&none, at(10_100))), [42]);
+    }
+
+    #[test]
+    fn opener_without_a_va_space_is_tried_again_for_five_seconds() {
+        let machine = machine();
+        open(&machine, 42, "/dev/tty");
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap());
+        let none = HashSet::new();
+        let at = Duration::from_millis;
+        let found = finder.look(&none, at(0));
+        finder.tried(&found[0], false, at(0));
+        assert_eq!(pids(finder.look(&none, at(4900))), [42]);
+        assert_eq!(pids(finder.look(&none, at(5000))), [0; 0]);
+        finder.tried(&found[0], false, at(5000));
+        finder.tried(&found[0], true, at(5100));
+        assert_eq!(pids(finder.look(&none, at(5200))), [0; 0]);
+    }
+}

@@ -1,0 +1,193 @@
+//! Holders by user.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Degradation, DegradedReason};
+use sys::{
+    actor::Spawner,
+    executable::Program,
+    holder::{Event, Holder, HolderError},
+    uvm::{Uuid, target::VaSpace, tracker::Layout},
+};
+
+use super::space::Space;
+use crate::{ledger::Generation, refusal::Refusal};
+
+/// Maximum of holders with one user each. Further users share one.
+const OWN_MAX: usize = 16;
+/// User of the shared holder, which is no user.
+const SHARED: u32 = u32::MAX;
+
+/// All holders, and the spawner that starts them. It belongs to the thread that made this.
+pub(super) struct Holders {
+    program: Program,
+    spawner: Option<Spawner>,
+    by_user: BTreeMap<u32, Of>,
+    /// VA spaces of holders that are gone.
+    lost: Vec<Generation>,
+    /// Users whose holder hung. They have no other one until the driver is loaded again.
+    hung: BTreeSet<u32>,
+}
+
+/// Holder of a user.
+struct Of {
+    holder: Holder,
+    spaces: BTreeSet<Generation>,
+}
+
+impl Holders {
+    pub(super) fn start(program: &Program) -> Result<Self, Refusal> {
+        let spawner = Spawner::start(program).map_err(|error| Refusal::NoHolder(error.to_string()))?;
+        Ok(Self {
+            program: program.clone(),
+            spawner: Some(spawner),
+            by_user: BTreeMap::new(),
+            lost: Vec::new(),
+            hung: BTreeSet::new(),
+        })
+    }
+
+    /// User of the holder for a user.
+    fn key(&self, uid: u32) -> u32 {
+        let own = self.by_user.keys().filter(|uid| **uid != SHARED).count();
+        if self.by_user.contains_key(&uid) || own < OWN_MAX { uid } else { SHARED }
+    }
+
+    /// Has a VA space held and counted. `false` if it cannot be.
+    pub(super) fn hold(
+        &mut self,
+        generation: Generation,
+        space: &Space,
+        va_space: &VaSpace<'_>,
+        layout: Layout,
+    ) -> bool {
+        let key = self.key(space.opener.uid);
+        if self.hung.contains(&key) || !self.has(key) {
+            return false;
+        }
+        let Some(of) = self.by_user.get_mut(&key) else { return false };
+        of.spaces.insert(generation);
+        let asked = of.holder.hold(generation, va_space, &space.process, &space.memory).and_then(|()| {
+            space.pages().try_for_each(|(page, processor)| of.holder.count(generation, page, layout, processor))
+        });
+        self.check(key, asked)
+    }
+
+    /// Has a held VA space counted at one more processor.
+    pub(super) fn count(&mut self, uid: u32, generation: Generation, page: u32, layout: Layout, processor: Uuid) {
+        self.ask(uid, generation, |holder| holder.count(generation, page, layout, processor));
+    }
+
+    /// Has the trackers of a VA space closed.
+    pub(super) fn release(&mut self, uid: u32, generation: Generation) {
+        self.ask(uid, generation, |holder| holder.release(generation));
+    }
+
+    fn ask(
+        &mut self,
+        uid: u32,
+        generation: Generation,
+        ask: impl FnOnce(&mut Holder) -> Result<(), HolderError>,
+    ) {
+        let key = [uid, SHARED].into_iter().find(|key| self.by_user.get(key).is_some_and(|of| of.spaces.contains(&generation)));
+        let Some((key, of)) = key.and_then(|key| Some((key, self.by_user.get_mut(&key)?))) else {
+            self.lost.push(generation);
+            return;
+        };
+        let asked = ask(&mut of.holder);
+        self.check(key, asked);
+    }
+
+    /// Outcomes since the last call.
+    pub(super) fn events(&mut self) -> Vec<Event> {
+        let mut all = Vec::new();
+        let mut failed = Vec::new();
+        for (key, of) in &mut self.by_user {
+            match of.holder.events() {
+                Ok(events) => {
+                    for event in &events {
+                        if let Event::Released { space } = event {
+                            of.spaces.remove(space);
+                        }
+                    }
+                    all.extend(events);
+                }
+                Err(error) => failed.push((*key, error)),
+            }
+        }
+        for (key, error) in failed {
+            self.check(key, Err(error));
+        }
+        all
+    }
+
+    /// VA spaces whose holder is gone since the last call.
+    pub(super) fn lost(&mut self) -> Vec<Generation> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Users whose holder hung.
+    pub(super) fn hung(&self) -> impl Iterator<Item = u32> + '_ {
+        self.hung.iter().copied()
+    }
+
+    /// Whether there is a holder, which is started if needed.
+    fn has(&mut self, key: u32) -> bool {
+        if self.by_user.contains_key(&key) {
+            return true;
+        }
+        match self.start_holder() {
+            Ok(holder) => {
+                tracing::debug!(uid = key, pid = holder.pid(), "a holder was started");
+                self.by_user.insert(key, Of { holder, spaces: BTreeSet::new() });
+                true
+            }
+            Err(error) => {
+                tracing::error!("no process can hold trackers: {error}");
+                self.spawner = None;
+                false
+            }
+        }
+    }
+
+    fn start_holder(&mut self) -> Result<Holder, sys::actor::ActorError> {
+        let spawner = match self.spawner.take() {
+            Some(spawner) => spawner,
+            None => Spawner::start(&self.program)?,
+        };
+        Holder::start(self.spawner.insert(spawner))
+    }
+
+    /// Removes a holder that is of no more use, and with it all its trackers.
+    fn check(&mut self, key: u32, asked: Result<(), HolderError>) -> bool {
+        let Err(error) = asked else { return true };
+        tracing::error!(uid = key, "{error}");
+        if let Some(of) = self.by_user.remove(&key) {
+            of.holder.kill();
+            self.lost.extend(of.spaces);
+        }
+        if matches!(error, HolderError::Hangs) {
+            self.hung.insert(key);
+        }
+        false
+    }
+}
+
+/// State of a user whose holder hung.
+pub(super) fn degradation(uid: u32, user: Option<String>) -> Degradation {
+    let (uid, who) = match (uid, &user) {
+        (SHARED, _) => (None, "the users that share a holder".to_owned()),
+        (uid, Some(user)) => (Some(uid), format!("user {user} (uid {uid})")),
+        (uid, None) => (Some(uid), format!("uid {uid}")),
+    };
+    Degradation {
+        reason: DegradedReason::HolderHangs,
+        uid,
+        user,
+        pid: None,
+        description: format!(
+            "{who}: the process that holds trackers hung in the driver and was killed; processes of that user are not counted until the \
+             driver is loaded again"
+        ),
+    }
+}

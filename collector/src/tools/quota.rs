@@ -1,0 +1,152 @@
+//! Limits of VA spaces by process, user and node. Each tracker takes memory of the driver that
+//! nobody is charged for, and its attachment stops the fault handling of all processes for a
+//! moment.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::{Degradation, DegradedReason};
+
+use super::finder::Opener;
+
+/// Maximum of VA spaces of a process; CUDA creates one.
+const OF_PROCESS_MAX: usize = 4;
+/// Maximum of VA spaces of a user.
+const OF_USER_MAX: usize = 128;
+/// Maximum of VA spaces of the node.
+const OF_NODE_MAX: usize = 512;
+/// Maximum attachments of a process in a second.
+const PROCESS_RATE_MAX: usize = 8;
+/// Maximum attachments of a user in a second.
+const USER_RATE_MAX: usize = 64;
+/// Time after its last refusal for which a user is named.
+const NAMED: Duration = Duration::from_mins(1);
+/// Maximum of users that are named.
+const USERS_NAMED_MAX: usize = 16;
+
+/// Held VA spaces, and attachments in the current second.
+#[derive(Debug, Default)]
+pub(super) struct Quota {
+    of_processes: BTreeMap<u32, usize>,
+    of_users: BTreeMap<u32, usize>,
+    second: Duration,
+    attached_processes: BTreeMap<u32, usize>,
+    attached_users: BTreeMap<u32, usize>,
+    /// Users with refusals: when and how many.
+    refused: BTreeMap<u32, (Duration, u64)>,
+    now: Duration,
+}
+
+impl Quota {
+    /// Takes room for one more VA space of a process, at this time since boot. `false` if there is
+    /// none.
+    pub(super) fn take(&mut self, opener: &Opener, now: Duration) -> bool {
+        self.now = now;
+        if now.saturating_sub(self.second) >= Duration::from_secs(1) {
+            self.second = now;
+            self.attached_processes.clear();
+            self.attached_users.clear();
+        }
+        let Opener { pid, uid, .. } = opener;
+        let of = |counts: &BTreeMap<u32, usize>, key| counts.get(key).copied().unwrap_or_default();
+        let has_room = of(&self.of_processes, pid) < OF_PROCESS_MAX
+            && of(&self.of_users, uid) < OF_USER_MAX
+            && self.of_users.values().sum::<usize>() < OF_NODE_MAX
+            && of(&self.attached_processes, pid) < PROCESS_RATE_MAX
+            && of(&self.attached_users, uid) < USER_RATE_MAX;
+        if has_room {
+            *self.of_processes.entry(*pid).or_default() += 1;
+            *self.of_users.entry(*uid).or_default() += 1;
+            *self.attached_processes.entry(*pid).or_default() += 1;
+            *self.attached_users.entry(*uid).or_default() += 1;
+        } else if self.refused.contains_key(uid) || self.refused.len() < USERS_NAMED_MAX {
+            let (at, number) = self.refused.entry(*uid).or_default();
+            *at = now;
+            *number = number.saturating_add(1);
+        }
+        has_room
+    }
+
+    /// Returns the room of a VA space.
+    pub(super) fn give_back(&mut self, opener: &Opener) {
+        for (counts, key) in [(&mut self.of_processes, opener.pid), (&mut self.of_users, opener.uid)] {
+            if let Some(count) = counts.get_mut(&key) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    counts.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Users that were refused a VA space of late.
+    pub(super) fn degradations(&self, user: &dyn Fn(u32) -> Option<String>) -> Vec<Degradation> {
+        let recent = self.refused.iter().filter(|(_, (at, _))| self.now.saturating_sub(*at) < NAMED);
+        recent
+            .map(|(uid, (_, number))| {
+                let name = user(*uid);
+                let who = name.as_ref().map_or_else(|| format!("uid {uid}"), |name| format!("user {name} (uid {uid})"));
+                Degradation {
+                    reason: DegradedReason::ToolsQuota,
+                    uid: Some(*uid),
+                    user: name,
+                    pid: None,
+                    description: format!(
+                        "{who}: VA spaces are not counted, refused {number} times: at most {OF_PROCESS_MAX} of a process, {OF_USER_MAX} of a \
+                         user and {OF_NODE_MAX} of the node, and {PROCESS_RATE_MAX} and {USER_RATE_MAX} more in a second"
+                    ),
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opener(pid: u32, uid: u32) -> Opener {
+        Opener { pid, start_ticks: 1, uid, comm: [0; 16] }
+    }
+
+    #[test]
+    fn process_holds_four_va_spaces_at_most() {
+        let mut quota = Quota::default();
+        let one = opener(7, 1000);
+        let taken = (0..6).map(|second| quota.take(&one, Duration::from_secs(second))).filter(|taken| *taken).count();
+        assert_eq!(taken, 4);
+        assert_eq!(quota.degradations(&|_| None)[0].uid, Some(1000));
+        quota.give_back(&one);
+        assert!(quota.take(&one, Duration::from_secs(6)));
+    }
+
+    #[test]
+    fn process_that_opens_and_closes_is_attached_to_eight_times_a_second() {
+        let mut quota = Quota::default();
+        let one = opener(7, 1000);
+        let attach = |quota: &mut Quota, at| {
+            let taken = quota.take(&one, at);
+            if taken {
+                quota.give_back(&one);
+            }
+            taken
+        };
+        let now = Duration::from_secs(9);
+        assert_eq!((0..100).filter(|_| attach(&mut quota, now)).count(), 8);
+        assert!(attach(&mut quota, now + Duration::from_secs(1)));
+        // Another user's process has its own.
+        assert!(quota.take(&opener(8, 1001), now));
+    }
+
+    #[test]
+    fn user_holds_a_quarter_of_the_node() {
+        let mut quota = Quota::default();
+        let mut taken = BTreeMap::new();
+        for process in 0..1000 {
+            let of = opener(process, 1000 + process % 2);
+            if quota.take(&of, Duration::from_secs(process.into())) {
+                *taken.entry(of.uid).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(taken, [(1000, OF_USER_MAX), (1001, OF_USER_MAX)].into());
+    }
+}
