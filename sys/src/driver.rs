@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(module(&machine.roots).unwrap(), first);
         // The old folder stays open, so that its number is not reused: sysfs does not reuse numbers
         // either.
-        let _held = fs::File::open(machine.roots.sys.join("module/nvidia_uvm")).unwrap();
+        let _held = File::open(machine.roots.sys.join("module/nvidia_uvm")).unwrap();
         machine.remove("sys/module/nvidia_uvm");
         machine.write("sys/module/nvidia_uvm/version", "550.163.01\n");
         assert_ne!(module(&machine.roots).unwrap().instance, first.instance);
