@@ -1,16 +1,40 @@
 #!/bin/sh
-# without kprobes uvmd waits
+# without kprobes and fentry uvmd counts by the driver's tools, exactly
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
+evidence="/tmp/run $UVMD_LOG /tmp/status /tmp/ps /tmp/truth.json"
+# The process's sum of a figure in uvmd, and in the truth.
+counted() { tr -d ' \n' </tmp/ps | sed 's/"gpus":/\n/' | sed 's/"pid":/\n"pid":/g' | grep '"name":"work"' | head -1 | sed -n "s/.*\"$1\":\([0-9][0-9]*\).*/\1/p"; }
+truth() { tr -d ' \n' </tmp/truth.json | sed 's/"truth":/\n&/g' | sed -n "2s/^\"truth\":{[^}]*\"$1\":\([0-9][0-9]*\).*/\1/p"; }
 
-# The kernel shows its kprobe support here; an empty folder over it is a kernel without.
+# The kernel shows its kprobe support and the driver's types here; empty folders over them are a kernel without.
 mount -t tmpfs nodev /sys/bus/event_source/devices
+mount -t tmpfs nodev /sys/kernel/btf
 start uvmd
-waits_for_kprobes() { state_is waiting && grep -qi kprobe /tmp/status; }
-within 20 "it does not wait and name kprobes as the reason" waits_for_kprobes
-cat /tmp/status
-wget -S -O /dev/null http://127.0.0.1:9477/readyz 2>&1 | grep -q ' 503 ' || fail "readyz is not 503"
+state_becomes counting
+grep -q '"backend": *"tools"' /tmp/status || fail "the source is not tools"
+grep -q 'source_reduced' /tmp/status || fail "the state does not say that the source is reduced"
+grep -qi kprobe /tmp/status || fail "the reason is not named"
+
+cat >/tmp/work.toml <<'SCENARIO'
+name = "work"
+[[process]]
+name = "work"
+alloc = [{ name = "a", mib = 96 }]
+steps = [{ sleep_ms = 3000 }, { gpu_write = "a" }, { cpu_read = "a", length = "4 MiB" }, { gpu_read = "a" }, { verify = "a" }, { sleep_ms = 3000 }]
+SCENARIO
+lab-runner run /tmp/work.toml --once --no-uvmd --report /tmp/truth.json >/tmp/run 2>&1 || fail "the run is not valid"
+is_exited() { uvmctl ps --all -o json >/tmp/ps && tr -d ' \n' </tmp/ps | grep -q '"state":"exited"'; }
+within 20 "its end is not seen" is_exited
+for figure in fault_entries cpu_faults bytes_htod bytes_dtoh; do
+  echo "$figure: $(truth $figure) by the truth, $(counted $figure) by uvmd"
+  [ -n "$(truth $figure)" ] || fail "there is no truth of $figure"
+  [ "$(truth $figure)" = "$(counted $figure)" ] || fail "$figure is not exact"
+done
+uvmctl ps --all
 stop_uvmd
+timeout 5 pidof uvmd && fail "a holder is left"
+rmmod nvidia-uvm || fail "the driver cannot be unloaded: something is attached"
 echo "ok"

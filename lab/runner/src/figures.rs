@@ -110,6 +110,11 @@ calls! {
     "disable_read_duplication"
 }
 
+/// Figures that every source of uvmd counts.
+static OF_ALL_SOURCES: [&Field; 5] = [&FAULT_ENTRIES, &CPU_FAULTS, &BYTES_HTOD, &BYTES_DTOH, &DROPPED_EVENTS];
+/// Reason why a figure is not compared.
+pub(crate) const UNCOUNTED: &str = "uvmd's source does not count it";
+
 static FIELDS: [&Field; 20] = [
     &FAULT_ENTRIES,
     &FAULT_INSTANCES,
@@ -253,6 +258,16 @@ impl Truth {
     pub(crate) fn waive(&mut self, field: &Field, reason: &'static str) {
         self.figures.set(field, None);
         self.waived.insert(field.name, reason);
+    }
+
+    /// Mark figures that uvmd's source does not count as not known, but for those that every source
+    /// counts.
+    pub(crate) fn waive_uncounted(&mut self, uvmd: &Figures) {
+        for field in fields().filter(|field| !field.uvmd.is_empty() && uvmd.get(field).is_none()) {
+            if !OF_ALL_SOURCES.contains(&field) {
+                self.waive(field, UNCOUNTED);
+            }
+        }
     }
 
     /// Mark a figure as a bound in this run.

@@ -12,7 +12,7 @@ use gpu::swgpu::Gpu;
 
 use crate::{
     access_log::Recorder,
-    figures::{Figures, THRASHING_PAGES, THROTTLES},
+    figures::{Figures, THRASHING_PAGES, THROTTLES, UNCOUNTED},
     matrix::{self, Party},
     member::{End, Member, State},
     protocol::Command,
@@ -91,7 +91,9 @@ fn pass(
         .as_deref()
         .map(|path| Ok::<_, anyhow::Error>((Recorder::start(&observer.gpus)?, path)))
         .transpose()?;
-    let mut team = Team::start(scenario, counters, deadline)?;
+    let is_of_tools = matches!(&before, Some(Ok(before)) if before.is_of_tools());
+    let finder = client.filter(|_| is_of_tools).cloned();
+    let mut team = Team::start_found(scenario, counters, finder, deadline)?;
     team.go(deadline)?;
 
     // Nothing runs from here on. The observer waits until the driver is idle; then all figures are
@@ -222,11 +224,23 @@ fn fill(pass: &mut Pass, answer: &Answer, before: &Answer, members: &[Member]) -
     for (process, member) in pass.processes.iter_mut().zip(members) {
         process.uvmd = member.id.and_then(|id| answer.process(id)).unwrap_or_default();
     }
+    if answer.is_of_tools() {
+        let processes = pass.processes.iter_mut().map(|process| (&mut process.truth, &process.uvmd));
+        let gpus = pass.gpus.iter_mut().map(|gpu| (&mut gpu.truth, &gpu.uvmd));
+        let total = (&mut pass.total.truth, &pass.total.uvmd);
+        for (truth, uvmd) in processes.chain(gpus).chain([total]) {
+            truth.waive_uncounted(uvmd);
+        }
+    }
     Ok(())
 }
 
 /// Compares uvmd's residency and evictions by process with the truth.
 fn compare(pass: &mut Pass, seen: &[Counted], answer: &Answer, before: &Answer, members: &[Member]) {
+    if answer.is_of_tools() {
+        pass.evictions_not_known = Some(UNCOUNTED);
+        return;
+    }
     for member in members {
         let (Some(id), Some(residency)) = (member.id, &member.residency) else { continue };
         pass.residency.extend(pass.gpus.iter().map(|gpu| {

@@ -9,8 +9,9 @@ use anyhow::{Context, bail};
 
 use crate::{
     member::{Member, State},
-    protocol::{Command, Event},
+    protocol::{Command, Event, Reply},
     scenario::Scenario,
+    uvmd::Client,
 };
 
 /// All workers of a run.
@@ -18,6 +19,8 @@ pub(crate) struct Team {
     members: Vec<Member>,
     events: mpsc::Receiver<Event>,
     sender: mpsc::Sender<Event>,
+    /// Client of a uvmd that has to find each process before its work begins.
+    finder: Option<Client>,
 }
 
 impl Team {
@@ -25,10 +28,20 @@ impl Team {
     /// with the driver and none has touched its memory. `counters`: whether the driver counts for
     /// each.
     pub(crate) fn start(scenario: &Scenario, counters: bool, deadline: Instant) -> anyhow::Result<Self> {
+        Self::start_found(scenario, counters, None, deadline)
+    }
+
+    /// The same, with a uvmd that has to find each process before its work begins.
+    pub(crate) fn start_found(
+        scenario: &Scenario,
+        counters: bool,
+        finder: Option<Client>,
+        deadline: Instant,
+    ) -> anyhow::Result<Self> {
         let (sender, events) = mpsc::channel();
         let members: Vec<Member> =
             (0..scenario.processes.len()).filter_map(|at| Member::new(scenario, at, counters, &sender)).collect();
-        let mut team = Self { members, events, sender };
+        let mut team = Self { members, events, sender, finder };
         for member in team.members.iter_mut().filter(|member| member.starts_after.is_zero()) {
             member.start()?;
         }
@@ -84,7 +97,12 @@ impl Team {
             }
             let next = self.members.iter().filter_map(Member::next_timer).min().unwrap_or(deadline).min(deadline);
             match self.events.recv_timeout(next.saturating_duration_since(now).max(Duration::from_millis(1))) {
-                Ok(Event::Reply(at, reply)) => self.member(at)?.handle_reply(reply)?,
+                Ok(Event::Reply(at, reply)) => {
+                    if let (Reply::Ready { .. }, Some(finder)) = (&reply, self.finder.clone()) {
+                        finder.wait_for(self.member(at)?.id.context("a worker without a process")?)?;
+                    }
+                    self.member(at)?.handle_reply(reply)?;
+                }
                 Ok(Event::Exited(at)) => self.member(at)?.handle_exit(),
                 Ok(Event::Stop) => {
                     stopped = true;

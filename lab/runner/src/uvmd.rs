@@ -34,6 +34,8 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, Deserialize)]
 struct Status {
     state: String,
+    /// Name of its source.
+    backend: String,
     reasons: Vec<String>,
     /// Time of its snapshot.
     time: String,
@@ -148,6 +150,18 @@ impl Client {
         }
     }
 
+    /// Waits until uvmd counts a process. Sources without probes find it after its start.
+    pub(crate) fn wait_for(&self, id: ProcessId) -> anyhow::Result<()> {
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
+        while self.ask()?.process(id).is_none() {
+            if Instant::now() > deadline {
+                bail!("uvmd does not find process {}", id.pid);
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
     /// Current state.
     pub(crate) fn ask(&self) -> anyhow::Result<Answer> {
         // Processes are read before the status, so that the total is at least their sum.
@@ -190,6 +204,12 @@ impl Answer {
             "counting" => Ok(()),
             state => bail!("uvmd is {state}: {}", self.status.reasons.join("; ")),
         }
+    }
+
+    /// Whether its source is the driver's tools, which count less than probes, and what they count
+    /// only from the attachment on.
+    pub(crate) fn is_of_tools(&self) -> bool {
+        self.status.backend == "tools"
     }
 
     /// Whether its snapshot was taken after a moment.
@@ -270,7 +290,7 @@ mod tests {
 
     fn answer(counting_started_at: &str, dropped: u64, faults: u64) -> Answer {
         let status = json!({
-            "state": "counting", "reasons": [], "time": "2026-01-02T03:04:05Z", "counting_started_at": counting_started_at,
+            "state": "counting", "backend": "ebpf", "reasons": [], "time": "2026-01-02T03:04:05Z", "counting_started_at": counting_started_at,
             "dropped_events": dropped, "gpus": [{ "gpu": 1, "uuid": "GPU-00-01", "fault_instances": faults }],
             "total": { "fault_entries": faults, "dropped_events": 0 },
         });

@@ -153,3 +153,15 @@ fn names_are_unique() {
     names.dedup();
     assert_eq!(names.len(), count);
 }
+
+#[test]
+fn figures_that_the_source_does_not_count_are_not_compared_unless_every_source_counts_them() {
+    let mut truth = truth(&all(1));
+    let mut uvmd = all(1);
+    for field in [&EVICTED_BYTES, &CPU_FAULTS] {
+        uvmd.set(field, None);
+    }
+    truth.waive_uncounted(&uvmd);
+    assert_eq!(truth.waived.keys().copied().collect::<Vec<_>>(), ["evicted_bytes"]);
+    assert_eq!(wrong(&compare("p", Scope::Process, &truth, &uvmd)), ["cpu_faults"]);
+}
