@@ -27,6 +27,7 @@ targets! {
     plans,
     recordings,
     records,
+    tools_queue,
     tools_records,
     trace,
     machine_toml,
