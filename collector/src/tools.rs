@@ -13,6 +13,8 @@
 //! * `holders`: holders by user
 //! * `space`: a held VA space, and its counts
 //! * `quota`: limits of VA spaces by process and user
+//! * `tally`: counts of a VA space from the driver's records; `timeline`: batches and evictors, over
+//!   all VA spaces
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -47,6 +49,10 @@ mod finder;
 mod holders;
 mod quota;
 mod space;
+#[cfg_attr(not(test), expect(dead_code, reason = "no tracker has a queue yet"))]
+mod tally;
+#[cfg_attr(not(test), expect(dead_code, reason = "no tracker has a queue yet"))]
+mod timeline;
 
 use finder::{Finder, Opener};
 use holders::Holders;

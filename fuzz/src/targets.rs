@@ -27,6 +27,8 @@ targets! {
     plans,
     recordings,
     records,
+    tools_queue,
+    tools_records,
     trace,
     machine_toml,
     web_config,

@@ -8,6 +8,7 @@
 //! * [`mapped`]: addresses of a process's managed memory
 //! * [`tracker`]: what the driver counts of one VA space; [`counters`]: the same, held by this process
 //! * [`request`]: parameter blocks, by driver version
+//! * [`records`]: records of the driver's events; [`queue`]: the queues that have them
 //!
 //! A duplicated descriptor keeps the VA space, its GPU memory and the GPU's registration alive
 //! after its process's exit, and the driver's teardown runs in the process that closes last.
@@ -20,6 +21,8 @@ mod descriptors;
 pub mod mapped;
 pub mod openers;
 pub mod pages;
+pub mod queue;
+pub mod records;
 mod request;
 pub mod target;
 pub mod tracker;
