@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use abi::{Lifecycle, LifecycleKind, Probe, Tenant};
+use abi::{BlockRecord, DropReason, Lifecycle, LifecycleKind, Probe, Tenant};
 use model::{Degradation, DegradedReason, DriverInfo};
 use sys::{
     Roots,
@@ -37,7 +37,7 @@ use sys::{
 };
 
 use crate::{
-    Config, gpus,
+    Config, clock, gpus,
     ledger::Generation,
     probes::Figures,
     refusal::Refusal,
@@ -49,7 +49,6 @@ mod finder;
 mod holders;
 mod quota;
 mod space;
-#[cfg_attr(not(test), expect(dead_code, reason = "no tracker has a queue yet"))]
 mod tally;
 #[cfg_attr(not(test), expect(dead_code, reason = "no tracker has a queue yet"))]
 mod timeline;
@@ -63,6 +62,8 @@ use space::{Gpus, Phase, Space};
 const FIRST_GENERATION: Generation = 1 << 63;
 /// Interval of checks whether processes have closed their VA spaces.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
+/// Longest wait of a reading for records.
+const FLUSH_MAX: Duration = Duration::from_millis(50);
 
 /// Source by the driver's tools interface.
 pub(crate) struct Tools {
@@ -77,6 +78,10 @@ pub(crate) struct Tools {
     spaces: BTreeMap<Generation, Space>,
     next: Generation,
     lifecycles: Vec<Lifecycle>,
+    /// Block records of the last readings.
+    blocks: Vec<BlockRecord>,
+    /// Contradictory records of forgotten VA spaces.
+    past_contradictions: u64,
     checked_closed: Duration,
     reduced: Degradation,
     figures: Figures,
@@ -96,28 +101,37 @@ impl Tools {
         let layout = Layout::of(&version)
             .map_err(|_| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
         let device = Device::of_driver(&roots).ok_or(Refusal::NoDevice)?;
-        let family = families.of(&version);
+        let procfs_ids_are_eightfold =
+            families.of(&version).is_some_and(sys::families::Family::procfs_ids_are_eightfold);
         Ok(Self {
             finder: Finder::new(&roots, device),
             roots,
             driver: DriverInfo { version, parameters: sys::parameters::read(&config.roots), ..DriverInfo::default() },
             layout,
-            procfs_ids_are_eightfold: family.is_some_and(sys::families::Family::procfs_ids_are_eightfold),
+            procfs_ids_are_eightfold,
             holders: Holders::start(&config.program)?,
             quota: Quota::default(),
-            gpus: Gpus::default(),
+            // Up to 545, events have an id for each physical GPU; later, for each part of one.
+            gpus: Gpus::new(if procfs_ids_are_eightfold { 1 } else { 8 }),
             spaces: BTreeMap::new(),
             next: FIRST_GENERATION,
             lifecycles: Vec::new(),
+            blocks: Vec::new(),
+            past_contradictions: 0,
             checked_closed: Duration::ZERO,
             reduced: reduced(missing),
-            figures: Figures::default(),
+            figures: Figures { dropped: vec![0; DropReason::COUNT as usize], ..Figures::default() },
         })
     }
 
     /// Takes the outcomes of the holders' requests.
     fn take_events(&mut self) {
-        for event in self.holders.events() {
+        let events = self.holders.events();
+        self.take(events);
+    }
+
+    fn take(&mut self, events: Vec<Event>) {
+        for event in events {
             match event {
                 Event::Held { space, place } => self.with(space, |space| space.held_at(place)),
                 Event::Counting { space: generation, page } => {
@@ -133,6 +147,8 @@ impl Tools {
                 }
                 Event::Exited { space } => self.release(space),
                 Event::Released { space } => self.end(space),
+                // Their counters are asked for after them.
+                Event::Watching { .. } | Event::Flushed => {}
             }
         }
         for generation in self.holders.lost() {
@@ -159,7 +175,7 @@ impl Tools {
         let Some(space) = self.spaces.get_mut(&generation) else { return };
         let was_counted = space.has_counted();
         space.end();
-        self.quota.give_back(&space.opener);
+        self.quota.give_back(&space.opener, space.has_queue());
         if was_counted {
             self.lifecycles.push(space.lifecycle(generation, LifecycleKind::Destroyed));
         } else {
@@ -233,21 +249,40 @@ impl Tools {
         for va_space in new {
             let generation = self.next;
             self.next += 1;
-            let space = match Space::new(opener.clone(), Arc::clone(&process), va_space.place(), &self.gpus) {
+            let has_queue = self.quota.take_queue(opener.uid);
+            let (process, place) = (Arc::clone(&process), va_space.place());
+            let space = match Space::new(opener.clone(), process, place, generation, &self.gpus, has_queue) {
                 Ok(space) => space,
                 Err(error) => {
                     tracing::error!("no memory for the counters of a VA space: {error}");
-                    self.quota.give_back(opener);
+                    self.quota.give_back(opener, has_queue);
                     continue;
                 }
             };
             if self.holders.hold(generation, &space, &va_space, self.layout) {
                 self.spaces.insert(generation, space);
             } else {
-                self.quota.give_back(opener);
+                self.quota.give_back(opener, has_queue);
             }
         }
         Ok(true)
+    }
+
+    /// Has the records of completed copies written, if some are missing, and waits a moment for
+    /// that: one user's holder is enough for all.
+    fn flush(&mut self) {
+        let pending = self.spaces.iter().find(|(_, space)| space.has_pending());
+        if let Some((generation, space)) = pending {
+            let (generation, uid) = (*generation, space.opener.uid);
+            let events = self.holders.flush(uid, generation, FLUSH_MAX);
+            self.take(events);
+        }
+    }
+
+    /// Difference of the clock of block records to that of the driver's records.
+    fn raw_to_boot_ns(&self) -> u64 {
+        let boot = clock::since_boot(&self.roots).map_or(0, clock::nanoseconds);
+        boot.wrapping_sub(clock::nanoseconds(sys::clock::raw()))
     }
 
     /// Adds trackers for GPUs that were not shown before.
@@ -307,8 +342,22 @@ impl Source for Tools {
     }
 
     fn read(&mut self, _tenants: &mut Tenants, _now: Duration) -> Result<Reading, ReadError> {
-        let counted = self.spaces.iter_mut().filter(|(_, space)| space.has_counted());
-        let counts = counted.flat_map(|(generation, space)| space.counts(*generation, &self.gpus)).collect();
+        // Totals, then records: what the former have and the latter lack was dropped.
+        for space in self.spaces.values_mut().filter(|space| space.has_counted()) {
+            space.take_totals(&self.gpus);
+        }
+        self.flush();
+        let raw_to_boot_ns = self.raw_to_boot_ns();
+        let mut counts = Vec::new();
+        let mut contradictions = self.past_contradictions;
+        for space in self.spaces.values_mut().filter(|space| space.has_counted()) {
+            space.read_records(raw_to_boot_ns, &mut |record| self.blocks.push(record));
+            counts.extend(space.counts());
+            contradictions = contradictions.saturating_add(space.contradictions());
+        }
+        if let Some(dropped) = self.figures.dropped.get_mut(DropReason::SelfTest as usize) {
+            *dropped = contradictions;
+        }
         Ok(Reading { counts, ..Reading::default() })
     }
 
@@ -318,8 +367,20 @@ impl Source for Tools {
         _tenants: &mut Tenants,
         _shares_until_ns: &dyn Fn(Tenant) -> u64,
     ) -> Result<(), ReadError> {
-        self.spaces.retain(|generation, space| !(gone.contains(generation) && space.phase() == Phase::Ended));
+        let is_gone =
+            |generation: &Generation, space: &mut Space| gone.contains(generation) && space.phase() == Phase::Ended;
+        for (_, space) in self.spaces.extract_if(.., is_gone) {
+            self.past_contradictions = self.past_contradictions.saturating_add(space.contradictions());
+        }
         Ok(())
+    }
+
+    fn blocks(&mut self, take: &mut dyn FnMut(BlockRecord)) {
+        let raw_to_boot_ns = self.raw_to_boot_ns();
+        for space in self.spaces.values_mut().filter(|space| space.has_counted()) {
+            space.read_records(raw_to_boot_ns, &mut |record| self.blocks.push(record));
+        }
+        self.blocks.drain(..).for_each(take);
     }
 
     fn figures(&self) -> &Figures {
@@ -336,7 +397,9 @@ impl Source for Tools {
     }
 
     fn warning(&self) -> Option<String> {
-        self.finder.warning()
+        let broken = self.spaces.values().find_map(|space| Some((space.opener.pid, space.broken()?)));
+        let unread = broken.map(|(pid, error)| format!("records of process {pid} are not read any more: {error}"));
+        self.finder.warning().or(unread)
     }
 }
 

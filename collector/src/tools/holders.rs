@@ -1,6 +1,9 @@
 //! Holders by user.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use model::{Degradation, DegradedReason};
 use sys::{
@@ -68,6 +71,8 @@ impl Holders {
         let Some(of) = self.by_user.get_mut(&key) else { return false };
         of.spaces.insert(generation);
         let asked = of.holder.hold(generation, va_space, &space.process, &space.memory).and_then(|()| {
+            // The queues first: once the counters count, so does everything.
+            space.queues().try_for_each(|(page, records, kinds)| of.holder.watch(generation, page, layout, records, kinds))?;
             space.pages().try_for_each(|(page, processor)| of.holder.count(generation, page, layout, processor))
         });
         self.check(key, asked)
@@ -96,6 +101,24 @@ impl Holders {
         };
         let asked = ask(&mut of.holder);
         self.check(key, asked);
+    }
+
+    /// Has the records of all that has completed written, by way of this VA space, and waits for
+    /// that at most this long. Returns the outcomes meanwhile.
+    pub(super) fn flush(&mut self, uid: u32, generation: Generation, at_most: Duration) -> Vec<Event> {
+        self.ask(uid, generation, |holder| holder.flush(generation));
+        let mut events = Vec::new();
+        let deadline = Instant::now() + at_most;
+        while !events.iter().any(|event| matches!(event, Event::Flushed)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Some(of) = self.by_user.values().find(|of| of.spaces.contains(&generation)) else { break };
+            if left.is_zero() {
+                break;
+            }
+            of.holder.wait(left);
+            events.extend(self.events());
+        }
+        events
     }
 
     /// Outcomes since the last call.

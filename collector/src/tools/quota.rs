@@ -18,6 +18,10 @@ const OF_NODE_MAX: usize = 512;
 const PROCESS_RATE_MAX: usize = 8;
 /// Maximum attachments of a user in a second.
 const USER_RATE_MAX: usize = 64;
+/// Maximum of a user's queues of records, of 1 MiB each. Further VA spaces are counted without.
+const QUEUES_OF_USER_MAX: usize = 64;
+/// Maximum of queues of the node.
+const QUEUES_OF_NODE_MAX: usize = 256;
 /// Time after its last refusal for which a user is named.
 const NAMED: Duration = Duration::from_mins(1);
 /// Maximum of users that are named.
@@ -28,6 +32,7 @@ const USERS_NAMED_MAX: usize = 16;
 pub(super) struct Quota {
     of_processes: BTreeMap<u32, usize>,
     of_users: BTreeMap<u32, usize>,
+    queues: BTreeMap<u32, usize>,
     second: Duration,
     attached_processes: BTreeMap<u32, usize>,
     attached_users: BTreeMap<u32, usize>,
@@ -66,9 +71,21 @@ impl Quota {
         has_room
     }
 
-    /// Returns the room of a VA space.
-    pub(super) fn give_back(&mut self, opener: &Opener) {
-        for (counts, key) in [(&mut self.of_processes, opener.pid), (&mut self.of_users, opener.uid)] {
+    /// Takes room for a queue of records of a user. `false` if there is none.
+    pub(super) fn take_queue(&mut self, uid: u32) -> bool {
+        let has_room = self.queues.get(&uid).copied().unwrap_or_default() < QUEUES_OF_USER_MAX
+            && self.queues.values().sum::<usize>() < QUEUES_OF_NODE_MAX;
+        if has_room {
+            *self.queues.entry(uid).or_default() += 1;
+        }
+        has_room
+    }
+
+    /// Returns the room of a VA space, and of its queue.
+    pub(super) fn give_back(&mut self, opener: &Opener, has_queue: bool) {
+        let queue = has_queue.then_some((&mut self.queues, opener.uid));
+        let counted = [(&mut self.of_processes, opener.pid), (&mut self.of_users, opener.uid)];
+        for (counts, key) in counted.into_iter().chain(queue) {
             if let Some(count) = counts.get_mut(&key) {
                 *count = count.saturating_sub(1);
                 if *count == 0 {
@@ -115,7 +132,7 @@ mod tests {
         let taken = (0..6).map(|second| quota.take(&one, Duration::from_secs(second))).filter(|taken| *taken).count();
         assert_eq!(taken, 4);
         assert_eq!(quota.degradations(&|_| None)[0].uid, Some(1000));
-        quota.give_back(&one);
+        quota.give_back(&one, false);
         assert!(quota.take(&one, Duration::from_secs(6)));
     }
 
@@ -126,7 +143,7 @@ mod tests {
         let attach = |quota: &mut Quota, at| {
             let taken = quota.take(&one, at);
             if taken {
-                quota.give_back(&one);
+                quota.give_back(&one, false);
             }
             taken
         };
@@ -135,6 +152,14 @@ mod tests {
         assert!(attach(&mut quota, now + Duration::from_secs(1)));
         // Another user's process has its own.
         assert!(quota.take(&opener(8, 1001), now));
+    }
+
+    #[test]
+    fn queues_of_a_user_take_64_mib_at_most() {
+        let mut quota = Quota::default();
+        assert_eq!((0..100).filter(|_| quota.take_queue(1000)).count(), QUEUES_OF_USER_MAX);
+        quota.give_back(&opener(7, 1000), true);
+        assert!(quota.take_queue(1000));
     }
 
     #[test]

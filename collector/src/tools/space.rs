@@ -2,36 +2,59 @@
 
 use std::{collections::BTreeMap, io, num::NonZeroUsize, sync::Arc};
 
-use abi::{
-    CountKey, Kind, Lifecycle, LifecycleKind, Tally,
-    count::{UNKNOWN_ACCESS, UNKNOWN_CAUSE},
-};
+use abi::{BlockRecord, CountKey, Lifecycle, LifecycleKind, Tally};
 use model::GpuUuid;
 use sys::{
     holder::Memory,
     pidfd::PidFd,
-    uvm::{Descriptor, Uuid, tracker::Counters},
+    uvm::{
+        Descriptor, Uuid,
+        queue::{FULL_QUEUE_RECORDS, FullQueue, QueueError, QueueMemory, QueueReader},
+        records::EventKind,
+        tracker::Counters,
+    },
 };
 
-use super::finder::Opener;
+use super::{
+    finder::Opener,
+    tally::{SpaceTally, Totals},
+};
 use crate::{gpus::Links, ledger::Generation};
 
 /// Maximum of GPUs with trackers of their own.
 const GPUS_MAX: usize = 32;
-/// Page of the counters of all processors.
+/// Page of the counters of all processors. Those of GPUs come after it.
 const ALL: u32 = 0;
-/// Processor id of counts whose GPU is unknown.
-const UNKNOWN_GPU: u32 = u32::MAX;
+/// Control page of the queue that is full from the start, and its ring after it.
+const FULL: u32 = ALL + 1 + GPUS_MAX as u32;
+/// Control page of the queue that is read, and its ring after it.
+const QUEUE: u32 = FULL + 2;
+/// Records of that queue: 1 MiB. Copies of 64 KiB at the full rate of a link fill it in 40 ms.
+const QUEUE_RECORDS: u32 = 16_384;
+/// Maximum of records that one reading takes, so that a fast writer cannot keep it busy.
+const READ_MAX: u32 = 2 * QUEUE_RECORDS;
+/// Kinds that are counted by the full queue: none of them leaves the driver's thread anything to do.
+const COUNTED: [EventKind; 4] =
+    [EventKind::GpuFault, EventKind::Thrashing, EventKind::ThrottleStart, EventKind::MapRemote];
+/// Kinds whose records are read.
+const READ: [EventKind; 4] =
+    [EventKind::Migration, EventKind::MapRemote, EventKind::ThrottleStart, EventKind::ThrottleEnd];
 
 /// GPUs that the driver has shown, in their order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gpus {
+    /// Processor ids of events for one physical GPU.
+    ids_per_gpu: u32,
     seen: Vec<GpuUuid>,
     /// Last processor id of each.
     ids: Vec<u32>,
 }
 
 impl Gpus {
+    pub(super) const fn new(ids_per_gpu: u32) -> Self {
+        Self { ids_per_gpu, seen: Vec::new(), ids: Vec::new() }
+    }
+
     /// Adds the GPUs shown now. Whether there is a new one.
     pub(super) fn see(&mut self, links: &Links) -> bool {
         let before = self.seen.len();
@@ -98,24 +121,64 @@ pub(super) struct Space {
     gpus: Vec<GpuUuid>,
     /// Counts at the only GPU before there were others, and its processor id.
     before: Option<(u32, Counters)>,
-    /// Counts of no GPU's page.
-    rest: Counters,
+    full: FullQueue,
+    queue: QueueReader,
+    tally: SpaceTally,
+    totals: Totals,
+    /// Whether it has a queue that is read.
+    has_queue: bool,
+    /// Reason why a queue is not read any more.
+    broken: Option<QueueError>,
 }
 
 impl Space {
-    pub(super) fn new(opener: Opener, process: Arc<PidFd>, place: Descriptor, gpus: &Gpus) -> io::Result<Self> {
+    /// VA space of a process, of which nothing is counted yet. `has_queue`: whether there is room
+    /// for a queue that is read.
+    pub(super) fn new(
+        opener: Opener,
+        process: Arc<PidFd>,
+        place: Descriptor,
+        generation: Generation,
+        gpus: &Gpus,
+        has_queue: bool,
+    ) -> io::Result<Self> {
+        let ring_pages = if has_queue { Memory::pages_of_ring(QUEUE_RECORDS as usize) } else { 0 };
+        let memory = Memory::new(NonZeroUsize::MIN.saturating_add(QUEUE as usize + ring_pages))?;
+        let control = memory.page(FULL as usize).unwrap_or_default();
         Ok(Self {
             opener,
             process,
-            memory: Memory::new(NonZeroUsize::MIN.saturating_add(GPUS_MAX))?,
             place,
             held_at: None,
             phase: Phase::Attaching,
             has_counted: false,
             gpus: if gpus.are_several() { gpus.seen.clone() } else { Vec::new() },
             before: None,
-            rest: Counters::default(),
+            full: FullQueue::new(control).map_err(io::Error::other)?,
+            queue: QueueReader::new(),
+            tally: SpaceTally::new(generation, gpus.ids_per_gpu, if has_queue { &READ } else { &[] }),
+            totals: Totals::default(),
+            has_queue,
+            broken: None,
+            memory,
         })
+    }
+
+    /// Queues of its memory: control page, records and kinds.
+    pub(super) fn queues(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+        let mask = |kinds: [EventKind; 4]| kinds.iter().fold(0, |mask, kind| mask | kind.mask());
+        let full = (FULL, FULL_QUEUE_RECORDS as u32, mask(COUNTED));
+        [full].into_iter().chain(self.has_queue.then(|| (QUEUE, QUEUE_RECORDS, mask(READ))))
+    }
+
+    /// Whether it has a queue that is read.
+    pub(super) const fn has_queue(&self) -> bool {
+        self.has_queue
+    }
+
+    /// Reason why records of it are not read any more.
+    pub(super) const fn broken(&self) -> Option<QueueError> {
+        self.broken
     }
 
     /// Pages of its memory, and the processor that each counts; the CPU stands for all.
@@ -202,59 +265,82 @@ impl Space {
         self.memory.page(number as usize).map(Counters::of).unwrap_or_default()
     }
 
-    /// Its counts so far. No count ever decreases.
-    pub(super) fn counts(&mut self, generation: Generation, gpus: &Gpus) -> Vec<(CountKey, Tally)> {
-        let all = self.page(ALL);
-        let mut tallies = Tallies { generation, counts: Vec::new() };
-        tallies.add(0, Kind::CpuFault, UNKNOWN_ACCESS, Tally { events: all.cpu_faults, amount: 0 });
+    /// Whether copies have begun whose records are not written.
+    pub(super) fn has_pending(&self) -> bool {
+        let Counters { bytes_htod, bytes_dtoh, .. } = self.page(ALL);
+        self.has_queue && self.is_held() && bytes_htod.saturating_add(bytes_dtoh) > self.tally.copied_bytes()
+    }
+
+    /// Reads the records so far. `take`: their events at blocks. `raw_to_boot_ns`: to be added to
+    /// times of the driver's clock.
+    pub(super) fn read_records(&mut self, raw_to_boot_ns: u64, take: &mut dyn FnMut(BlockRecord)) {
+        if !self.has_queue || self.broken.is_some() {
+            return;
+        }
+        let ring = self.memory.ring(QUEUE as usize + 1, QUEUE_RECORDS as usize);
+        let Some((control, ring)) = self.memory.page(QUEUE as usize).zip(ring) else { return };
+        let tally = &mut self.tally;
+        let read = QueueMemory::new(control, ring).and_then(|memory| {
+            self.queue.read(&memory, READ_MAX, |record| {
+                tally.add(&record);
+                if let Some(record) = tally.block_record(&record) {
+                    let boottime_ns = record.boottime_ns.wrapping_add(raw_to_boot_ns);
+                    take(BlockRecord { boottime_ns, ..record });
+                }
+            })
+        });
+        self.broken = read.err();
+    }
+
+    /// Totals of the driver so far: to be taken before the records.
+    pub(super) fn take_totals(&mut self, gpus: &Gpus) {
+        let kinds = match self.memory.page(FULL as usize).map(|control| self.full.read(control)) {
+            Some(Ok(kinds)) => kinds,
+            Some(Err(error)) => {
+                self.broken = Some(error);
+                self.totals.kinds
+            }
+            None => self.totals.kinds,
+        };
+        self.totals = Totals { all: self.page(ALL), gpus: self.at_gpus(gpus), kinds };
+    }
+
+    /// Counts of the totals taken last, and of the records read since. No count ever decreases.
+    pub(super) fn counts(&mut self) -> impl Iterator<Item = (CountKey, Tally)> {
+        if self.phase == Phase::Ended {
+            self.tally.finish(&self.totals);
+        } else {
+            self.tally.complete(&self.totals, self.queue.dropped());
+        }
+        self.tally.counts()
+    }
+
+    /// Records that contradict the driver's types.
+    pub(super) fn contradictions(&self) -> u64 {
+        self.tally.contradictions().values().sum()
+    }
+
+    /// Counters by processor id.
+    fn at_gpus(&self, gpus: &Gpus) -> Vec<(u32, Counters)> {
         if self.gpus.is_empty() {
-            tallies.add_gpu(gpus.only().unwrap_or(UNKNOWN_GPU), all);
-            return tallies.counts;
+            return gpus.only().map(|gpu| (gpu, self.page(ALL))).into_iter().collect();
         }
         let mut by_gpu: BTreeMap<u32, Counters> = self.before.into_iter().collect();
-        for (page, uuid) in (1..).zip(&self.gpus) {
-            let counters = by_gpu.entry(gpus.id(uuid).unwrap_or(UNKNOWN_GPU)).or_default();
-            *counters = combined(*counters, self.page(page), u64::saturating_add);
+        for (page, gpu) in (1..).zip(&self.gpus) {
+            let Some(id) = gpus.id(gpu) else { continue };
+            let counters = by_gpu.entry(id).or_default();
+            *counters = sum(*counters, self.page(page));
         }
-        // Read before those of the GPUs: what remains is at most what no page has.
-        let counted = by_gpu.values().fold(Counters::default(), |sum, each| combined(sum, *each, u64::saturating_add));
-        self.rest = combined(self.rest, combined(all, counted, u64::saturating_sub), u64::max);
-        let unknown = by_gpu.entry(UNKNOWN_GPU).or_default();
-        *unknown = combined(*unknown, self.rest, u64::saturating_add);
-        for (gpu, counters) in by_gpu {
-            tallies.add_gpu(gpu, counters);
-        }
-        tallies.counts
+        by_gpu.into_iter().collect()
     }
 }
 
-fn combined(one: Counters, other: Counters, with: impl Fn(u64, u64) -> u64) -> Counters {
+fn sum(one: Counters, other: Counters) -> Counters {
     Counters {
-        fault_entries: with(one.fault_entries, other.fault_entries),
-        cpu_faults: with(one.cpu_faults, other.cpu_faults),
-        bytes_htod: with(one.bytes_htod, other.bytes_htod),
-        bytes_dtoh: with(one.bytes_dtoh, other.bytes_dtoh),
-    }
-}
-
-/// Counts of a VA space, without those that are zero.
-struct Tallies {
-    generation: Generation,
-    counts: Vec<(CountKey, Tally)>,
-}
-
-impl Tallies {
-    fn add(&mut self, gpu: u32, kind: Kind, detail: u16, tally: Tally) {
-        if tally != Tally::NONE {
-            self.counts.push((CountKey { generation: self.generation, gpu, kind: kind as u16, detail }, tally));
-        }
-    }
-
-    fn add_gpu(&mut self, gpu: u32, counters: Counters) {
-        let Counters { fault_entries, bytes_htod, bytes_dtoh, .. } = counters;
-        self.add(gpu, Kind::GpuFault, UNKNOWN_ACCESS, Tally { events: fault_entries, amount: 0 });
-        self.add(gpu, Kind::CopyHtod, UNKNOWN_CAUSE, Tally { events: 0, amount: bytes_htod });
-        self.add(gpu, Kind::CopyDtoh, UNKNOWN_CAUSE, Tally { events: 0, amount: bytes_dtoh });
+        fault_entries: one.fault_entries.saturating_add(other.fault_entries),
+        cpu_faults: one.cpu_faults.saturating_add(other.cpu_faults),
+        bytes_htod: one.bytes_htod.saturating_add(other.bytes_htod),
+        bytes_dtoh: one.bytes_dtoh.saturating_add(other.bytes_dtoh),
     }
 }
 
@@ -262,7 +348,9 @@ impl Tallies {
 mod tests {
     use std::{collections::BTreeMap as Map, sync::atomic::Ordering};
 
-    use super::*;
+    use abi::Kind;
+
+    use super::{super::tally::UNKNOWN_PROCESSOR, *};
 
     const A: GpuUuid = GpuUuid([1; 16]);
     const B: GpuUuid = GpuUuid([2; 16]);
@@ -270,7 +358,7 @@ mod tests {
     fn space(gpus: &Gpus) -> Space {
         let opener = Opener { pid: 7, start_ticks: 5, uid: 1000, comm: [0; 16] };
         let process = PidFd::open(std::process::id()).unwrap();
-        let mut space = Space::new(opener, Arc::new(process), (7, 3), gpus).unwrap();
+        let mut space = Space::new(opener, Arc::new(process), (7, 3), FIRST, gpus, true).unwrap();
         assert!(space.counts_in(ALL));
         space
     }
@@ -281,7 +369,7 @@ mod tests {
     }
 
     fn faults(space: &mut Space, gpus: &Gpus) -> Map<u32, u64> {
-        let counts = space.counts(FIRST, gpus).into_iter().filter(|(key, _)| key.kind == Kind::GpuFault as u16);
+        let counts = { space.take_totals(gpus); space.counts() }.into_iter().filter(|(key, _)| key.kind == Kind::GpuFault as u16);
         counts.map(|(key, tally)| (key.gpu, tally.events)).collect()
     }
 
@@ -289,7 +377,7 @@ mod tests {
 
     #[test]
     fn all_counts_are_those_of_the_only_gpu() {
-        let mut gpus = Gpus::default();
+        let mut gpus = Gpus::new(8);
         let mut space = space(&gpus);
         assert!(gpus.see(&[(1, A)].into()));
         fault(&space, 0, 5);
@@ -298,7 +386,7 @@ mod tests {
 
     #[test]
     fn counts_before_another_gpu_is_shown_stay_at_the_first_one() {
-        let mut gpus = Gpus::default();
+        let mut gpus = Gpus::new(8);
         gpus.see(&[(1, A)].into());
         let mut space = space(&gpus);
         fault(&space, 0, 5);
@@ -309,20 +397,20 @@ mod tests {
         for (page, count) in [(0, 9), (1, 3), (2, 4)] {
             fault(&space, page, count);
         }
-        assert_eq!(faults(&mut space, &gpus), [(1, 8), (2, 4), (UNKNOWN_GPU, 2)].into());
+        assert_eq!(faults(&mut space, &gpus), [(1, 8), (2, 4), (UNKNOWN_PROCESSOR, 2)].into());
     }
 
     #[test]
     fn counts_of_no_gpu_never_decrease() {
-        let mut gpus = Gpus::default();
+        let mut gpus = Gpus::new(8);
         gpus.see(&[(1, A), (2, B)].into());
         let mut space = space(&gpus);
         fault(&space, 0, 2);
-        assert_eq!(faults(&mut space, &gpus), [(UNKNOWN_GPU, 2)].into());
+        assert_eq!(faults(&mut space, &gpus), [(UNKNOWN_PROCESSOR, 2)].into());
         // The driver adds to one page after the other.
         fault(&space, 1, 3);
-        assert_eq!(faults(&mut space, &gpus), [(1, 3), (UNKNOWN_GPU, 2)].into());
+        assert_eq!(faults(&mut space, &gpus), [(1, 3), (UNKNOWN_PROCESSOR, 2)].into());
         fault(&space, 0, 3);
-        assert_eq!(faults(&mut space, &gpus), [(1, 3), (UNKNOWN_GPU, 2)].into());
+        assert_eq!(faults(&mut space, &gpus), [(1, 3), (UNKNOWN_PROCESSOR, 2)].into());
     }
 }

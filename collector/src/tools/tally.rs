@@ -26,8 +26,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use abi::{
-    CountKey, Kind, SelfTest, Tally,
-    block::BLOCK_BYTES,
+    BlockRecord, CountKey, Kind, SelfTest, Tally,
+    block::{BLOCK_BYTES, RecordKind, slots},
     count::{UNKNOWN_ACCESS, UNKNOWN_CAUSE, bucket},
 };
 use sys::uvm::{
@@ -247,6 +247,39 @@ impl SpaceTally {
     /// Sums since the attachment.
     pub(super) fn counts(&self) -> impl Iterator<Item = (CountKey, Tally)> {
         self.sums.iter().map(|(key, tally)| (*key, *tally))
+    }
+
+    /// Bytes of copies between host and GPUs that are counted.
+    pub(super) const fn copied_bytes(&self) -> u64 {
+        let GpuParts { bytes_htod, bytes_dtoh, .. } = &self.parts.all;
+        bytes_htod.counted.saturating_add(bytes_dtoh.counted)
+    }
+
+    /// Event at a block of a record that [`Self::add`] accepts: a copy between host and a GPU, or
+    /// between GPUs.
+    pub(super) fn block_record(&self, record: &Record) -> Option<BlockRecord> {
+        let Record::Migration(Migration { cause, source, destination, address, bytes, begin_ns, .. }) = *record else {
+            return None;
+        };
+        let (from, to) = (self.id(source).ok()?, self.id(destination).ok()?);
+        let (kind, gpu) = match (from, to) {
+            (0, 0) => return None,
+            (0, gpu) => (RecordKind::CopyHtod, gpu),
+            (gpu, 0) => (RecordKind::CopyDtoh, gpu),
+            (_, gpu) => (RecordKind::CopyDtod, gpu),
+        };
+        Some(BlockRecord {
+            boottime_ns: begin_ns,
+            generation: self.generation,
+            address: address & !(BLOCK_BYTES - 1),
+            bytes: u32::try_from(bytes).ok()?,
+            events: 1,
+            gpu,
+            slots: slots(address, bytes),
+            kind: kind as u16,
+            cause: copy_cause(cause),
+            ..BlockRecord::default()
+        })
     }
 
     /// Records that cannot be true, and are not counted.

@@ -2,12 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
 use super::{
@@ -65,6 +66,15 @@ pub enum Event {
         /// Page of its memory.
         page: u32,
     },
+    /// Records of the VA space are written to the ring after this page of its memory.
+    Watching {
+        /// VA space.
+        space: u64,
+        /// Control page of the ring.
+        control_page: u32,
+    },
+    /// The records of all that had completed are written.
+    Flushed,
     /// The VA space cannot be held or counted.
     Refused {
         /// VA space.
@@ -138,9 +148,40 @@ impl Holder {
     /// # Errors
     /// If the tools device cannot be opened, or the holder is of no more use.
     pub fn count(&mut self, space: u64, page: u32, layout: Layout, processor: Uuid) -> Result<(), HolderError> {
-        let device = OpenOptions::new().read(true).write(true).open(DEVICE);
-        let device = device.map_err(|source| HolderError::Device(UvmError::Device { path: DEVICE, source }))?;
+        let device = tools_device()?;
         self.ask(Request::Count { space, page, layout, processor }, &[device.as_fd()])
+    }
+
+    /// Has records of a held VA space written, of these kinds, to a ring of this many that begins
+    /// after this control page of its memory. See [`queue`](crate::uvm::queue).
+    ///
+    /// # Errors
+    /// As [`Self::count`].
+    pub fn watch(
+        &mut self,
+        space: u64,
+        control_page: u32,
+        layout: Layout,
+        records: u32,
+        kinds: u64,
+    ) -> Result<(), HolderError> {
+        let device = tools_device()?;
+        self.ask(Request::Watch { space, control_page, layout, records, kinds }, &[device.as_fd()])
+    }
+
+    /// Has the records of all that has completed written, of all VA spaces, by way of a held one.
+    ///
+    /// # Errors
+    /// If the holder is of no more use.
+    pub fn flush(&mut self, space: u64) -> Result<(), HolderError> {
+        self.ask(Request::Flush { space }, &[])
+    }
+
+    /// Waits until there may be outcomes, at most this long.
+    pub fn wait(&self, at_most: Duration) {
+        let Ok(at_most) = Timespec::try_from(at_most) else { return };
+        // An error shows when the outcomes are taken.
+        let _ = poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&at_most));
     }
 
     /// Has the trackers of a VA space closed.
@@ -186,6 +227,11 @@ impl Holder {
     }
 }
 
+fn tools_device() -> Result<File, HolderError> {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE);
+    device.map_err(|source| HolderError::Device(UvmError::Device { path: DEVICE, source }))
+}
+
 fn unasked() -> HolderError {
     HolderError::Gone(io::ErrorKind::InvalidData.into())
 }
@@ -194,9 +240,17 @@ fn event(holder: u32, request: Request, reply: Reply) -> Result<Event, HolderErr
     Ok(match (request, reply) {
         (Request::Hold { space, .. }, Reply::Held { fd }) => Event::Held { space, place: (holder, fd) },
         (Request::Count { space, page, .. }, Reply::Made(Outcome::Done)) => Event::Counting { space, page },
+        (Request::Watch { space, control_page, .. }, Reply::Made(Outcome::Done)) => {
+            Event::Watching { space, control_page }
+        }
+        // Of a VA space whose process has exited, too: its records were written then.
+        (Request::Flush { .. }, Reply::Made(_) | Reply::NotHeld) => Event::Flushed,
         (Request::Release { space }, Reply::Made(Outcome::Done) | Reply::NotHeld) => Event::Released { space },
-        (Request::Count { space, .. }, Reply::NotHeld) => Event::Exited { space },
-        (Request::Hold { space, .. } | Request::Count { space, .. }, Reply::Made(outcome)) => {
+        (Request::Count { space, .. } | Request::Watch { space, .. }, Reply::NotHeld) => Event::Exited { space },
+        (
+            Request::Hold { space, .. } | Request::Count { space, .. } | Request::Watch { space, .. },
+            Reply::Made(outcome),
+        ) => {
             let error = outcome.result(REQUEST_NAME).err().ok_or_else(unasked)?;
             Event::Refused { space, error }
         }

@@ -10,7 +10,10 @@ use std::{
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use crate::accessor::mapping::{Mapping, WORD_BYTES};
+use crate::{
+    accessor::mapping::{Mapping, WORD_BYTES},
+    uvm::records::{RECORD_BYTES, RECORD_WORDS},
+};
 
 /// Pages that the driver adds to, shared by uvmd and a holder. The driver pins them: they stay
 /// until its trackers are closed, whoever unmaps them.
@@ -50,6 +53,19 @@ impl Memory {
     pub fn page(&self, number: usize) -> Option<&[AtomicU64]> {
         let words = page_bytes() / WORD_BYTES;
         self.mapping.words().chunks_exact(words).nth(number)
+    }
+
+    /// Words of a ring of records that begins with a page; `None` if it does not fit.
+    #[must_use]
+    pub fn ring(&self, first_page: usize, records: usize) -> Option<&[AtomicU64]> {
+        let begin = first_page.checked_mul(page_bytes() / WORD_BYTES)?;
+        self.mapping.words().get(begin..begin.checked_add(records.checked_mul(RECORD_WORDS)?)?)
+    }
+
+    /// Pages of a ring.
+    #[must_use]
+    pub fn pages_of_ring(records: usize) -> usize {
+        records.saturating_mul(RECORD_BYTES).div_ceil(page_bytes())
     }
 }
 

@@ -75,7 +75,10 @@ pub(crate) fn serve(channel: BorrowedFd<'_>) -> io::Result<()> {
         let (is_requested, exited) = wait(channel, &spaces)?;
         // Before anything else: the GPU memory of these is free after this.
         for space in exited {
-            spaces.remove(&space);
+            // Their last records are written first.
+            if let Some(held) = spaces.remove(&space) {
+                let _ = tracker::flush(held.file.as_fd());
+            }
         }
         if is_requested {
             let Some((request, files)) = receive(channel)? else { return Ok(()) };
@@ -125,6 +128,24 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
             }
             Reply::Made(outcome)
         }
+        Request::Watch { space, control_page, layout, records, kinds } => {
+            let Some(held) = spaces.get_mut(&space) else { return Reply::NotHeld };
+            let page = control_page as usize;
+            let memory = held.memory.page(page).zip(held.memory.ring(page.saturating_add(1), records as usize));
+            let (Ok([device]), Some((control, ring))) = (<[OwnedFd; 1]>::try_from(files), memory) else {
+                return Reply::Made(Outcome::NotCalled { errno: libc::EINVAL });
+            };
+            let outcome =
+                Outcome::of(tracker::watch(device.as_fd(), layout, control, ring, kinds, held.file.as_fd()));
+            if outcome == Outcome::Done {
+                held.trackers.push(device);
+            }
+            Reply::Made(outcome)
+        }
+        Request::Flush { space } => match spaces.get(&space) {
+            Some(held) => Reply::Made(Outcome::of(tracker::flush(held.file.as_fd()))),
+            None => Reply::NotHeld,
+        },
         Request::Release { space } => match spaces.remove(&space) {
             Some(_) => Reply::Made(Outcome::Done),
             None => Reply::NotHeld,

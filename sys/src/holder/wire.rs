@@ -15,6 +15,11 @@ pub(super) enum Request {
     /// Counters of a held VA space at this processor, or at all of them if it is the CPU, in this
     /// page of its memory. Descriptor: a new open file of the tools device.
     Count { space: u64, page: u32, layout: Layout, processor: Uuid },
+    /// Records of a held VA space, of these kinds, in a ring of this many that begins after this
+    /// control page of its memory. Descriptor: a new open file of the tools device.
+    Watch { space: u64, control_page: u32, layout: Layout, records: u32, kinds: u64 },
+    /// Wait until records of all that has completed are written, of all VA spaces.
+    Flush { space: u64 },
     /// Close of the trackers of a VA space.
     Release { space: u64 },
 }
@@ -48,6 +53,11 @@ impl Wire for Request {
                 Fields { code: 2, number: page, base: space, length: layout as u64, uuid: processor.bytes() }
             }
             Self::Release { space } => Fields { code: 3, base: space, ..Fields::default() },
+            Self::Watch { space, control_page, layout, records, kinds } => {
+                let rest = u128::from(records) << 8 | layout as u128;
+                Fields { code: 4, number: control_page, base: space, length: kinds, uuid: rest.to_le_bytes() }
+            }
+            Self::Flush { space } => Fields { code: 5, base: space, ..Fields::default() },
         }
     }
 
@@ -60,6 +70,13 @@ impl Wire for Request {
                 Self::Count { space, page: number, layout, processor: Uuid::from_bytes(uuid) }
             }
             3 => Self::Release { space },
+            4 => {
+                let rest = u128::from_le_bytes(uuid);
+                let layout = Layout::ALL.into_iter().find(|layout| *layout as u128 == rest & 0xff)?;
+                let records = u32::try_from(rest >> 8).ok()?;
+                Self::Watch { space, control_page: number, layout, records, kinds: length }
+            }
+            5 => Self::Flush { space },
             _ => return None,
         })
     }
@@ -103,6 +120,8 @@ mod tests {
         let count = |layout| Request::Count { space: 5, page: 2, layout, processor: uuid };
         let requests =
             [Request::Hold { space: 1 << 63, memory_bytes: 8192 }, Request::Release { space: 3 }].into_iter();
+        let watch = |layout| Request::Watch { space: 5, control_page: 33, layout, records: 16_384, kinds: 1 << 13 };
+        let requests = requests.chain([Request::Flush { space: 5 }]).chain(Layout::ALL.map(watch));
         for request in requests.chain(Layout::ALL.map(count)) {
             assert_eq!(Request::of_fields(request.to_fields()), Some(request));
         }

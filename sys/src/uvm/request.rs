@@ -144,6 +144,20 @@ pub(super) struct EnableCounters {
     pub(super) status: u32,
 }
 
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct EnableEvents {
+    pub(super) kinds: u64,
+    pub(super) status: u32,
+}
+
+/// Parameter block of a wait until all pending events of the node are recorded.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct FlushEvents {
+    pub(super) status: u32,
+}
+
 /// End of the block that attaches a tool, by driver version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackerLayout {
@@ -194,6 +208,18 @@ pub(super) struct InitEventTracker {
 }
 
 impl InitEventTracker {
+    /// Queue of records over all processors, in the ring and the control page at these addresses.
+    pub(super) fn queue(
+        layout: TrackerLayout,
+        (ring, records): (u64, u64),
+        control: u64,
+        va_space: BorrowedFd<'_>,
+    ) -> Self {
+        let counters = Self::counters(layout, control, Uuid::CPU, va_space);
+        // Version 1 of the records: 0 where a version is requested.
+        Self { queue_buffer: ring, queue_buffer_size: records, ..counters }
+    }
+
     /// Counters of a GPU, or over all processors if it is the CPU, in the page at `page`.
     pub(super) fn counters(layout: TrackerLayout, page: u64, processor: Uuid, va_space: BorrowedFd<'_>) -> Self {
         let end = match layout {
@@ -236,7 +262,9 @@ requests! {
     Migrate, 51, "UVM_MIGRATE", 80;
     PageableMemAccess, 39, "UVM_PAGEABLE_MEM_ACCESS", 8;
     Initialize, 0x3000_0001, "UVM_INITIALIZE", 16;
+    EnableEvents, 58, "UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS", 16;
     EnableCounters, 60, "UVM_TOOLS_ENABLE_COUNTERS", 16;
+    FlushEvents, 67, "UVM_TOOLS_FLUSH_EVENTS", 4;
 }
 
 const _: () = assert!(size_of::<SetPreferredLocation>() == 40);

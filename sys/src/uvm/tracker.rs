@@ -12,15 +12,18 @@ use std::{os::fd::BorrowedFd, ptr, sync::atomic::AtomicU64};
 pub use super::request::TrackerLayout as Layout;
 use super::{
     Status, Uuid, UvmError,
-    request::{EnableCounters, InitEventTracker, Request, call},
+    queue::CONTROL_WORDS,
+    records::RECORD_BYTES,
+    request::{EnableCounters, EnableEvents, FlushEvents, InitEventTracker, Request, call},
 };
 
 /// Device of trackers.
 pub const DEVICE: &str = "/dev/nvidia-uvm-tools";
 /// Name of the request that fails in most cases.
 pub(crate) const REQUEST_NAME: &str = InitEventTracker::NAME;
-/// Numbers of all requests to a tracker.
-pub(crate) const NUMBERS: [u64; 2] = [InitEventTracker::REQUEST, EnableCounters::REQUEST];
+/// Numbers of all requests of a holder.
+pub(crate) const NUMBERS: [u64; 4] =
+    [InitEventTracker::REQUEST, EnableEvents::REQUEST, EnableCounters::REQUEST, FlushEvents::REQUEST];
 /// Bytes of the counters in a page: more than the driver has.
 const COUNTERS_BYTES: usize = 512;
 
@@ -72,13 +75,48 @@ pub(crate) fn count(
     processor: Uuid,
     va_space: BorrowedFd<'_>,
 ) -> Result<(), UvmError> {
-    // The driver adds from the begin of a page, wherever in it the address is.
-    let address = ptr::from_ref(page).cast::<AtomicU64>();
-    if size_of_val(page) < COUNTERS_BYTES || !(address.addr() as u64).is_multiple_of(procfs::page_size()) {
-        return Err(UvmError::Refused { request: REQUEST_NAME, status: Status::INVALID_ADDRESS });
-    }
-    let address = address.expose_provenance() as u64;
+    let address = page_address(page, COUNTERS_BYTES)?;
     call(tracker, &mut InitEventTracker::counters(layout, address, processor, va_space))?;
     let flags = 1 << BYTES_HTOD | 1 << BYTES_DTOH | 1 << CPU_FAULTS | 1 << GPU_FAULTS;
     call(tracker, &mut EnableCounters { flags, status: 0 })
+}
+
+/// Attaches an unused tracker to a VA space: from now on records of these kinds, a mask of
+/// [`EventKind::mask`](super::records::EventKind::mask), are written to a ring of this process, with
+/// this control page.
+///
+/// # Errors
+/// If these are no whole pages, or the driver fails the call.
+pub(crate) fn watch(
+    tracker: BorrowedFd<'_>,
+    layout: Layout,
+    control: &[AtomicU64],
+    ring: &[AtomicU64],
+    kinds: u64,
+    va_space: BorrowedFd<'_>,
+) -> Result<(), UvmError> {
+    let control = page_address(control, CONTROL_WORDS * size_of::<u64>())?;
+    let records = (size_of_val(ring) / RECORD_BYTES) as u64;
+    let ring = page_address(ring, RECORD_BYTES)?;
+    call(tracker, &mut InitEventTracker::queue(layout, (ring, records), control, va_space))?;
+    call(tracker, &mut EnableEvents { kinds, status: 0 })
+}
+
+/// Waits until the driver's thread for tools has written the records of all that has completed, of
+/// all VA spaces.
+///
+/// # Errors
+/// If the driver fails the call.
+pub(crate) fn flush(va_space: BorrowedFd<'_>) -> Result<(), UvmError> {
+    call(va_space, &mut FlushEvents::default())
+}
+
+/// Address of memory at the begin of a page: the driver writes from there, wherever in the page an
+/// address is.
+fn page_address(words: &[AtomicU64], bytes_min: usize) -> Result<u64, UvmError> {
+    let address = ptr::from_ref(words).cast::<AtomicU64>();
+    if size_of_val(words) < bytes_min || !(address.addr() as u64).is_multiple_of(procfs::page_size()) {
+        return Err(UvmError::Refused { request: REQUEST_NAME, status: Status::INVALID_ADDRESS });
+    }
+    Ok(address.expose_provenance() as u64)
 }
