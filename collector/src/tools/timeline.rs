@@ -5,7 +5,8 @@
 //! reading are complete at the end of the next.
 //!
 //! **Batches.** A batch is the entries of one number at a GPU. It ends with the first entry of the
-//! next one. Its duration is from its first entry to its last replay.
+//! next one, or later if its replay is recorded later. Its duration is from its first entry to its
+//! last replay.
 //!
 //! **Evictors.** The fault handler of a GPU is one thread, which records the faults of a block
 //! before it makes room for it. So memory that is evicted after a fault and before the replay of its
@@ -13,12 +14,12 @@
 //! evicted it at that moment. Between replay and next fault the evictor is unknown.
 //!
 //! **Losses.** Where records of faults were dropped, an evictor is inferred only if no other VA space
-//! lost any, and the sizes of batches that may have had them are not observed. Chunks without a copy
-//! have no record: of evictions, bytes alone are counted.
+//! lost any, and the sizes of batches that may have had them are not observed. Replays of a VA space
+//! are then a lower bound. Chunks have no record: of evictions, bytes alone are counted.
 
 use std::{
     cmp::Ordering,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
 };
 
 use abi::{
@@ -34,6 +35,8 @@ use crate::ledger::Generation;
 const WAITING_MAX: usize = 1 << 18;
 /// Maximum of evictors of one victim at a GPU. Further ones count as unknown.
 const EVICTORS_MAX: usize = 64;
+/// Maximum of batches of a GPU that wait for their replay.
+const UNREPLAYED_MAX: usize = 64;
 /// Time after which a batch without further events has ended.
 const BATCH_ENDS_NS: u64 = 1_000_000_000;
 /// Largest time ahead of the clock. The driver writes none; later ones count as this one.
@@ -70,7 +73,10 @@ struct Gpu {
     faulting: Option<(Generation, Client)>,
     /// VA space of the last replayable fault.
     serviced: Generation,
+    /// Current or last batch.
     batch: Option<Batch>,
+    /// Earlier batches whose replay is still to be recorded, the oldest first.
+    unreplayed: VecDeque<Batch>,
 }
 
 /// Batch of replayable faults.
@@ -199,7 +205,7 @@ impl Timeline {
             if gpu.serviced == generation {
                 gpu.serviced = UNKNOWN;
             }
-            if let Some(batch) = &mut gpu.batch {
+            for batch in gpu.batch.iter_mut().chain(&mut gpu.unreplayed) {
                 batch.entries.remove(&generation);
             }
         }
@@ -239,11 +245,11 @@ impl Timeline {
 
     /// Adds an event that is later than others which have been put in order.
     fn late(&mut self, waiting: &Waiting) {
-        let Waiting { generation, event, .. } = *waiting;
+        let Waiting { generation, time_ns, event } = *waiting;
         match event {
             Event::Fault { .. } => self.lost_faults(generation),
             Event::Eviction { gpu, bytes } => self.evicted(gpu, generation, UNKNOWN, bytes),
-            Event::Replay { gpu, client: Client::Gpc, .. } => self.count_replay(gpu),
+            Event::Replay { gpu, client: Client::Gpc, batch } => self.replayed(gpu, batch, time_ns),
             Event::Replay { .. } => {}
         }
     }
@@ -260,7 +266,7 @@ impl Timeline {
                     return;
                 }
                 if let Some(ended) = state.batch.take_if(|current| current.number != batch) {
-                    self.observe(gpu, &ended);
+                    self.ended(gpu, ended);
                 }
                 let state = self.gpus.entry(gpu).or_default();
                 state.serviced = generation;
@@ -281,21 +287,33 @@ impl Timeline {
             Event::Replay { gpu, client, batch } => {
                 let state = self.gpus.entry(gpu).or_default();
                 state.faulting = state.faulting.filter(|(_, faulting)| *faulting != client);
-                if client != Client::Gpc {
-                    return;
+                if client == Client::Gpc {
+                    self.replayed(gpu, batch, time_ns);
                 }
-                let current = state.batch.as_mut().filter(|current| current.number == batch);
-                let serviced: Vec<_> = current.map_or_else(Vec::new, |current| {
-                    current.replayed_ns = Some(time_ns);
-                    current.last_ns = time_ns;
-                    current.entries.keys().copied().collect()
-                });
-                for generation in serviced {
-                    self.sum(generation, gpu, Kind::Replay, 0, Tally { events: 1, amount: 0 });
-                }
-                self.count_replay(gpu);
             }
         }
+    }
+
+    /// Counts a replay for the GPU, and for the VA spaces with faults in its batch.
+    fn replayed(&mut self, gpu: ProcessorIndex, number: u32, time_ns: u64) {
+        let state = self.gpus.entry(gpu).or_default();
+        let waiting = state.unreplayed.iter().position(|batch| batch.number == number);
+        let ended = waiting.and_then(|at| state.unreplayed.remove(at));
+        let mut batch = ended.or_else(|| state.batch.take_if(|batch| batch.number == number));
+        if let Some(batch) = &mut batch {
+            batch.replayed_ns = Some(time_ns);
+            batch.last_ns = time_ns;
+            for generation in batch.entries.keys() {
+                self.sum(*generation, gpu, Kind::Replay, 0, Tally { events: 1, amount: 0 });
+            }
+        }
+        match (waiting, batch) {
+            (Some(_), Some(ended)) => self.observe(gpu, &ended),
+            (None, Some(current)) => self.gpus.entry(gpu).or_default().batch = Some(current),
+            (_, None) => {}
+        }
+        let serviced = self.gpus.get(&gpu).map_or(UNKNOWN, |state| state.serviced);
+        self.sum(serviced, gpu, Kind::GpuReplay, 0, Tally { events: 1, amount: 0 });
     }
 
     /// VA space whose fault is being serviced at a GPU, as far as known.
@@ -317,14 +335,28 @@ impl Timeline {
         }
     }
 
-    fn count_replay(&mut self, gpu: ProcessorIndex) {
-        let serviced = self.gpus.get(&gpu).map_or(UNKNOWN, |state| state.serviced);
-        self.sum(serviced, gpu, Kind::GpuReplay, 0, Tally { events: 1, amount: 0 });
+    /// Ends a batch, once it is replayed.
+    fn ended(&mut self, gpu: ProcessorIndex, batch: Batch) {
+        if batch.replayed_ns.is_some() {
+            self.observe(gpu, &batch);
+            return;
+        }
+        let unreplayed = &mut self.gpus.entry(gpu).or_default().unreplayed;
+        unreplayed.push_back(batch);
+        if unreplayed.len() > UNREPLAYED_MAX
+            && let Some(oldest) = unreplayed.pop_front()
+        {
+            self.observe(gpu, &oldest);
+        }
     }
 
     fn end_batches(&mut self, has_ended: impl Fn(&Batch) -> bool) {
         let mut ended = Vec::new();
         for (gpu, state) in &mut self.gpus {
+            let (old, recent): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut state.unreplayed).into_iter().partition(&has_ended);
+            state.unreplayed = recent;
+            ended.extend(old.into_iter().map(|batch| (*gpu, batch)));
             ended.extend(state.batch.take_if(|batch| has_ended(batch)).map(|batch| (*gpu, batch)));
         }
         for (gpu, batch) in ended {

@@ -167,6 +167,37 @@ fn batch_is_from_its_first_entry_to_its_last_replay() {
 }
 
 #[test]
+fn replay_that_is_recorded_late_counts_for_its_batch() {
+    let mut timeline = timeline();
+    timeline.add(A, fault(1, 100));
+    timeline.add(B, fault(2, 200));
+    timeline.advance(300);
+    timeline.advance(400);
+    assert_eq!(of(&timeline, Kind::BatchEntries), []);
+    timeline.add_replay(&replay(2, 250));
+    timeline.add_replay(&replay(1, 132));
+    timeline.advance(500);
+    timeline.advance(600);
+    assert_eq!(of(&timeline, Kind::Replay), [(A, 1, 0, 1, 0), (B, 1, 0, 1, 0)]);
+    assert_eq!(of(&timeline, Kind::BatchNs), [(A, 1, 32, 1, 32)]);
+    // The last one goes on: it may be replayed again.
+    finish(&mut timeline);
+    assert_eq!(of(&timeline, Kind::BatchNs), [(A, 1, 32, 1, 32), (B, 1, first_of_bucket(bucket(50)), 1, 50)]);
+}
+
+#[test]
+fn batches_that_wait_for_their_replay_are_limited() {
+    let mut timeline = timeline();
+    for number in 0..100 {
+        timeline.add(A, fault(number, number.into()));
+    }
+    timeline.advance(1000);
+    timeline.advance(2000);
+    let ended: u64 = of(&timeline, Kind::BatchEntries).iter().map(|(.., batches, _)| batches).sum();
+    assert_eq!(ended, 99 - UNREPLAYED_MAX as u64);
+}
+
+#[test]
 fn replays_without_records_of_faults_count_for_the_gpu_alone() {
     let mut timeline = timeline();
     timeline.add_replay(&replay(1, 100));
