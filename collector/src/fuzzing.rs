@@ -9,6 +9,7 @@ use abi::{BlockRecord, CountKey, Lifecycle, LifecycleKind, Tally, count::Evictio
 use model::{Owner, Process, ProcessId};
 use sys::Roots;
 
+pub use crate::tools::fuzzing::RecordCounts;
 use crate::{
     BlockLimits, OwnerLimits,
     command_line::shown,

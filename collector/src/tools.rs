@@ -46,11 +46,13 @@ use crate::{
 };
 
 mod finder;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod holders;
 mod quota;
 mod space;
 mod tally;
-#[cfg_attr(not(test), expect(dead_code, reason = "no tracker has a queue yet"))]
+#[cfg_attr(not(any(test, feature = "fuzzing")), expect(dead_code, reason = "no records of faults are requested yet"))]
 mod timeline;
 
 use finder::{Finder, Opener};

@@ -27,6 +27,7 @@ targets! {
     plans,
     recordings,
     records,
+    tools_counts,
     tools_queue,
     tools_records,
     trace,
