@@ -20,8 +20,8 @@
 //! calls about range groups, and the bytes of calls include those of other processes' calls.
 //!
 //! Every sum is monotonic. A copy is in the totals when it begins, and in a record when it has
-//! completed. So copies and mappings are unknown only if records were dropped, and not before the
-//! next reading, when the records of all that had begun are there.
+//! completed, and a reading may leave records for the next one. So where records are requested, the
+//! rest of a total is unknown only if some were dropped, and not before the next reading.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -177,9 +177,9 @@ impl GpuParts {
     }
 
     /// Counts the rest of a GPU's counters, and returns it.
-    fn complete(&mut self, counters: &Counters, copies: Expected) -> Counters {
+    fn complete(&mut self, counters: &Counters, faults: Expected, copies: Expected) -> Counters {
         Counters {
-            fault_entries: self.entries.complete(counters.fault_entries, Expected::All),
+            fault_entries: self.entries.complete(counters.fault_entries, faults),
             bytes_htod: self.bytes_htod.complete(counters.bytes_htod, copies),
             bytes_dtoh: self.bytes_dtoh.complete(counters.bytes_dtoh, copies),
             ..Counters::default()
@@ -262,6 +262,9 @@ impl SpaceTally {
             return None;
         };
         let (from, to) = (self.id(source).ok()?, self.id(destination).ok()?);
+        if bytes > BLOCK_BYTES {
+            return None;
+        }
         let (kind, gpu) = match (from, to) {
             (0, 0) => return None,
             (0, gpu) => (RecordKind::CopyHtod, gpu),
@@ -394,18 +397,17 @@ impl SpaceTally {
         Ok(None)
     }
 
-    /// Adds what totals have and records lack. `late`: what is expected of records that are written
-    /// later than the totals.
-    fn complete_with(&mut self, totals: &Totals, late: impl Fn(EventKind) -> Expected) {
+    /// Adds what totals have and records lack. `expected`: what must be in records of a kind by now.
+    fn complete_with(&mut self, totals: &Totals, expected: impl Fn(EventKind) -> Expected) {
         let Totals { all, gpus, kinds } = totals;
-        let copies = late(EventKind::Migration);
+        let (faults, copies) = (expected(EventKind::GpuFault), expected(EventKind::Migration));
         for (gpu, counters) in gpus {
-            let rest = self.parts_of_gpus.entry(*gpu).or_default().complete(counters, copies);
+            let rest = self.parts_of_gpus.entry(*gpu).or_default().complete(counters, faults, copies);
             self.parts.all.count(&rest);
             self.sum_counters(*gpu, &rest);
         }
         // What no GPU has.
-        let rest = self.parts.all.complete(all, copies);
+        let rest = self.parts.all.complete(all, faults, copies);
         self.sum_counters(UNKNOWN_PROCESSOR, &rest);
 
         let only_gpu = match gpus.as_slice() {
@@ -413,11 +415,12 @@ impl SpaceTally {
             _ => UNKNOWN_PROCESSOR,
         };
         let parts = &mut self.parts;
-        let instances = parts.instances.complete(kinds.of(EventKind::GpuFault), Expected::All);
-        let cpu_faults = parts.cpu_faults.complete(all.cpu_faults, Expected::All);
-        let pages = parts.thrashing_pages.complete(kinds.of(EventKind::Thrashing), Expected::All);
-        let throttles = parts.throttles.complete(kinds.of(EventKind::ThrottleStart), Expected::All);
-        let mappings = parts.remote_mappings.complete(kinds.of(EventKind::MapRemote), late(EventKind::MapRemote));
+        let instances = parts.instances.complete(kinds.of(EventKind::GpuFault), expected(EventKind::GpuFault));
+        let cpu_faults = parts.cpu_faults.complete(all.cpu_faults, expected(EventKind::CpuFault));
+        let pages = parts.thrashing_pages.complete(kinds.of(EventKind::Thrashing), expected(EventKind::Thrashing));
+        let throttles =
+            parts.throttles.complete(kinds.of(EventKind::ThrottleStart), expected(EventKind::ThrottleStart));
+        let mappings = parts.remote_mappings.complete(kinds.of(EventKind::MapRemote), expected(EventKind::MapRemote));
         self.sum_some(only_gpu, Kind::GpuFault, UNKNOWN_ACCESS, Tally { events: 0, amount: instances });
         self.sum_some(0, Kind::CpuFault, UNKNOWN_ACCESS, Tally { events: cpu_faults, amount: 0 });
         self.sum_some(only_gpu, Kind::Thrashing, 0, Tally { events: pages, amount: 0 });

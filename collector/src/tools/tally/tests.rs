@@ -264,6 +264,7 @@ fn records_that_cannot_be_true_are_named_and_not_counted() {
         Record::Thrashing(Region { processors: 1 << 40, address: PAGE, bytes: 4096, time_ns: 0 }),
     ]);
     assert_eq!(tally.counts().count(), 0);
+    assert_eq!(tally.block_record(&copy(MigrationCause::User, CPU, GPU, BLOCK_BYTES + 4096)), None);
     let named = [
         (SelfTest::Processor, 5),
         (SelfTest::FaultAddress, 1),
@@ -319,15 +320,27 @@ fn counters_of_several_gpus_are_counted_for_each_and_the_rest_for_none() {
 }
 
 #[test]
-fn faults_without_record_are_of_unknown_access() {
+fn faults_without_record_are_of_unknown_access_from_the_next_reading_on() {
     let fault = Record::GpuFault(gpu_fault(PAGE, 1, 1));
     let mut tally = counted(&[fault, fault]);
     let three = totals(Some(1), Counters { fault_entries: 3, ..Counters::default() });
     let three = Totals { kinds: kinds(&[(EventKind::GpuFault, 7)]), ..three };
+    tally.complete(&three, &kinds(&[(EventKind::GpuFault, 5)]));
+    assert_eq!(of(&tally, Kind::GpuFault), [(1, 1, 1, 2)]);
     for _ in 0..2 {
         tally.complete(&three, &kinds(&[(EventKind::GpuFault, 5)]));
         assert_eq!(of(&tally, Kind::GpuFault), [(1, 1, 1, 2), (1, UNKNOWN_ACCESS, 2, 5)]);
     }
+}
+
+#[test]
+fn records_that_a_reading_left_are_not_counted_twice() {
+    let mut tally = counted(&[]);
+    let all = Totals { kinds: kinds(&[(EventKind::ThrottleStart, 1)]), ..totals(Some(1), Counters::default()) };
+    tally.complete(&all, &KindCounts::default());
+    tally.add(&Record::ThrottleStart(Throttle { processor: GPU, address: PAGE, time_ns: 1 }));
+    tally.complete(&all, &KindCounts::default());
+    assert_eq!(of(&tally, Kind::Throttle), [(1, 0, 1, 0)]);
 }
 
 #[test]
