@@ -8,7 +8,7 @@
 //! * `watcher`: the steps of that thread's work
 //! * `refusal`: reasons to refuse a driver; [`sys`] reports the missing preconditions, and the
 //!   loaded driver
-//! * `source`: seam between sources and the watcher
+//! * `source`: seam between sources and the watcher; `figures`: their statistics
 //! * `probes`: loading, attachment and maps of the probes; `sys_files`: files of /sys for them
 //! * `tools`: the driver's own counters of VA spaces
 //! * `tenants`: holders of entries in the probes' maps
@@ -29,6 +29,7 @@ mod code;
 mod collector;
 mod command_line;
 mod config;
+mod figures;
 mod gpus;
 mod handle;
 mod history;

@@ -4,7 +4,6 @@
 //!   plausibility
 //! * `table`: functions of the probes, and uncounted events without them
 //! * `maps`: output of the probes
-//! * `figures`: statistics of the probes
 //! * `errors`: errors of the kernel when it loads them
 
 use std::{
@@ -24,19 +23,19 @@ use aya::{
     programs::{Iter, KProbe, ProgramError},
 };
 
-pub(crate) use self::{
-    attached::Attached,
-    figures::{Figures, ProgramInfo},
-};
+pub(crate) use self::attached::Attached;
 use self::{
     errors::{AdoptError, chain, io_error, not_loaded, not_permitted, tail},
     table::{NO_RESIDENCY, Need, PROBES, Row},
 };
-use crate::{Records, refusal::Refusal};
+use crate::{
+    Records,
+    figures::{Figures, ProgramInfo},
+    refusal::Refusal,
+};
 
 mod attached;
 mod errors;
-mod figures;
 mod maps;
 mod orphans;
 mod table;

@@ -23,8 +23,8 @@ use model::{Degradation, DriverInfo};
 use thiserror::Error;
 
 use crate::{
+    figures::Figures,
     ledger::{Generation, Losses},
-    probes::Figures,
     refusal::Refusal,
     tenants::Tenants,
 };

@@ -30,16 +30,17 @@ use sys::{
     Roots,
     driver::Module,
     families::Families,
-    holder::Event,
     pidfd::PidFd,
     preconditions::Missing,
+    trackers::Event,
     uvm::{self, UvmError, openers::Device, target::VaSpace, tracker::Layout},
 };
 
 use crate::{
-    Config, clock, gpus,
+    Config, clock,
+    figures::Figures,
+    gpus,
     ledger::Generation,
-    probes::Figures,
     refusal::Refusal,
     source::{ReadError, Reading, Source},
     tenants::Tenants,
@@ -236,15 +237,15 @@ impl Tools {
         let found = VaSpace::of(&process, &self.roots)?;
         let mut new = Vec::new();
         for va_space in found {
-            let is_held = self
-                .spaces
-                .values()
-                .filter_map(Space::held_place)
-                .any(|place| va_space.is(place).unwrap_or_default());
-            let is_being_held = self.spaces.values().any(|space| {
-                space.opener.pid == opener.pid && space.held_place().is_none() && space.place == va_space.place()
+            // One that is being held is compared with its place in its process.
+            let places = self.spaces.values().filter(|space| space.is_held());
+            let is_held = places.map(|space| space.held_place().unwrap_or(space.place)).any(|place| {
+                va_space.is(place).unwrap_or_else(|error| {
+                    tracing::debug!(pid = opener.pid, "its VA space is not compared with others: {error}");
+                    va_space.place() == place
+                })
             });
-            if !is_held && !is_being_held && self.quota.take(opener, now) {
+            if !is_held && self.quota.take(opener, now) {
                 new.push(va_space);
             }
         }
@@ -401,7 +402,7 @@ impl Source for Tools {
     fn warning(&self) -> Option<String> {
         let broken = self.spaces.values().find_map(|space| Some((space.opener.pid, space.broken()?)));
         let unread = broken.map(|(pid, error)| format!("records of process {pid} are not read any more: {error}"));
-        self.finder.warning().or(unread)
+        self.holders.warning().or_else(|| self.finder.warning()).or(unread)
     }
 }
 

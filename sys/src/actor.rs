@@ -37,20 +37,18 @@
 
 mod actor_handle;
 mod confinement;
-pub(crate) mod error;
+mod error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod server;
 mod spawner;
 mod spawner_handle;
-pub(crate) mod wire;
+mod wire;
 
 pub use actor_handle::{Actor, Reply};
 pub use error::{ActorError, Ending};
 pub use spawner::run_if_spawner;
 pub use spawner_handle::Spawner;
-#[cfg(any(test, feature = "fake"))]
-pub(crate) use spawner_handle::pair;
 
 /// Argument that starts a spawner, the only word of its command line.
 pub const SPAWNER_ARGUMENT: &str = "--actor-spawner";

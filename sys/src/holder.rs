@@ -13,20 +13,16 @@
 //!    └─ memory of a VA space: pages that the driver adds to, mapped by both ◀─────────┘
 //! ```
 //!
-//! * [`Holder`]: handle of a holder; [`Memory`]: the pages of one VA space
 //! * [`server`]: main loop of a holder; [`confinement`]: its privileges; [`wire`]: its messages
+//! * [`memory`]: the pages of one VA space
 //!
 //! **Privileges of a holder**: its channel, descriptors of VA spaces and of the tools device, and
-//! pidfds of the processes; a user id that no other process has, if the spawner may change it; no
+//! handles of the processes; a user id that no other process has, if the spawner may change it; no
 //! capabilities; `no_new_privs`; the system calls that it needs, and of ioctls those of a tracker.
 //! Its descriptors could read and write managed memory by other ioctls of the same device, which
 //! its filter forbids. It reads no data of programs.
 
 pub(crate) mod confinement;
-mod handle;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod server;
-mod wire;
-
-pub use handle::{Event, Holder, HolderError};
-pub use memory::Memory;
+pub(crate) mod wire;

@@ -14,8 +14,8 @@
 //! * [`pidfd`]: another process, its exit, and its open files
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
-//! * [`holder`]: processes that hold trackers of the driver's tools interface
-//! * `packets`: messages between uvmd and these and other processes
+//! * [`trackers`]: trackers of the driver's tools interface; `holder`: processes that hold them
+//! * `packets` and `messages`: messages between uvmd and these and other processes
 //! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: privileges that these and
 //!   actors drop
 //! * [`host_memory`]: memory of the node; [`memory`]: return of freed memory to the kernel
@@ -51,11 +51,12 @@ pub mod futex;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod holder;
+mod holder;
 pub mod host_memory;
 pub mod kernel;
 mod mappings;
 pub mod memory;
+mod messages;
 mod packets;
 pub mod parameters;
 pub mod peer;
@@ -74,6 +75,7 @@ pub mod seccomp;
 pub mod shared_memory;
 pub mod symbols;
 pub mod sysfs;
+pub mod trackers;
 pub mod uvm;
 
 pub use roots::Roots;

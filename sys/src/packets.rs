@@ -7,8 +7,8 @@ use std::{
 };
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 use crate::uvm::target::SPACES_MAX;
@@ -20,6 +20,11 @@ pub(crate) const FILES_MAX: usize = SPACES_MAX + 2;
 pub(crate) struct Packet {
     pub(crate) bytes: usize,
     pub(crate) files: Vec<OwnedFd>,
+}
+
+/// Two ends of a channel.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Sends a packet of these parts.

@@ -20,6 +20,7 @@ pub mod counters;
 mod descriptors;
 pub mod mapped;
 pub mod openers;
+pub(crate) mod outcome;
 pub mod pages;
 pub mod queue;
 pub mod records;

@@ -24,11 +24,12 @@ use sys::{
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
-    DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY, Figures, ITERATED, Probes, counts_capacity, orphans::Orphans, quotas,
+    DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY, ITERATED, Probes, counts_capacity, orphans::Orphans, quotas,
     verdict::verdict,
 };
 use crate::{
     Config, clock,
+    figures::Figures,
     ledger::Generation,
     refusal::Refusal,
     source::{Missed, ReadError, Reading, Source},

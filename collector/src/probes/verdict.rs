@@ -3,8 +3,7 @@
 use abi::{DropReason, Probe, SelfTest};
 use sys::families::Family;
 
-use super::Figures;
-use crate::refusal::Refusal;
+use crate::{figures::Figures, refusal::Refusal};
 
 /// Number of events up to which one contradiction suffices: a wrong layout shows at once.
 const STRICT_EVENTS: u64 = 100_000;

@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    io,
     time::Duration,
 };
 
@@ -16,7 +17,10 @@ use sys::{
     cpu_time,
     driver::References,
     processes,
-    uvm::openers::{self, Device},
+    uvm::{
+        UvmError,
+        openers::{self, Device},
+    },
 };
 
 /// Interval of inspections without a hint.
@@ -64,6 +68,8 @@ pub(super) struct Finder {
     node: Account,
     /// Processes that were not inspected, as their user's budget is used up.
     skipped: usize,
+    /// Processes whose open files may not be listed.
+    denied: usize,
     /// Reason why /proc cannot be read.
     unreadable: Option<String>,
 }
@@ -79,6 +85,7 @@ impl Finder {
             users: Accounts::new(OF_USER),
             node: Account::new(),
             skipped: 0,
+            denied: 0,
             unreadable: None,
         }
     }
@@ -98,11 +105,12 @@ impl Finder {
                 self.inspected_all = Some(now);
             }
         }
-        self.initializing.retain(|_, (opener, since)| {
-            now.saturating_sub(*since) < INITIALIZES_MAX && opener.is_still(&self.roots)
-        });
+        self.initializing
+            .retain(|_, (opener, since)| now.saturating_sub(*since) < INITIALIZES_MAX && opener.is_still(&self.roots));
         let known: HashSet<u32> = found.iter().map(|opener| opener.pid).collect();
-        found.extend(self.initializing.values().map(|(opener, _)| opener.clone()).filter(|each| !known.contains(&each.pid)));
+        found.extend(
+            self.initializing.values().map(|(opener, _)| opener.clone()).filter(|each| !known.contains(&each.pid)),
+        );
         found
     }
 
@@ -125,7 +133,7 @@ impl Finder {
             }
         };
         self.unreadable = None;
-        self.skipped = 0;
+        (self.skipped, self.denied) = (0, 0);
         let own = std::process::id();
         let mut found = Vec::new();
         let mut begun = cpu_time::of_this_thread();
@@ -136,8 +144,13 @@ impl Finder {
                 continue;
             }
             match self.device.is_open_in(&self.roots, pid) {
+                // Holders and actors have VA spaces of others.
+                Ok(true) if processes::ancestors(&self.roots, pid).any(|above| above == own) => {}
                 Ok(true) => found.extend(Opener::read(&self.roots, pid, uid)),
                 Ok(false) => {}
+                Err(UvmError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                    self.denied += 1;
+                }
                 Err(error) => tracing::debug!(pid, "its open files are not inspected: {error}"),
             }
             let ended = cpu_time::of_this_thread();
@@ -157,7 +170,14 @@ impl Finder {
                 self.skipped
             )
         });
-        self.unreadable.clone().or(skipped)
+        let denied = (self.denied > 0).then(|| {
+            format!(
+                "the open files of {} processes may not be listed, so that their VA spaces are not found: give uvmd CAP_SYS_PTRACE and \
+                 CAP_DAC_READ_SEARCH",
+                self.denied
+            )
+        });
+        self.unreadable.clone().or(denied).or(skipped)
     }
 }
 
@@ -167,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// Machine with the driver, whose device is that of /dev/tty.
+    /// Machine with the driver, whose device is that of a terminal.
     fn machine() -> Machine {
         Machine::new()
             .with("proc/devices", "Character devices:\n  5 nvidia-uvm\n\nBlock devices:\n")

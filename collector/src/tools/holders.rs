@@ -9,7 +9,7 @@ use model::{Degradation, DegradedReason};
 use sys::{
     actor::Spawner,
     executable::Program,
-    holder::{Event, Holder, HolderError},
+    trackers::{Event, Holder, HolderError},
     uvm::{Uuid, target::VaSpace, tracker::Layout},
 };
 
@@ -28,6 +28,8 @@ pub(super) struct Holders {
     by_user: BTreeMap<u32, Of>,
     /// VA spaces of holders that are gone.
     lost: Vec<Generation>,
+    /// Reason why no tracker can be made, as one sentence.
+    no_tracker: Option<String>,
     /// Users whose holder hung. They have no other one until the driver is loaded again.
     hung: BTreeSet<u32>,
 }
@@ -46,6 +48,7 @@ impl Holders {
             spawner: Some(spawner),
             by_user: BTreeMap::new(),
             lost: Vec::new(),
+            no_tracker: None,
             hung: BTreeSet::new(),
         })
     }
@@ -70,12 +73,19 @@ impl Holders {
         }
         let Some(of) = self.by_user.get_mut(&key) else { return false };
         of.spaces.insert(generation);
+        // What was asked for before an error is released.
         let asked = of.holder.hold(generation, va_space, &space.process, &space.memory).and_then(|()| {
             // The queues first: once the counters count, so does everything.
-            space.queues().try_for_each(|(page, records, kinds)| of.holder.watch(generation, page, layout, records, kinds))?;
+            space
+                .queues()
+                .try_for_each(|(page, records, kinds)| of.holder.watch(generation, page, layout, records, kinds))?;
             space.pages().try_for_each(|(page, processor)| of.holder.count(generation, page, layout, processor))
         });
-        self.check(key, asked)
+        let is_asked = self.check(key, asked);
+        if !is_asked {
+            self.release(space.opener.uid, generation);
+        }
+        is_asked
     }
 
     /// Has a held VA space counted at one more processor.
@@ -88,13 +98,10 @@ impl Holders {
         self.ask(uid, generation, |holder| holder.release(generation));
     }
 
-    fn ask(
-        &mut self,
-        uid: u32,
-        generation: Generation,
-        ask: impl FnOnce(&mut Holder) -> Result<(), HolderError>,
-    ) {
-        let key = [uid, SHARED].into_iter().find(|key| self.by_user.get(key).is_some_and(|of| of.spaces.contains(&generation)));
+    fn ask(&mut self, uid: u32, generation: Generation, ask: impl FnOnce(&mut Holder) -> Result<(), HolderError>) {
+        let key = [uid, SHARED]
+            .into_iter()
+            .find(|key| self.by_user.get(key).is_some_and(|of| of.spaces.contains(&generation)));
         let Some((key, of)) = key.and_then(|key| Some((key, self.by_user.get_mut(&key)?))) else {
             self.lost.push(generation);
             return;
@@ -149,6 +156,11 @@ impl Holders {
         std::mem::take(&mut self.lost)
     }
 
+    /// Reason why no tracker can be made, as one sentence.
+    pub(super) fn warning(&self) -> Option<String> {
+        self.no_tracker.clone()
+    }
+
     /// Users whose holder hung.
     pub(super) fn hung(&self) -> impl Iterator<Item = u32> + '_ {
         self.hung.iter().copied()
@@ -183,7 +195,22 @@ impl Holders {
 
     /// Removes a holder that is of no more use, and with it all its trackers.
     fn check(&mut self, key: u32, asked: Result<(), HolderError>) -> bool {
-        let Err(error) = asked else { return true };
+        let error = match asked {
+            Ok(()) => {
+                self.no_tracker = None;
+                return true;
+            }
+            // Not the holder's fault, and no better with another one.
+            Err(HolderError::Device(error)) => {
+                let reason = format!("no VA space can be counted: {error}");
+                if self.no_tracker.as_ref() != Some(&reason) {
+                    tracing::error!("{reason}");
+                }
+                self.no_tracker = Some(reason);
+                return false;
+            }
+            Err(error) => error,
+        };
         tracing::error!(uid = key, "{error}");
         if let Some(of) = self.by_user.remove(&key) {
             of.holder.kill();

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, io, num::NonZeroUsize, sync::Arc};
 use abi::{BlockRecord, CountKey, Lifecycle, LifecycleKind, Tally};
 use model::GpuUuid;
 use sys::{
-    holder::Memory,
     pidfd::PidFd,
+    trackers::Memory,
     uvm::{
         Descriptor, Uuid,
         queue::{FULL_QUEUE_RECORDS, FullQueue, QueueError, QueueMemory, QueueReader},
@@ -22,11 +22,13 @@ use super::{
 use crate::{gpus::Links, ledger::Generation};
 
 /// Maximum of GPUs with trackers of their own.
-const GPUS_MAX: usize = 32;
+const GPUS_MAX: u32 = 32;
 /// Page of the counters of all processors. Those of GPUs come after it.
 const ALL: u32 = 0;
 /// Control page of the queue that is full from the start, and its ring after it.
-const FULL: u32 = ALL + 1 + GPUS_MAX as u32;
+const FULL: u32 = ALL + 1 + GPUS_MAX;
+const FULL_RECORDS: u32 = 2;
+const _: () = assert!(FULL_RECORDS as usize == FULL_QUEUE_RECORDS);
 /// Control page of the queue that is read, and its ring after it.
 const QUEUE: u32 = FULL + 2;
 /// Records of that queue: 1 MiB. Copies of 64 KiB at the full rate of a link fill it in 40 ms.
@@ -65,7 +67,7 @@ impl Gpus {
                         *last = *id;
                     }
                 }
-                None if self.seen.len() < GPUS_MAX => {
+                None if self.seen.len() < GPUS_MAX as usize => {
                     self.seen.push(*uuid);
                     self.ids.push(*id);
                 }
@@ -167,7 +169,7 @@ impl Space {
     /// Queues of its memory: control page, records and kinds.
     pub(super) fn queues(&self) -> impl Iterator<Item = (u32, u32, u64)> {
         let mask = |kinds: [EventKind; 4]| kinds.iter().fold(0, |mask, kind| mask | kind.mask());
-        let full = (FULL, FULL_QUEUE_RECORDS as u32, mask(COUNTED));
+        let full = (FULL, FULL_RECORDS, mask(COUNTED));
         [full].into_iter().chain(self.has_queue.then(|| (QUEUE, QUEUE_RECORDS, mask(READ))))
     }
 
@@ -307,7 +309,8 @@ impl Space {
 
     /// Counts of the totals taken last, and of the records read since. No count ever decreases.
     pub(super) fn counts(&mut self) -> impl Iterator<Item = (CountKey, Tally)> {
-        if self.phase == Phase::Ended {
+        // Without further records, the totals have all that is known.
+        if self.phase == Phase::Ended || self.broken.is_some() {
             self.tally.finish(&self.totals);
         } else {
             self.tally.complete(&self.totals, self.queue.dropped());
@@ -369,7 +372,8 @@ mod tests {
     }
 
     fn faults(space: &mut Space, gpus: &Gpus) -> Map<u32, u64> {
-        let counts = { space.take_totals(gpus); space.counts() }.into_iter().filter(|(key, _)| key.kind == Kind::GpuFault as u16);
+        space.take_totals(gpus);
+        let counts = space.counts().filter(|(key, _)| key.kind == Kind::GpuFault as u16);
         counts.map(|(key, tally)| (key.gpu, tally.events)).collect()
     }
 

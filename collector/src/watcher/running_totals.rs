@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use abi::{DropReason, Probe, RecordFate};
 use model::{ProbeStatus, RecordFigures};
 
-use crate::{Records, probes::Figures};
+use crate::{Records, figures::Figures};
 
 /// Runs of probes that the kernel skipped: unknown to the probes, so not among their reasons.
 pub(super) const SKIPPED: &str = "skipped";
@@ -76,7 +76,7 @@ impl RunningTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probes::ProgramInfo;
+    use crate::figures::ProgramInfo;
 
     fn figures(hits: u64, unreadable: u64, run_time: Option<Duration>) -> Figures {
         let mut figures = Figures { hits: vec![hits; Probe::ALL.len()], dropped: vec![0; 6], ..Figures::default() };

@@ -8,7 +8,7 @@ use model::{
 };
 
 use super::{Counting, State, Watcher};
-use crate::{clock, identity::Processes, probes::Figures};
+use crate::{clock, figures::Figures, identity::Processes};
 
 /// Maximum of users with too many owners that have a sentence each.
 const USERS_NAMED_MAX: usize = 8;

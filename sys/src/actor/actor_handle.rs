@@ -10,9 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     ActorError, Ending,
-    wire::{Request, Response, receive, send},
+    wire::{Request, Response},
 };
 use crate::{
+    messages::{receive, send},
     pidfd::{PidFd, PidFdError},
     uvm::{UvmError, call::Call, target::must_live},
 };

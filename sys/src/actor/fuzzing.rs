@@ -12,7 +12,8 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
-use super::wire::{Order, Report, Request, Response, Wire, receive, send};
+use super::wire::{Order, Report, Request, Response};
+use crate::messages::{Wire, receive, send};
 use crate::packets::FILES_MAX;
 
 /// Direction of a message.

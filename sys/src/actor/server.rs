@@ -10,7 +10,11 @@ use std::{
 
 use super::{
     confinement::{self, OfActor},
-    wire::{Outcome, Request, Response, receive, send},
+    wire::{Request, Response},
+};
+use crate::{
+    messages::{receive, send},
+    uvm::outcome::Outcome,
 };
 
 /// Arguments of an actor.

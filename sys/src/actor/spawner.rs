@@ -18,9 +18,15 @@ use super::{
     Ending, SPAWNER_ARGUMENT,
     confinement::{self, OfActor},
     server,
-    wire::{Order, Report, Server, receive, send},
+    wire::{Order, Report, Server},
 };
-use crate::{accessor, confinement::Failed, holder, uvm::target::SPACES_MAX};
+use crate::{
+    accessor,
+    confinement::Failed,
+    holder,
+    messages::{receive, send},
+    uvm::target::SPACES_MAX,
+};
 
 /// Maximum of live actors. There is more than one only if some hang.
 const ACTORS_MAX: usize = 65;

@@ -7,16 +7,18 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    net::{AddressFamily, SocketFlags, SocketType, socketpair},
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     Actor, ActorError, Ending, SPAWNER_ARGUMENT,
-    wire::{Order, Report, Server, Wire, receive, send},
+    wire::{Order, Report, Server},
 };
-use crate::{executable::Program, pidfd::PidFd};
+use crate::{
+    executable::Program,
+    messages::{Wire, receive, send},
+    packets::pair,
+    pidfd::PidFd,
+};
 
 /// Time limit of a spawner's reply, which is immediate unless the machine is very busy; the spawner
 /// waits a second for an actor's exit.
@@ -178,11 +180,6 @@ impl Drop for Spawner {
 /// descriptor, as those that the same user has in flight elsewhere could exceed its limit.
 fn child(pid: u32) -> Result<PidFd, ActorError> {
     PidFd::open(pid).map_err(|error| ActorError::NotStarted(io::Error::other(error)))
-}
-
-/// Two ends of a channel.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Receives a message within a time.

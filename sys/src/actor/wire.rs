@@ -1,44 +1,18 @@
-//! Messages between this process, a spawner and an actor. All have one size, and each is a packet
-//! of a Unix socket, some with descriptors. Sender and receiver are the same program, so there is
-//! one version.
+//! Messages between this process, a spawner and an actor.
 
-use std::{
-    io::{self, IoSlice, IoSliceMut},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::Duration,
-};
-
-use rustix::net::{RecvFlags, SendFlags};
+use std::time::Duration;
 
 use super::Ending;
 use crate::{
     confinement::Step,
-    packets,
+    messages::{Fields, Wire},
     uvm::{
-        Status, Uuid, UvmError,
+        Status, Uuid,
         call::{Call, SpaceFlags},
+        outcome::Outcome,
         pages::PageRange,
     },
 };
-
-const MESSAGE_BYTES: usize = 40;
-type Message = [u8; MESSAGE_BYTES];
-
-/// Message over a socket.
-pub(crate) trait Wire: Sized {
-    fn to_fields(&self) -> Fields;
-    fn of_fields(fields: Fields) -> Option<Self>;
-}
-
-/// Fields of every message.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Fields {
-    pub(crate) code: u32,
-    pub(crate) number: u32,
-    pub(crate) base: u64,
-    pub(crate) length: u64,
-    pub(crate) uuid: [u8; 16],
-}
 
 /// Order to the spawner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,33 +80,6 @@ pub(super) enum Response {
     },
 }
 
-/// Outcome of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Done,
-    Refused(Status),
-    NotCalled { errno: i32 },
-}
-
-impl Outcome {
-    pub(crate) fn of(result: Result<(), UvmError>) -> Self {
-        match result {
-            Ok(()) => Self::Done,
-            Err(UvmError::Refused { status, .. }) => Self::Refused(status),
-            Err(UvmError::Call { source, .. }) => Self::NotCalled { errno: source.raw_os_error().unwrap_or(libc::EIO) },
-            Err(_) => Self::NotCalled { errno: libc::EIO },
-        }
-    }
-
-    pub(crate) fn result(self, request: &'static str) -> Result<(), UvmError> {
-        match self {
-            Self::Done => Ok(()),
-            Self::Refused(status) => Err(UvmError::Refused { request, status }),
-            Self::NotCalled { errno } => Err(UvmError::Call { request, source: io::Error::from_raw_os_error(errno) }),
-        }
-    }
-}
-
 impl Wire for Order {
     fn to_fields(&self) -> Fields {
         match *self {
@@ -171,7 +118,7 @@ impl Wire for Report {
         let number = fields.number.cast_signed();
         Some(match fields.code {
             1 => Self::Ready,
-            2 => Self::NotReady { step: confinement_step(fields.base)?, errno: number },
+            2 => Self::NotReady { step: Step::from_number(fields.base)?, errno: number },
             3 => Self::Started { pid: fields.number },
             4 => Self::NotStarted { errno: number },
             5 => Self::Ended(Ending::Exited(number)),
@@ -245,7 +192,7 @@ impl Wire for Response {
             3 => Outcome::NotCalled { errno: fields.number.cast_signed() },
             4 => {
                 return Some(Self::NotConfined {
-                    step: confinement_step(fields.base)?,
+                    step: Step::from_number(fields.base)?,
                     errno: fields.number.cast_signed(),
                 });
             }
@@ -253,78 +200,6 @@ impl Wire for Response {
             _ => return None,
         };
         Some(Self::Made { outcome, took: Duration::from_nanos(fields.base) })
-    }
-}
-
-/// Step of a confinement by its number.
-pub(crate) fn confinement_step(number: u64) -> Option<Step> {
-    Step::ALL.into_iter().find(|step| *step as u64 == number)
-}
-
-impl Fields {
-    fn to_bytes(self) -> Message {
-        let mut bytes = [0; MESSAGE_BYTES];
-        let parts: [&[u8]; 5] = [
-            &self.code.to_le_bytes(),
-            &self.number.to_le_bytes(),
-            &self.base.to_le_bytes(),
-            &self.length.to_le_bytes(),
-            &self.uuid,
-        ];
-        for (to, from) in bytes.iter_mut().zip(parts.into_iter().flatten()) {
-            *to = *from;
-        }
-        bytes
-    }
-
-    fn of_bytes(bytes: &Message) -> Option<Self> {
-        let (code, rest) = bytes.split_first_chunk()?;
-        let (number, rest) = rest.split_first_chunk()?;
-        let (base, rest) = rest.split_first_chunk()?;
-        let (length, rest) = rest.split_first_chunk()?;
-        Some(Self {
-            code: u32::from_le_bytes(*code),
-            number: u32::from_le_bytes(*number),
-            base: u64::from_le_bytes(*base),
-            length: u64::from_le_bytes(*length),
-            uuid: rest.try_into().ok()?,
-        })
-    }
-}
-
-/// Sends a message with descriptors.
-pub(super) fn send(socket: BorrowedFd<'_>, message: &impl Wire, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    packets::send(socket, &[IoSlice::new(&message.to_fields().to_bytes())], files, SendFlags::empty())
-}
-
-/// Sends a message with descriptors. An error if there is no room for it now.
-pub(crate) fn send_at_once(socket: BorrowedFd<'_>, message: &impl Wire, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    packets::send(socket, &[IoSlice::new(&message.to_fields().to_bytes())], files, SendFlags::DONTWAIT)
-}
-
-/// Message that has arrived; `None` without any. An error if the other end is closed.
-pub(crate) fn receive_at_once<M: Wire>(socket: impl AsFd) -> io::Result<Option<M>> {
-    match receive_with(socket, RecvFlags::DONTWAIT) {
-        Ok(Some((message, _))) => Ok(Some(message)),
-        Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Waits for a message. `None` if the other end is closed.
-pub(crate) fn receive<M: Wire>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    receive_with(socket, RecvFlags::empty())
-}
-
-fn receive_with<M: Wire>(socket: impl AsFd, flags: RecvFlags) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut bytes = [0; MESSAGE_BYTES];
-    let parts = &mut [IoSliceMut::new(&mut bytes)];
-    let Some(packet) = packets::receive(socket, parts, flags)? else { return Ok(None) };
-    let message = Fields::of_bytes(&bytes).and_then(M::of_fields);
-    match message {
-        Some(message) if packet.bytes == MESSAGE_BYTES => Ok(Some((message, packet.files))),
-        _ => Err(packets::malformed()),
     }
 }
 

@@ -36,6 +36,13 @@ impl Step {
     ];
 }
 
+impl Step {
+    /// Step of a number, as in a message.
+    pub(crate) fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| *step as u64 == number)
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

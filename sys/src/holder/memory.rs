@@ -37,14 +37,14 @@ impl Memory {
     }
 
     /// Memory that the other process made.
-    pub(super) fn of(file: OwnedFd, bytes: NonZeroUsize) -> io::Result<Self> {
+    pub(crate) fn of(file: OwnedFd, bytes: NonZeroUsize) -> io::Result<Self> {
         let file = File::from(file);
         let mapping = Mapping::new(&file, bytes)?;
         Ok(Self { file, mapping })
     }
 
     /// Size.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.mapping.words().len() * WORD_BYTES
     }
 

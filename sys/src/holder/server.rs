@@ -21,8 +21,8 @@ use super::{
     wire::{Reply, Request},
 };
 use crate::{
-    actor::wire::{Outcome, receive, send_at_once},
-    uvm::tracker,
+    messages::{receive, send_at_once},
+    uvm::{outcome::Outcome, tracker},
 };
 
 /// Arguments of a holder.
@@ -135,8 +135,7 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
             let (Ok([device]), Some((control, ring))) = (<[OwnedFd; 1]>::try_from(files), memory) else {
                 return Reply::Made(Outcome::NotCalled { errno: libc::EINVAL });
             };
-            let outcome =
-                Outcome::of(tracker::watch(device.as_fd(), layout, control, ring, kinds, held.file.as_fd()));
+            let outcome = Outcome::of(tracker::watch(device.as_fd(), layout, control, ring, kinds, held.file.as_fd()));
             if outcome == Outcome::Done {
                 held.trackers.push(device);
             }
@@ -165,10 +164,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        actor::{
-            pair,
-            wire::{receive, send_at_once},
-        },
+        messages::{receive, send_at_once},
+        packets::pair,
         pidfd::PidFd,
         uvm::{Uuid, tracker::Layout},
     };

@@ -1,14 +1,14 @@
 //! Messages between uvmd and a holder: packets of one size, some with descriptors.
 
 use crate::{
-    actor::wire::{Fields, Outcome, Wire, confinement_step},
     confinement::Step,
-    uvm::{Status, Uuid, tracker::Layout},
+    messages::{Fields, Wire},
+    uvm::{Status, Uuid, outcome::Outcome, tracker::Layout},
 };
 
 /// Request to a holder. Each has one reply, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// A VA space, and bytes of its memory. Descriptors: the VA space, the pidfd of its process, and
     /// the memory.
     Hold { space: u64, memory_bytes: u64 },
@@ -26,7 +26,7 @@ pub(super) enum Request {
 
 /// Reply of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// Completed confinement; once, before all others.
     Confined,
     NotConfined {
@@ -99,7 +99,7 @@ impl Wire for Reply {
     fn of_fields(fields: Fields) -> Option<Self> {
         Some(match (fields.code, fields.number) {
             (1, _) => Self::Confined,
-            (2, errno) => Self::NotConfined { step: confinement_step(fields.base)?, errno: errno.cast_signed() },
+            (2, errno) => Self::NotConfined { step: Step::from_number(fields.base)?, errno: errno.cast_signed() },
             (3, _) => Self::Made(Outcome::Done),
             (4, status) => Self::Made(Outcome::Refused(Status(status))),
             (5, errno) => Self::Made(Outcome::NotCalled { errno: errno.cast_signed() }),

@@ -78,7 +78,7 @@ impl Accessor {
     /// Accessor of which the test is the other end, with a removal outstanding.
     #[cfg(test)]
     pub(super) fn of_test() -> (Self, OwnedFd) {
-        let (channel, other_end) = crate::actor::pair().unwrap();
+        let (channel, other_end) = crate::packets::pair().unwrap();
         let mut accessor = Self { channel, process: None, memories: BTreeSet::new(), outstanding: None };
         let subject = Subject { id: 1, identity: (0, 0), refusal: Arc::default() };
         accessor.send(&subject, &Request::Remove { memory: 1 }, None).unwrap();

@@ -489,7 +489,7 @@ fn start_without_program() -> Result<Accessor, ActorError> {
 /// Accessor on a thread of this process, for tests whose programs are of this process.
 #[cfg(any(test, feature = "fake"))]
 fn start_without_program() -> Result<Accessor, ActorError> {
-    let (channel, other_end) = crate::actor::pair().map_err(ActorError::NotStarted)?;
+    let (channel, other_end) = crate::packets::pair().map_err(ActorError::NotStarted)?;
     thread::spawn(move || crate::accessor::server::serve(std::os::fd::AsFd::as_fd(&other_end)));
     Accessor::confined(channel, None)
 }

@@ -1,14 +1,19 @@
 use std::{
+    io::{self, IoSlice},
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SocketFlags, SocketType, sendmsg, socketpair,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 
 use super::*;
-use crate::packets::FILES_MAX;
+use crate::{
+    messages::{receive, send},
+    packets::FILES_MAX,
+    uvm::UvmError,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,7 +30,9 @@ fn arrives<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
 
 #[test]
 fn messages_round_trip() {
-    for order in [Order::Start { has_cgroup: false }, Order::Start { has_cgroup: true }, Order::Reap { pid: 77 }] {
+    let servers = Server::ALL.map(Order::Serve);
+    let others = [Order::Start { has_cgroup: false }, Order::Start { has_cgroup: true }, Order::Reap { pid: 77 }];
+    for order in others.into_iter().chain(servers) {
         arrives(&order);
     }
     for report in [

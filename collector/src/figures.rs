@@ -1,4 +1,4 @@
-//! Statistics of the probes.
+//! Statistics of a source.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub(crate) struct ProgramInfo {
 }
 
 impl ProgramInfo {
-    pub(super) fn parse(fdinfo: &str) -> Self {
+    pub(crate) fn parse(fdinfo: &str) -> Self {
         let value = |key: &str| fdinfo.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
         Self {
             run_time: value("run_time_ns:").filter(|ns| *ns > 0).map(Duration::from_nanos),

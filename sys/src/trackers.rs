@@ -1,4 +1,5 @@
-//! Handle of a holder.
+//! Trackers in holders: the handle of a [holder](crate::holder), and the memory that its trackers
+//! write.
 
 use std::{
     collections::VecDeque,
@@ -11,19 +12,15 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
-use super::{
-    memory::Memory,
-    wire::{Reply, Request},
-};
+pub use crate::holder::memory::Memory;
 use crate::{
-    actor::{
-        Spawner,
-        error::ActorError,
-        wire::{Outcome, receive_at_once, send_at_once},
-    },
+    actor::{ActorError, Spawner},
+    holder::wire::{Reply, Request},
+    messages::{receive_at_once, send_at_once},
     pidfd::PidFd,
     uvm::{
         Descriptor, Uuid, UvmError,
+        outcome::Outcome,
         target::VaSpace,
         tracker::{DEVICE, Layout, REQUEST_NAME},
     },
