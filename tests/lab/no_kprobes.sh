@@ -1,5 +1,6 @@
 #!/bin/sh
 # without kprobes uvmd waits
+# guest: shared
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect
