@@ -1,9 +1,11 @@
 #!/bin/sh
 # counts of a pod outlive its processes; a GPU's and a process's history
+# guest: shared
+# set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
-evidence='/tmp/loop /tmp/ps /tmp/owners /tmp/gpus /tmp/history'
+evidence="/tmp/loop /tmp/ps /tmp/owners /tmp/gpus /tmp/history $UVMD_LOG"
 get() { wget -q -O - "http://127.0.0.1:9477/api/v1/$1"; }
 # figure FILE NAME: the first number of that name.
 figure() { sed -n "s/.*\"$2\": *\([0-9]*\).*/\1/p" "$1" | head -n 1; }
@@ -21,6 +23,7 @@ name = "tenant"
 alloc = [{ name = "a", mib = 8 }]
 steps = [{ cpu_write = "a" }, { gpu_write = "a" }, { sleep_ms = 20 }]
 SCENARIO
+start uvmd
 state_becomes counting
 sh -c 'echo $$ >"$1/cgroup.procs" && exec lab-runner loop /tmp/work.toml' sh "$pod" >/tmp/loop 2>&1 &
 runner=$!
@@ -58,4 +61,5 @@ sleep 2
 owner unit batch.service
 ended=$(figure /tmp/owner fault_entries)
 [ "$ended" -gt 0 ] || fail "the unit's sums did not outlive its process"
+stop_uvmd
 echo "ok: $stays fault entries are the pod's and $ended the unit's; memory of $(figure /tmp/gpus memory_bytes) bytes"

@@ -1,5 +1,6 @@
 #!/bin/sh
 # addresses require permission; counts of an owner outlive its processes
+# guest: shared
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

@@ -1,9 +1,11 @@
 #!/bin/sh
 # another process's memory is moved and counted exactly; its death does no harm
+# guest: shared
+# set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
-evidence='/tmp/loop /tmp/told /tmp/ps'
+evidence="/tmp/loop /tmp/told /tmp/ps $UVMD_LOG"
 # field NAME: the number that gpu-check told last.
 field() { sed -n "s/.*\"$1\": *\([a-z0-9]*\).*/\1/p" /tmp/told; }
 # The pid of the process that uvmd knows by that name, with all of its memory mapped.
@@ -35,6 +37,7 @@ move() {
   [ "$(field fault_entries)" = 0 ] || fail "a move is not a fault"
 }
 
+start uvmd
 state_becomes counting
 start_target
 # Up to 560 the driver calls it UVM-GPU-...
@@ -70,4 +73,5 @@ wait $watcher || fail "the watcher of a killed process"
 wait $runner
 ! gpu-check process "$pid" >/tmp/told 2>&1 || fail "a killed process"
 within 20 "the driver is still in use" sh -c 'rmmod nvidia-uvm 2>/dev/null'
+stop_uvmd
 echo "ok: $MIB MiB moved back and forth, counted exactly, and verified"

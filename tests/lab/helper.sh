@@ -1,5 +1,6 @@
 #!/bin/sh
 # calls that a program records with the helper are shown, counted, and a trace
+# guest: shared
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

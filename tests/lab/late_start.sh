@@ -1,5 +1,6 @@
 #!/bin/sh
 # a process that started before uvmd is found, counted, and seen to exit
+# guest: shared
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

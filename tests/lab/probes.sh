@@ -1,9 +1,11 @@
 #!/bin/sh
 # every probe of the driver is attached, and their counts agree
+# guest: shared
+# set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
-evidence='/tmp/run /tmp/status /tmp/ps'
+evidence="/tmp/run /tmp/status /tmp/ps $UVMD_LOG"
 # The first figure of this name in what uvmd says of the process; without one, a word that equals no figure.
 figure() { sed -n "s/.*\"name\":\"work\"//; s/.*\"$1\":\([0-9][0-9]*\).*/\1/p" /tmp/one | grep . || echo "no-$1"; }
 cat >/tmp/work.toml <<'SCENARIO'
@@ -13,6 +15,7 @@ name = "work"
 alloc = [{ name = "a", mib = 96 }]
 steps = [{ gpu_write = "a" }, { cpu_read = "a", length = "4 MiB" }, { gpu_read = "a" }, { verify = "a" }]
 SCENARIO
+start uvmd
 state_becomes counting
 ! grep -q '"unavailable_reason": *"' /tmp/status || fail "a probe is missing"
 grep -q '"unavailable_reason": *null' /tmp/status || fail "the status names no probes"
@@ -34,4 +37,5 @@ echo "$entries entries, $batched of them in $batches batches with $replays repla
 [ "$populated" = $((96 << 20)) ] || fail "populated is not what was touched first"
 [ "$(figure induced_eviction_bytes)" = "$(figure evicted_bytes)" ] || fail "alone on the GPU, it pushed out its own memory only"
 [ "$evictions" -gt 0 ] || fail "no eviction"
+stop_uvmd
 echo ok

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SIGHUP reloads, a taken port leaves the socket, old advice is withdrawn first
+# guest: shared
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

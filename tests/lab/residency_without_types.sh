@@ -1,5 +1,6 @@
 #!/bin/sh
 # residency without the driver's types: counted in a family, else unknown
+# guest: shared
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

@@ -1,5 +1,6 @@
 #!/bin/sh
 # CPU faults of a program count for the instructions that raised them, with their functions and copied bytes
+# guest: shared
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

@@ -1,5 +1,6 @@
 #!/bin/sh
 # uvmd --withdraw withdraws the advice of a killed uvmd
+# guest: shared
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect
