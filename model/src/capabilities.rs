@@ -24,6 +24,20 @@ macro_rules! quantities {
 }
 
 quantities! {
+    /// Faults before the driver merges equal ones.
+    FaultInstances: [];
+    /// Access types of GPU faults.
+    FaultAccess: [];
+    /// Access types of CPU faults.
+    CpuFaultAccess: [];
+    /// Causes of copies, and with them evicted bytes; sizes of copies, and copies between GPUs.
+    CopyCauses: [];
+    /// Fault batches.
+    Batches: [];
+    /// Freed blocks.
+    FreedBlocks: [];
+    /// Calls of the driver.
+    ApiCalls: [];
     /// Memory that became resident without a copy.
     Populated: [];
     /// Resident memory.
@@ -45,9 +59,15 @@ quantities! {
 }
 
 impl Quantity {
+    /// Those that the driver's own counters do not have.
+    pub const NOT_OF_TOOLS: &'static [Self] = &Self::ALL;
+
     fn is_counted(self, snapshot: &Snapshot) -> bool {
         let source = &snapshot.source;
         let has_types = source.driver.as_ref().is_none_or(|driver| driver.residency_unavailable.is_none());
+        if source.not_counted.contains(&self) {
+            return false;
+        }
         let is_missing = |name: &str| source.probes.iter().any(|probe| probe.name == name && probe.missing.is_some());
         match self {
             Self::Populated => has_types,
