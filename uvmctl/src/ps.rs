@@ -175,7 +175,7 @@ pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
     let mut processes: Vec<Process> = processes.into_iter().map(Process::from).collect();
     processes.sort_by_key(|process| {
         let Counts { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, .. } = &process.counts;
-        let bytes = bytes_htod.saturating_add(*bytes_dtoh).saturating_add(*bytes_dtod);
+        let bytes = bytes_htod.saturating_add(*bytes_dtoh).saturating_add(bytes_dtod.unwrap_or(0));
         let busyness = fault_entries.saturating_add(*cpu_faults).saturating_add(bytes / PAGE_BYTES);
         (process.state == "exited", Reverse(busyness))
     });

@@ -57,7 +57,7 @@ enum Value {
     Number(fn(&Process) -> u32),
     Size(fn(&Process) -> Option<u64>),
     /// Nanoseconds.
-    Time(fn(&Counts) -> u64),
+    Time(Counter),
     Count(Counter),
     Bytes(Counter),
     Verdict,
@@ -96,7 +96,7 @@ pub(crate) static COLUMNS: &[Column] = &[
     column("induced", "INDUCE", 8, 8, Value::Bytes(|counts| counts.induced_eviction_bytes), "evicted bytes of any process for it"),
     column("thrash", "THRASH", 8, 6, Value::Count(|counts| counts.thrashing_pages), "pages that the driver found thrashing"),
     column("batches", "BATCH", 7, 9, Value::Count(|counts| counts.batches), "fault batches with faults of it"),
-    column("p99", "BATCHP99", 8, 11, Value::Time(|counts| counts.batch_duration_ns.p99), "99th percentile of its batches' duration"),
+    column("p99", "BATCHP99", 8, 11, Value::Time(|counts| Some(counts.batch_duration_ns.as_ref()?.p99).filter(|time_ns| *time_ns > 0)), "99th percentile of its batches' duration"),
     column("replays", "REPLAY", 8, 18, Value::Count(|counts| counts.replays), "replays of faults"),
     column("throttles", "THROTL", 8, 13, Value::Count(|counts| counts.throttles), "throttles at thrashing pages"),
     column("remote", "REMOTE", 8, 14, Value::Bytes(|counts| counts.remote_mapped_bytes), "mapped where it stays, on another processor"),
@@ -162,10 +162,7 @@ impl Column {
             Value::Text(value) | Value::Path(value) => look.text(&value(&row.process)),
             Value::Number(value) => value(&row.process).to_string(),
             Value::Size(value) => value(&row.process).map_or_else(unknown, text::bytes),
-            Value::Time(value) => match value(&row.process.counts) {
-                0 => unknown(),
-                time_ns => text::nanoseconds(time_ns),
-            },
+            Value::Time(value) => text::known(value(&row.process.counts), text::nanoseconds),
             Value::Count(counter) => figure(counter, text::count),
             Value::Bytes(counter) => figure(counter, text::bytes),
             Value::Verdict => row.headline.as_ref().map_or_else(unknown, |headline| headline.within(width)),
@@ -177,7 +174,7 @@ impl Column {
     pub(crate) fn compare(&self, a: &Row, b: &Row, figures: Figures) -> Ordering {
         let figure = |row: &Row| match self.value {
             Value::Size(value) => value(&row.process).map(|bytes| bytes as f64),
-            Value::Time(value) => Some(value(&row.process.counts) as f64),
+            Value::Time(value) => value(&row.process.counts).map(|time_ns| time_ns as f64),
             Value::Count(counter) | Value::Bytes(counter) => match figures {
                 Figures::Totals => counter(&row.process.counts).map(|value| value as f64),
                 Figures::Rates => row.rate(counter),
