@@ -19,7 +19,7 @@ use abi::{
     count::{EvictionKey, SiteKey},
 };
 use aya::maps::MapError;
-use model::{Degradation, DriverInfo};
+use model::{Degradation, DriverInfo, Quantity};
 use thiserror::Error;
 
 use crate::{
@@ -60,6 +60,11 @@ pub(crate) struct Missed {
 pub(crate) trait Source: Send + Sync {
     /// Name in the API.
     fn backend(&self) -> &'static str;
+
+    /// Quantities that it does not count on any driver.
+    fn not_counted(&self) -> &'static [Quantity] {
+        &[]
+    }
 
     /// The driver.
     fn driver(&self) -> &DriverInfo;

@@ -25,7 +25,7 @@ use std::{
 };
 
 use abi::{BlockRecord, DropReason, Lifecycle, LifecycleKind, Probe, Tenant};
-use model::{Degradation, DegradedReason, DriverInfo};
+use model::{Degradation, DegradedReason, DriverInfo, Quantity};
 use sys::{
     Roots,
     driver::Module,
@@ -305,6 +305,10 @@ impl Tools {
 impl Source for Tools {
     fn backend(&self) -> &'static str {
         "tools"
+    }
+
+    fn not_counted(&self) -> &'static [Quantity] {
+        Quantity::NOT_OF_TOOLS
     }
 
     fn driver(&self) -> &DriverInfo {

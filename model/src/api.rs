@@ -29,7 +29,7 @@ pub use process::{
     Processes, VerdictSummary,
 };
 pub use site::{Site, Sites};
-pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Status, Warning};
+pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Source, Status, Warning};
 pub use verdict::{Check, InvolvedRange, Remedies, Remedy, UnavailableKind, Verdict, VerdictVictim, Verdicts};
 
 pub use crate::{CopiedBytes, RangeCounts, Residency, Reuse, verdict::Inputs as VerdictInputs};

@@ -2,10 +2,10 @@
 
 use crate::Snapshot;
 
-/// Defines [`Quantity`]. A row is a quantity, and the functions of the driver whose probes count it, and nothing else does.
+/// Defines [`Quantity`]. A row is a quantity, its name in JSON, and the functions of the driver whose probes count it, and nothing else does.
 macro_rules! quantities {
-    ($($(#[$doc:meta])* $quantity:ident: [$($probe:literal),*];)*) => {
-        /// Quantity that some drivers, or some configurations of uvmd, do not count.
+    ($($(#[$doc:meta])* $quantity:ident = $name:literal: [$($probe:literal),*];)*) => {
+        /// Quantity that some sources, drivers or configurations of uvmd do not count.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Quantity {
             $($(#[$doc])* $quantity,)*
@@ -13,6 +13,14 @@ macro_rules! quantities {
 
         impl Quantity {
             const ALL: [Self; [$(Self::$quantity),*].len()] = [$(Self::$quantity),*];
+
+            /// Name in JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$quantity => $name,)*
+                }
+            }
 
             const fn probes(self) -> &'static [&'static str] {
                 match self {
@@ -24,32 +32,66 @@ macro_rules! quantities {
 }
 
 quantities! {
+    /// Faults before the driver merges equal ones.
+    FaultInstances = "fault_instances": [];
+    /// Access types of GPU faults.
+    FaultAccess = "fault_access": [];
+    /// Access types of CPU faults.
+    CpuFaultAccess = "cpu_fault_access": [];
+    /// Causes of copies, and with them evicted bytes; sizes of copies, and copies between GPUs.
+    CopyCauses = "copy_causes": [];
+    /// Fault batches.
+    Batches = "batches": [];
+    /// Freed blocks.
+    FreedBlocks = "freed_blocks": [];
+    /// Calls of the driver.
+    ApiCalls = "api_calls": [];
+    /// Reuse of evicted and reclaimed memory, and figures of blocks, by block records.
+    Reuse = "reuse": [];
     /// Memory that became resident without a copy.
-    Populated: [];
+    Populated = "populated": [];
     /// Resident memory.
-    Resident: [];
+    Resident = "resident": [];
     /// Runs of the fault handler.
-    HandlerRuns: ["uvm_gpu_service_replayable_faults"];
+    HandlerRuns = "handler_runs": ["uvm_gpu_service_replayable_faults"];
     /// Replays.
-    Replays: ["uvm_tools_broadcast_replay"];
+    Replays = "replays": ["uvm_tools_broadcast_replay"];
     /// Evictions of chunks. Evicted bytes are counted with all migrations.
-    Evictions: ["uvm_va_block_evict_chunks"];
+    Evictions = "evictions": ["uvm_va_block_evict_chunks"];
     /// Thrashing pages.
-    ThrashingPages: ["uvm_tools_record_thrashing"];
+    ThrashingPages = "thrashing_pages": ["uvm_tools_record_thrashing"];
     /// Throttles.
-    Throttles: ["uvm_tools_record_throttling_start"];
+    Throttles = "throttles": ["uvm_tools_record_throttling_start"];
     /// Duration of throttles. It takes both ends.
-    ThrottledTime: ["uvm_tools_record_throttling_start", "uvm_tools_record_throttling_end"];
+    ThrottledTime = "throttled_time": ["uvm_tools_record_throttling_start", "uvm_tools_record_throttling_end"];
     /// Remote mappings.
-    RemoteMappings: ["uvm_tools_record_map_remote"];
+    RemoteMappings = "remote_mappings": ["uvm_tools_record_map_remote"];
 }
 
 impl Quantity {
+    /// Those that the driver's tools do not count, or not without a record of each fault.
+    pub const NOT_OF_TOOLS: &'static [Self] = &[
+        Self::FaultAccess,
+        Self::CpuFaultAccess,
+        Self::Batches,
+        Self::FreedBlocks,
+        Self::ApiCalls,
+        Self::Populated,
+        Self::Resident,
+        Self::HandlerRuns,
+        Self::Replays,
+        Self::Evictions,
+    ];
+
     fn is_counted(self, snapshot: &Snapshot) -> bool {
         let source = &snapshot.source;
         let has_types = source.driver.as_ref().is_none_or(|driver| driver.residency_unavailable.is_none());
+        if source.not_counted.contains(&self) {
+            return false;
+        }
         let is_missing = |name: &str| source.probes.iter().any(|probe| probe.name == name && probe.missing.is_some());
         match self {
+            Self::Reuse => !source.block_records.is_off,
             Self::Populated => has_types,
             // Also by block records.
             Self::Resident => has_types && !source.block_records.is_off,
@@ -72,10 +114,21 @@ impl Capabilities {
         Self(Quantity::ALL.map(|quantity| quantity.is_counted(snapshot)))
     }
 
-    /// The value, if the quantity is counted.
+    /// Names of the quantities that are not counted.
+    pub fn not_counted(self) -> impl Iterator<Item = &'static str> {
+        Quantity::ALL.into_iter().filter(move |quantity| !self.has(*quantity)).map(Quantity::name)
+    }
+
+    /// Whether the quantity is counted.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "the array has one element for each quantity")]
+    pub fn has(self, quantity: Quantity) -> bool {
+        self.0[quantity as usize]
+    }
+
+    /// The value, if the quantity is counted.
+    #[must_use]
     pub fn counted<T>(self, quantity: Quantity, value: T) -> Option<T> {
-        self.0[quantity as usize].then_some(value)
+        self.has(quantity).then_some(value)
     }
 }

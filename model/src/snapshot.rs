@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Blocks, Counters, Degradation, EvictionPair, FatalError, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals,
-    PeerReuse, ProcessId, QuotaRefusals, Ranges, Residency, Reuse, Sites,
+    PeerReuse, ProcessId, Quantity, QuotaRefusals, Ranges, Residency, Reuse, Sites,
 };
 
 /// Source of the facts about a GPU beyond its UUID.
@@ -220,6 +220,8 @@ pub struct RecordFigures {
 pub struct SourceStatus {
     /// `ebpf`, and in time `tools` and `replay`.
     pub backend: &'static str,
+    /// Quantities that it does not count on any driver.
+    pub not_counted: &'static [Quantity],
     /// Whether it delivers.
     pub state: SourceState,
     /// Warnings: missing data and the remedy, each as one sentence.
@@ -246,6 +248,7 @@ impl SourceStatus {
     pub fn new(state: SourceState) -> Self {
         Self {
             backend: "ebpf",
+            not_counted: &[],
             state,
             warnings: Vec::new(),
             degraded: Vec::new(),

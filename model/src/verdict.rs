@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GpuKey, OwnerKey, Pattern, ProcessId};
+use crate::{Capabilities, GpuKey, OwnerKey, Pattern, ProcessId, Quantity};
 
 /// Kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -82,6 +82,27 @@ impl VerdictKind {
             }
             Self::DriverThrottling | Self::FirstTouchStorm => None,
         }
+    }
+
+    /// Quantities without which the kind cannot be judged.
+    const fn inputs(self) -> &'static [Quantity] {
+        match self {
+            Self::CapacityThrash | Self::PingPong => &[Quantity::CopyCauses, Quantity::Reuse],
+            Self::DriverThrottling => &[Quantity::Throttles],
+            Self::Streaming => &[Quantity::CopyCauses],
+            Self::FirstTouchStorm => &[Quantity::CopyCauses, Quantity::Populated],
+        }
+    }
+
+    /// Inputs of the kind that are not counted: with any, the kind is not judged.
+    pub fn lacks(self, capabilities: Capabilities) -> impl Iterator<Item = Quantity> {
+        self.inputs().iter().copied().filter(move |quantity| !capabilities.has(*quantity))
+    }
+
+    /// Whether all inputs of the kind are counted.
+    #[must_use]
+    pub fn is_judged(self, capabilities: Capabilities) -> bool {
+        self.lacks(capabilities).next().is_none()
     }
 
     /// Whether it is thrashing: work is done again that was done before.

@@ -1,7 +1,7 @@
 //! Decision from counts to a kind of verdict. A pure function: the inputs suffice to repeat it.
 
 use model::{
-    VerdictKind,
+    Capabilities, VerdictKind,
     block::BLOCK_BYTES,
     text,
     verdict::{Check, Inputs},
@@ -31,8 +31,14 @@ pub struct Decision {
 /// that it does not flap.
 #[must_use]
 pub fn decide(inputs: &Inputs, current: Option<VerdictKind>) -> Decision {
+    decide_as(inputs, current, Capabilities::ALL)
+}
+
+/// Decides on a kind, among those whose inputs are counted: a 0 for what is not counted proves nothing.
+#[must_use]
+pub fn decide_as(inputs: &Inputs, current: Option<VerdictKind>, capabilities: Capabilities) -> Decision {
     let shares = Shares::of(inputs);
-    for kind in ORDER {
+    for kind in ORDER.into_iter().filter(|kind| kind.is_judged(capabilities)) {
         let is_lenient = current == Some(kind);
         let conditions: Vec<Condition> = conditions(kind, inputs, &shares).collect();
         // Sentences are made for the kind that holds alone: most processes have none, in every window.

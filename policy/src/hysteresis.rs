@@ -3,10 +3,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{GpuKey, ProcessId, Verdict, VerdictKind, verdict::Inputs};
+use model::{Capabilities, GpuKey, ProcessId, Verdict, VerdictKind, verdict::Inputs};
 
 use crate::{
-    decision::{Decision, decide, precedes},
+    decision::{Decision, decide_as, precedes},
     ranges::involved,
     reading::{Moment, Reading, add},
     thresholds::CONTRARY_WINDOWS,
@@ -61,9 +61,15 @@ impl Hysteresis {
     }
 
     /// Processes a complete window. At most one verdict ends, and then one starts.
-    pub(crate) fn judge(&mut self, process: ProcessId, gpu: GpuKey, counts: WindowCounts) -> Vec<Change> {
+    pub(crate) fn judge(
+        &mut self,
+        process: ProcessId,
+        gpu: GpuKey,
+        counts: WindowCounts,
+        capabilities: Capabilities,
+    ) -> Vec<Change> {
         let current = self.verdict().map(|verdict| verdict.kind);
-        let decision = decide(&counts.inputs, current);
+        let decision = decide_as(&counts.inputs, current, capabilities);
         let shown = JudgedWindow { decision, counts };
         match (&mut self.active, shown.decision.kind) {
             (Some(active), Some(kind)) if kind == active.verdict.kind => {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts, verdict::Unjudged};
+use model::{Capabilities, Gpu, GpuKey, Process, ProcessId, Quantity, Snapshot, Verdict, Verdicts, verdict::Unjudged};
 
 use crate::{
     hysteresis::{Change, Hysteresis},
@@ -44,6 +44,8 @@ struct Timing {
     interval: Duration,
     /// Whether a window may wait for late records.
     may_wait: bool,
+    /// Quantities that are counted.
+    capabilities: Capabilities,
 }
 
 #[derive(Clone, Debug)]
@@ -156,10 +158,12 @@ impl Judge {
             .entry(process.id)
             .or_insert_with(|| Watched { host: Reading::zero(last), gpus: BTreeMap::new() });
         let mut changes = watched.resolve_pending(&now, &snapshot.gpus);
+        let capabilities = Capabilities::of(snapshot);
         let timing = Timing {
             window: self.window,
             interval: self.interval,
-            may_wait: process.exited_at.is_none() && !snapshot.source.block_records.is_off,
+            may_wait: process.exited_at.is_none() && capabilities.has(Quantity::Reuse),
+            capabilities,
         };
         let (read, unjudged) = watched.read(process.id, now, timing);
         changes.extend(read);
@@ -232,7 +236,7 @@ impl Watched {
                 WindowState::Open => {}
                 WindowState::Restarted => track.late = None,
                 WindowState::Complete(counts) => {
-                    changes.extend(track.hysteresis.judge(process, gpu, *counts));
+                    changes.extend(track.hysteresis.judge(process, gpu, *counts, timing.capabilities));
                     // Shares of the whole say nothing about its parts, unless all of it shows a kind.
                     unjudged.extend(track.late.take().filter(|_| !track.hysteresis.is_shown_at(at)));
                 }

@@ -115,7 +115,9 @@ pub(crate) fn fetch(client: &Client) -> Result<Evictions, Error> {
 
 /// Reason for an empty list.
 pub(crate) fn empty_reason(total: &Counts) -> &'static str {
-    if total.evicted_bytes == 0 && total.evictions.is_none_or(|evictions| evictions == 0) {
+    if [total.evicted_bytes, total.evictions] == [None, None] {
+        "evictions are not counted by this source (see uvmctl status)"
+    } else if [total.evicted_bytes, total.evictions].into_iter().flatten().all(|count| count == 0) {
         "no evictions since uvmd counts"
     } else {
         "evictions without a known evictor: a probe is missing (see uvmctl status)"

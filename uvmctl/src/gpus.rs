@@ -68,8 +68,8 @@ pub(crate) fn table(gpus: &[GpuDetail]) -> Table {
         Column::number("RESIDENT", cells(|gpu| resident(gpu.resident))),
         Column::number("H2D", cells(|gpu| Cell::amount(gpu.gpu.counts.bytes_htod, text::bytes))),
         Column::number("D2H", cells(|gpu| Cell::amount(gpu.gpu.counts.bytes_dtoh, text::bytes))),
-        Column::number("EVICTED", cells(|gpu| Cell::amount(gpu.gpu.counts.evicted_bytes, text::bytes))),
-        Column::number("REFETCH%", cells(|gpu| Cell::share(gpu.reuse.refetched_bytes, gpu.reuse.fetched_bytes))),
+        Column::number("EVICTED", cells(|gpu| Cell::known(gpu.gpu.counts.evicted_bytes, text::bytes))),
+        Column::number("REFETCH%", cells(|gpu| Cell::refetched(gpu.reuse))),
         Column::text("PCI", gpus.iter().map(|gpu| optional(gpu.pci_address.as_deref()))).wide(),
         Column::number("PROCESSOR", cells(|gpu| gpu.gpu.id.processor_id.map_or_else(Cell::unknown, Cell::ordinal)))
             .wide(),

@@ -74,9 +74,9 @@ fn table(Owners { time, mut owners, .. }: Owners) -> Table {
         Column::number("FAULTS", cells(|owner| Cell::amount(owner.counts.fault_entries, text::count))),
         Column::number("H2D", cells(|owner| Cell::amount(owner.counts.bytes_htod, text::bytes))),
         Column::number("D2H", cells(|owner| Cell::amount(owner.counts.bytes_dtoh, text::bytes))),
-        Column::number("EVICTED", cells(|owner| Cell::amount(owner.counts.evicted_bytes, text::bytes))),
+        Column::number("EVICTED", cells(|owner| Cell::known(owner.counts.evicted_bytes, text::bytes))),
         Column::number("INDUCED", cells(|owner| Cell::known(owner.counts.induced_eviction_bytes, text::bytes))),
-        Column::number("REFETCH%", cells(|owner| Cell::share(owner.reuse.refetched_bytes, owner.reuse.fetched_bytes))),
+        Column::number("REFETCH%", cells(|owner| Cell::refetched(owner.reuse))),
         Column::text("IDLE", owners.iter().map(age)),
         Column::text("ID", cells(|owner| text::printable(&owner.id).into_owned().into())).wide(),
     ];

@@ -67,13 +67,13 @@ const COUNTERS: [Counter; 12] = [
     counter("FAULTS", "FAULTS/s", |counts| Some(counts.fault_entries), text::count),
     counter("H2D", "H2D/s", |counts| Some(counts.bytes_htod), text::bytes),
     counter("D2H", "D2H/s", |counts| Some(counts.bytes_dtoh), text::bytes),
-    counter("EVICTED", "EVICTED/s", |counts| Some(counts.evicted_bytes), text::bytes),
+    counter("EVICTED", "EVICTED/s", |counts| counts.evicted_bytes, text::bytes),
     counter("INDUCED", "INDUCED/s", |counts| counts.induced_eviction_bytes, text::bytes),
-    wide(counter("INSTANCES", "INSTANCES/s", |counts| Some(counts.fault_instances), text::count)),
-    wide(counter("BATCHES", "BATCHES/s", |counts| Some(counts.batches), text::count)),
+    wide(counter("INSTANCES", "INSTANCES/s", |counts| counts.fault_instances, text::count)),
+    wide(counter("BATCHES", "BATCHES/s", |counts| counts.batches, text::count)),
     wide(counter("CPU-FAULTS", "CPU-FAULTS/s", |counts| Some(counts.cpu_faults), text::count)),
     wide(counter("EVICTIONS", "EVICTIONS/s", |counts| counts.evictions, text::count)),
-    wide(counter("FREED", "FREED/s", |counts| Some(counts.freed_blocks), text::count)),
+    wide(counter("FREED", "FREED/s", |counts| counts.freed_blocks, text::count)),
     wide(counter("THRASH", "THRASH/s", |counts| counts.thrashing_pages, text::count)),
     wide(counter("REMOTE", "REMOTE/s", |counts| counts.remote_mapped_bytes, text::bytes)),
 ];
@@ -175,7 +175,7 @@ pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
     let mut processes: Vec<Process> = processes.into_iter().map(Process::from).collect();
     processes.sort_by_key(|process| {
         let Counts { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, .. } = &process.counts;
-        let bytes = bytes_htod.saturating_add(*bytes_dtoh).saturating_add(*bytes_dtod);
+        let bytes = bytes_htod.saturating_add(*bytes_dtoh).saturating_add(bytes_dtod.unwrap_or(0));
         let busyness = fault_entries.saturating_add(*cpu_faults).saturating_add(bytes / PAGE_BYTES);
         (process.state == "exited", Reverse(busyness))
     });

@@ -10,11 +10,11 @@ pub(crate) use model::text::{Formatter, per_second};
 pub(crate) struct Baseline(Option<(Counts, f64)>);
 
 /// Monotonic counters: a decrease shows that counting restarted.
-const MONOTONIC: [fn(&Counts) -> u64; 5] = [
-    |counts| counts.fault_entries,
-    |counts| counts.cpu_faults,
-    |counts| counts.bytes_htod,
-    |counts| counts.bytes_dtoh,
+const MONOTONIC: [fn(&Counts) -> Option<u64>; 5] = [
+    |counts| Some(counts.fault_entries),
+    |counts| Some(counts.cpu_faults),
+    |counts| Some(counts.bytes_htod),
+    |counts| Some(counts.bytes_dtoh),
     |counts| counts.evicted_bytes,
 ];
 

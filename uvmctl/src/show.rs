@@ -90,7 +90,7 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
         line(title, &text)?;
     }
     let Process { counts, reuse, .. } = process;
-    if reuse.fetched_bytes > 0 {
+    if let Some(reuse) = reuse.filter(|reuse| reuse.fetched_bytes > 0) {
         let share = |bytes| text::share(bytes, reuse.fetched_bytes);
         let (refetched, reclaimed) = (share(reuse.refetched_bytes), share(reuse.cpu_reclaimed_bytes));
         line(
@@ -167,10 +167,10 @@ fn gpus(gpus: &[ProcessGpu]) -> Table {
     let columns = vec![
         Column::number("GPU", cells(|gpu| text::gpu(&gpu.id))),
         Column::number("FAULTS", cells(|gpu| text::count(gpu.counts.fault_entries))),
-        Column::number("BATCHES", cells(|gpu| text::count(gpu.counts.batches))),
+        Column::number("BATCHES", cells(|gpu| text::known(gpu.counts.batches, text::count))),
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
         Column::number("D2H", cells(|gpu| text::bytes(gpu.counts.bytes_dtoh))),
-        Column::number("EVICTED", cells(|gpu| text::bytes(gpu.counts.evicted_bytes))),
+        Column::number("EVICTED", cells(|gpu| text::known_bytes(gpu.counts.evicted_bytes))),
         Column::number("RESIDENT", cells(|gpu| text::known_bytes(gpu.resident.map(|resident| resident.bytes)))),
         Column::text("UUID", cells(uuid)),
     ];

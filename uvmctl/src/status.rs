@@ -172,10 +172,10 @@ fn gpus(status: &Status) -> Table {
         Column::number("GPU", cells(|gpu| text::gpu(&gpu.id))),
         Column::text("NAME", status.gpus.iter().map(|gpu| optional(&gpu.name))),
         Column::number("FAULTS", cells(|gpu| text::count(gpu.counts.fault_entries))),
-        Column::number("BATCHES", cells(|gpu| text::count(gpu.counts.batches))),
+        Column::number("BATCHES", cells(|gpu| text::known(gpu.counts.batches, text::count))),
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
         Column::number("D2H", cells(|gpu| text::bytes(gpu.counts.bytes_dtoh))),
-        Column::number("EVICTED", cells(|gpu| text::bytes(gpu.counts.evicted_bytes))),
+        Column::number("EVICTED", cells(|gpu| text::known_bytes(gpu.counts.evicted_bytes))),
         Column::text("UUID", status.gpus.iter().map(|gpu| optional(&gpu.id.uuid))),
     ];
     Table::new(columns, vec![Style::Plain; status.gpus.len()])

@@ -13,17 +13,18 @@ use crate::{
 /// Lines with title and text. Counters at 0 are omitted where that carries no information.
 pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
     let Counts { fault_entries, fault_instances, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, .. } = counts;
+    let instances = fault_instances.map(|instances| format!(" ({} before coalescing)", text::count(instances)));
     let faults = format!(
-        "{} on GPUs ({} before coalescing), {} on CPUs",
+        "{} on GPUs{}, {} on CPUs",
         text::count(*fault_entries),
-        text::count(*fault_instances),
+        instances.unwrap_or_default(),
         text::count(*cpu_faults)
     );
     let copied = format!(
         "{} host to GPU, {} GPU to host, {} GPU to GPU",
         text::bytes(*bytes_htod),
         text::bytes(*bytes_dtoh),
-        text::bytes(*bytes_dtod)
+        text::known_bytes(*bytes_dtod)
     );
     let mut lines = vec![("Faults", faults)];
     lines.extend(batches(counts).map(|batches| ("Batches", batches)));
@@ -33,20 +34,27 @@ pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
     lines.push(("Evicted", evicted(counts)));
     lines.extend(thrash(counts).map(|thrash| ("Thrash", thrash)));
     lines.extend(remote(counts).map(|remote| ("Remote", remote)));
-    lines.extend(calls(&counts.api_calls_by_kind, &counts.api_bytes_by_kind).map(|calls| ("Calls", calls)));
-    lines.extend(calls(&counts.tool_calls_by_kind, &counts.tool_bytes_by_kind).map(|calls| ("Tools", calls)));
+    let calls = |title, calls: &Option<_>, bytes: &Option<_>| {
+        self::calls(calls.as_ref(), bytes.as_ref()).map(|calls| (title, calls))
+    };
+    lines.extend(calls("Calls", &counts.api_calls_by_kind, &counts.api_bytes_by_kind));
+    lines.extend(calls("Tools", &counts.tool_calls_by_kind, &counts.tool_bytes_by_kind));
     lines
 }
 
 fn batches(counts: &Counts) -> Option<String> {
     let Counts { batches, replays, .. } = counts;
     let replayed = replays.map(|replays| format!(", {}", text::counted(replays, "replay"))).unwrap_or_default();
-    (*batches > 0 || replays.unwrap_or(0) > 0).then(|| format!("{}{replayed}", text::count(*batches)))
+    [*batches, *replays]
+        .into_iter()
+        .flatten()
+        .any(|count| count > 0)
+        .then(|| format!("{}{replayed}", text::known(*batches, text::count)))
 }
 
 fn evicted(counts: &Counts) -> String {
     let chunks = counts.evictions.map(|evictions| format!(" in {}", text::counted(evictions, "chunk")));
-    format!("{}{}", text::bytes(counts.evicted_bytes), chunks.unwrap_or_default())
+    format!("{}{}", text::known_bytes(counts.evicted_bytes), chunks.unwrap_or_default())
 }
 
 fn thrash(counts: &Counts) -> Option<String> {
@@ -76,13 +84,13 @@ fn remote(counts: &Counts) -> Option<String> {
     Some(format!("{bytes} in {} ({})", text::counted(mappings, "mapping"), causes.join(", ")))
 }
 
-fn calls(calls: &BTreeMap<String, u64>, bytes: &BTreeMap<String, u64>) -> Option<String> {
-    let made: Vec<_> = calls
+fn calls(calls: Option<&BTreeMap<String, u64>>, bytes: Option<&BTreeMap<String, u64>>) -> Option<String> {
+    let made: Vec<_> = calls?
         .iter()
         .filter(|(_, calls)| **calls > 0)
         .map(|(kind, calls)| {
-            let bytes = bytes.get(kind).copied().unwrap_or(0);
-            format!("{} {} ({})", text::count(*calls), text::printable(kind), text::bytes(bytes))
+            let bytes = bytes.and_then(|bytes| bytes.get(kind).copied());
+            format!("{} {} ({})", text::count(*calls), text::printable(kind), text::known_bytes(bytes))
         })
         .collect();
     (!made.is_empty()).then(|| made.join(", "))
@@ -92,8 +100,8 @@ fn calls(calls: &BTreeMap<String, u64>, bytes: &BTreeMap<String, u64>) -> Option
 pub(crate) fn distributions(counts: &Counts) -> Option<Table> {
     type Format = fn(u64) -> String;
     let known: [(&str, Option<&Distribution>, Format); 3] = [
-        ("faults", Some(&counts.batch_entries), text::count),
-        ("service time", Some(&counts.batch_duration_ns), text::nanoseconds),
+        ("faults", counts.batch_entries.as_ref(), text::count),
+        ("service time", counts.batch_duration_ns.as_ref(), text::nanoseconds),
         ("handler run", counts.fault_handler_duration_ns.as_ref(), text::nanoseconds),
     ];
     let shown: Vec<_> = known

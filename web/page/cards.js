@@ -2,7 +2,8 @@
 
 import { draw, element, make, place, setText } from "./dom.js";
 import * as format from "./format.js";
-import { Chart, perSecond, samplesOf } from "./spark.js";
+import { perSecond, samplesOf } from "./samples.js";
+import { Chart } from "./spark.js";
 import * as words from "./words.js";
 
 const SERIES = [["bytes_htod", "to GPU"], ["bytes_dtoh", "to host"], ["evicted_bytes", "evicted"]];

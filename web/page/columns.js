@@ -30,7 +30,8 @@ const figure = (title, help, value, show, room = {}) => ({ title, help, value, t
 const minor = { minor: true };
 const rare = { rare: true };
 
-const quantile = (name, quantile) => (item) => (item[name].count === 0 ? null : item[name][quantile]);
+// Null without batches, and where the source does not count them.
+const quantile = (name, quantile) => (item) => ((item[name]?.count ?? 0) === 0 ? null : item[name][quantile]);
 
 // Columns of processes and GPUs, by the rates of `key`.
 function shared(rates, key) {

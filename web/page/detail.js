@@ -35,10 +35,10 @@ const tables = {
     { title: "GPU", text: (gpu) => words.gpu(gpu.uuid), detail: (gpu) => gpu.uuid ?? "UUID unknown" },
     number("Resident", (gpu) => format.resident(gpu.resident), { detail: (gpu) => words.bounds(gpu.resident) }),
     number("Faults", (gpu) => format.count(gpu.fault_entries)),
-    number("Batches", (gpu) => format.count(gpu.batches)),
+    number("Batches", (gpu) => format.optional(format.count)(gpu.batches)),
     number("To GPU", (gpu) => format.bytes(gpu.bytes_htod)),
     number("To host", (gpu) => format.bytes(gpu.bytes_dtoh)),
-    number("Evicted", (gpu) => format.bytes(gpu.evicted_bytes)),
+    number("Evicted", (gpu) => format.optional(format.bytes)(gpu.evicted_bytes)),
   ]),
   blocks: new Table(element("blocks"), [
     { title: "Block", text: (block) => block.address },
@@ -178,7 +178,7 @@ function show(process, verdicts) {
     { title: "faults per batch", of: process.batch_entries, show: format.count },
     { title: "service time", of: process.batch_duration_ns, show: format.time },
   ];
-  tables.batches.update(batches.filter((row) => row.of.count > 0), (row) => row.title);
+  tables.batches.update(batches.filter((row) => row.of?.count > 0), (row) => row.title);
   tables.causes.update(causes(process.bytes_by_cause), (row) => row.cause);
   tables.gpus.update(process.gpus.length > 1 ? process.gpus : [], (gpu) => gpu.uuid ?? gpu.processor_id);
   tables.blocks.update(process.blocks, (block) => block.address);
@@ -203,35 +203,42 @@ function sums(process) {
       .filter(([, value]) => value > 0)
       .map(([name, value]) => `${format.printable(name.replaceAll("_", " "))} ${show(value)}`)
       .join(", ");
+  const calls = (byKind) => (byKind === null ? "–" : list(byKind, count) || "none");
+  // A row whose figures are all unknown goes.
+  const known = (...values) => values.some((value) => value !== null);
+  // Title, text, and the figures of it that may be unknown.
   const rows = [
     ["Managed", knownBytes(process.managed_bytes)],
     ["Resident", process.resident === null ? "unavailable" : [`${bytes(process.resident.bytes)} in GPU memory, estimated`, words.bounds(process.resident)].filter(Boolean).join(": ")],
     ["Reuse", reuse(process.reuse)],
-    ["Faults", `${count(process.fault_entries)} on GPUs (${count(process.fault_instances)} before coalescing), ${count(process.cpu_faults)} on CPUs`],
-    ["Batches", `${count(process.batches)}, ${knownCount(process.replays)} replays`],
+    ["Faults", `${count(process.fault_entries)} on GPUs (${knownCount(process.fault_instances)} before coalescing), ${count(process.cpu_faults)} on CPUs`],
+    ["Batches", `${knownCount(process.batches)}, ${knownCount(process.replays)} replays`, [process.batches, process.replays]],
     ["Copied", `${bytes(process.bytes_htod)} to GPUs, ${bytes(process.bytes_dtoh)} to the host`],
-    ["Populated", `${knownBytes(process.populated_bytes)} without a copy`],
-    ["Evicted", `${bytes(process.evicted_bytes)} in ${knownCount(process.evictions)} chunks`],
-    ["Induced", `${knownBytes(process.induced_eviction_bytes)} evicted for it, of any process, in ${knownCount(process.induced_evictions)} chunks`],
-    ["Thrashing", `${knownCount(process.thrashing_pages)} pages by the driver's detector, ${knownCount(process.throttles)} throttles of ${optional(format.time)(process.throttled_ns)} in total`],
-    ["Remote", [`${knownBytes(process.remote_mapped_bytes)} in ${knownCount(process.remote_mappings)} mappings`, list(process.remote_mapped_bytes_by_cause, bytes)].filter(Boolean).join(": ")],
-    ["API calls", list(process.api_calls_by_kind, count) || "none"],
-    ["Tool calls", list(process.tool_calls_by_kind, count) || "none"],
-  ];
+    ["Populated", `${knownBytes(process.populated_bytes)} without a copy`, [process.populated_bytes]],
+    ["Evicted", `${knownBytes(process.evicted_bytes)} in ${knownCount(process.evictions)} chunks`, [process.evicted_bytes, process.evictions]],
+    ["Induced", `${knownBytes(process.induced_eviction_bytes)} evicted for it, of any process, in ${knownCount(process.induced_evictions)} chunks`, [process.induced_eviction_bytes, process.induced_evictions]],
+    ["Thrashing", `${knownCount(process.thrashing_pages)} pages by the driver's detector, ${knownCount(process.throttles)} throttles of ${optional(format.time)(process.throttled_ns)} in total`, [process.thrashing_pages, process.throttles, process.throttled_ns]],
+    ["Remote", [`${knownBytes(process.remote_mapped_bytes)} in ${knownCount(process.remote_mappings)} mappings`, list(process.remote_mapped_bytes_by_cause, bytes)].filter(Boolean).join(": "), [process.remote_mapped_bytes, process.remote_mappings]],
+    ["API calls", calls(process.api_calls_by_kind)],
+    ["Tool calls", calls(process.tool_calls_by_kind)],
+  ].filter((row) => row.length < 3 || known(...row[2]));
   if (process.cgroup) rows.push(["Cgroup", format.printable(process.cgroup)]);
   if (process.dropped_events > 0) rows.push(["Dropped", `${count(process.dropped_events)} events: figures are lower bounds`]);
   element("sums").replaceChildren(...rows.flatMap(([title, text]) => [make("dt", { textContent: title }), make("dd", { textContent: text })]));
 }
 
-function reuse({ fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces }) {
+function reuse(counted) {
+  if (counted === null) return format.NOT_COUNTED;
+  const { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces } = counted;
   if (fetched_bytes === 0) return "no bytes fetched";
   const { bytes, count, percent } = format;
   const of = (part) => `${bytes(part)} (${percent(part / fetched_bytes)})`;
   return `of ${bytes(fetched_bytes)} fetched, ${of(refetched_bytes)} refetched after eviction and ${of(cpu_reclaimed_bytes)} after a reclaim by a CPU; ${count(bounces)} bounces`;
 }
 
-// Copied bytes by cause, without causes that copied none.
+// Copied bytes by cause, without causes that copied none; empty where causes are not counted.
 function causes(byDirection) {
+  if (byDirection === null) return [];
   const { htod, dtoh, dtod } = byDirection;
   return Object.keys(htod)
     .map((cause) => ({ cause: cause.replaceAll("_", " "), htod: htod[cause], dtoh: dtoh[cause], dtod: dtod[cause] }))

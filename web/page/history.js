@@ -4,7 +4,8 @@ import { element, make, setText } from "./dom.js";
 import * as format from "./format.js";
 import * as marks from "./marks.js";
 import { Picker } from "./picker.js";
-import { Chart, perSecond, samplesOf } from "./spark.js";
+import { isCounted, perSecond, samplesOf } from "./samples.js";
+import { Chart } from "./spark.js";
 
 const MARKS_SHOWN = 6;
 
@@ -55,14 +56,17 @@ class Plot {
     this.#chart.set(times, values, slotMs);
     this.#chart.mark(done);
     const { peak } = this.#chart;
-    [peak, peak / 2, 0].forEach((value, index) => setText(this.#scale[index], this.#show(value)));
     const describe = (index) => {
       const figures = this.#series.map(([, label], each) => `${label} ${values[each][index] === null ? "unknown" : this.#show(values[each][index])}`);
       const [from, to] = [times[index] - slotMs / 2, times[index] + slotMs / 2];
       const meanwhile = done.filter((mark) => mark.at >= from && mark.at < to).map(({ text }) => text);
       return `${format.moment(from)}: ${[...figures, ...meanwhile].join(", ")}`;
     };
-    const highest = this.#series.map(([, label], each) => `${label} at most ${this.#show(Math.max(...values[each].filter((value) => value !== null), 0))}`);
+    const counted = values.map((line) => isCounted(line, history));
+    this.#chart.element.toggleAttribute("hidden", !counted.includes(true));
+    [peak, peak / 2, 0].forEach((value, index) => setText(this.#scale[index], counted.includes(true) ? this.#show(value) : ""));
+    const most = (each) => (counted[each] ? `at most ${this.#show(Math.max(...values[each].filter((value) => value !== null), 0))}` : format.NOT_COUNTED);
+    const highest = this.#series.map(([, label], each) => `${label} ${most(each)}`);
     this.#picker.offer(times.length, describe, highest.join(", "));
     this.#chart.draw();
   }

@@ -14,7 +14,7 @@ import * as matrix from "./matrix.js";
 import * as ownerSums from "./owner.js";
 import { Rates } from "./rates.js";
 import { Rounds } from "./rounds.js";
-import { sum } from "./spark.js";
+import { sum } from "./samples.js";
 import * as state from "./status.js";
 import { Table } from "./table.js";
 import { Tile } from "./tiles.js";
@@ -64,14 +64,15 @@ function show(status, { processes, remaining }, { gpus }, verdictList, evictions
   for (const { tile, series, rate, total } of tiles) {
     // Rates are unknown, not 0, while uvmd does not count.
     const current = status.state === "counting" ? rates.of(NODE, series) : null;
-    tile.update(rate(current), `${total(status.total[series])} in total`, done);
+    const counted = status.total[series];
+    tile.update(rate(current), counted === null ? null : total(counted), done);
   }
   latest = { processes, remaining, counting: status.state === "counting", verdicts: verdictList };
   cards.show(gpus, rateOf, doneAt);
   plotGpus(gpus.map(({ uuid }) => uuid).filter((uuid) => uuid !== null));
   verdicts.show(verdictList, latest.counting);
   decisions.show(decisionList, policy);
-  if (slowIsDue) matrix.show(evictions);
+  if (slowIsDue) matrix.show(evictions, status.total.evictions !== null);
   showProcesses();
   tables.gpus.update(gpus, gpuKey);
   tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.unavailable_reason !== null }));

@@ -9,14 +9,14 @@ import { Rates } from "./rates.js";
 const rates = new Rates();
 const list = element("owner-sums");
 
-const bytes = (title, name) => [title, (owner, rate) => `${format.bytesRate(rate(name))}, ${format.bytes(owner[name])} in total`];
+const bytes = (title, name) => [title, (owner, rate) => owner[name] === null ? format.NOT_COUNTED : `${format.bytesRate(rate(name))}, ${format.bytes(owner[name])} in total`];
 const SUMS = [
   ["Running", ({ processes }) => format.count(processes)],
   ["GPU faults", (owner, rate) => `${format.countRate(rate("fault_entries"))}, ${format.count(owner.fault_entries)} in total`],
   bytes("To GPU", "bytes_htod"),
   bytes("To host", "bytes_dtoh"),
   bytes("Evicted", "evicted_bytes"),
-  ["Refetched", ({ reuse }) => `${format.bytes(reuse.refetched_bytes)} in total`],
+  ["Refetched", ({ reuse }) => (reuse === null ? format.NOT_COUNTED : `${format.bytes(reuse.refetched_bytes)} in total`)],
 ];
 
 // A user is no owner with sums of its own.

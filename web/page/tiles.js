@@ -1,7 +1,9 @@
 // Rate of the whole node: current figure, the time axis, and the total.
 
 import { make } from "./dom.js";
-import { Chart, perSecond, samplesOf } from "./spark.js";
+import { NOT_COUNTED } from "./format.js";
+import { perSecond, samplesOf } from "./samples.js";
+import { Chart } from "./spark.js";
 
 export class Tile {
   #now = make("strong");
@@ -16,9 +18,11 @@ export class Tile {
     list.append(make("div", { title: help }, make("dt", { textContent: title }), figures, this.#chart.element));
   }
 
-  update(rateText, totalText, done) {
+  // `total` is null where the source does not count it.
+  update(rateText, total, done) {
     this.#now.textContent = rateText;
-    this.#total.textContent = totalText;
+    this.#total.textContent = total === null ? NOT_COUNTED : `${total} in total`;
+    this.#chart.element.toggleAttribute("hidden", total === null);
     this.#chart.mark(done);
   }
 

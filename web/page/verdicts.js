@@ -44,8 +44,14 @@ const tables = {
 
 const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uuid} ${verdict.kind} ${verdict.started_at}`;
 
-const noVerdict = (unavailable) =>
-  unavailable.length === 0 ? "No thrashing." : `No thrashing; unavailable: ${unavailable.map(({ label }) => label).join(", ")}.`;
+const THRASHING = ["capacity_thrash", "ping_pong", "driver_throttling"];
+
+function noVerdict(unavailable) {
+  if (unavailable.length === 0) return "No thrashing.";
+  const isUnavailable = (name) => unavailable.some(({ kind }) => kind === name);
+  if (THRASHING.every(isUnavailable)) return "Thrashing cannot be judged by what is counted.";
+  return `No thrashing; unavailable: ${unavailable.map(({ label }) => label).join(", ")}.`;
+}
 
 export function show(verdicts, counting) {
   now = verdicts.time;

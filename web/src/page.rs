@@ -17,7 +17,7 @@ macro_rules! script {
     };
 }
 
-const FILES: [File; 30] = [
+const FILES: [File; 31] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
@@ -41,6 +41,7 @@ const FILES: [File; 30] = [
     script!("picker"),
     script!("rates"),
     script!("rounds"),
+    script!("samples"),
     script!("sites"),
     script!("spark"),
     script!("status"),

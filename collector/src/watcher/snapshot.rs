@@ -112,6 +112,10 @@ impl Watcher {
         let mut warnings: Vec<_> = warnings.flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.
         warnings.dedup();
+        let (backend, not_counted) = match &self.state {
+            State::Counting(counting) => (counting.source.backend(), counting.source.not_counted()),
+            _ => ("ebpf", &[][..]),
+        };
         let gpus = self.gpus.with(totals.gpus.keys().copied());
         for (gpu, residency) in processes.iter_mut().flat_map(|process| &mut process.residency) {
             if let Some(bytes) = gpus.get(gpu).and_then(|gpu| gpu.memory_bytes) {
@@ -129,10 +133,8 @@ impl Watcher {
             taken: SystemTime::now(),
             elapsed: self.clock.elapsed(),
             source: SourceStatus {
-                backend: match &self.state {
-                    State::Counting(counting) => counting.source.backend(),
-                    _ => "ebpf",
-                },
+                backend,
+                not_counted,
                 state,
                 warnings,
                 degraded,

@@ -14,8 +14,8 @@ macro_rules! counts {
         CountsSummary { $($(#[$sum_doc:meta])* $sum:ident: $sum_type:ty = $sum_value:expr $(, if $sum_quantity:ident)?;)* }
         Counts { ..CountsSummary, $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr $(, if $quantity:ident)?;)* }
     ) => {
-        /// Counts, as sums and by kind. A count is null where the driver has no function to count
-        /// it by; `probes` and `reasons` of the status name that.
+        /// Counts, as sums and by kind. A count is null where the source does not count it, or the
+        /// driver has no function to count it by; `source`, `probes` and `reasons` of the status name that.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         pub struct Counts {
@@ -74,7 +74,7 @@ counts! {
         /// GPU fault entries, after the driver merged equal faults of a batch.
         fault_entries: u64 = counters.fault_entries.total();
         /// GPU faults before merging.
-        fault_instances: u64 = counters.fault_instances.total();
+        fault_instances: Option<u64> = counters.fault_instances.total(), if FaultInstances;
         /// CPU faults on managed memory. 0 in a GPU's own counts: they belong to no GPU.
         cpu_faults: u64 = counters.cpu_faults();
         /// Bytes copied from host to GPU.
@@ -82,13 +82,13 @@ counts! {
         /// Bytes copied from GPU to host.
         bytes_dtoh: u64 = counters.bytes_dtoh.total();
         /// Bytes received from another GPU.
-        bytes_dtod: u64 = counters.bytes_dtod.total();
+        bytes_dtod: Option<u64> = counters.bytes_dtod.total(), if CopyCauses;
         /// Bytes evicted from GPU memory.
-        evicted_bytes: u64 = counters.evicted_bytes();
+        evicted_bytes: Option<u64> = counters.evicted_bytes(), if CopyCauses;
         /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
         populated_bytes: Option<u64> = counters.populated_bytes, if Populated;
         /// Freed blocks of managed memory, of at most 2 MiB, as by `cudaFree` and at exit. 0 in a GPU's own counts: they belong to no GPU.
-        freed_blocks: u64 = counters.freed_blocks;
+        freed_blocks: Option<u64> = counters.freed_blocks, if FreedBlocks;
         /// Chunks of at most 2 MiB evicted from GPU memory.
         evictions: Option<u64> = counters.evictions, if Evictions;
         /// Evictions that needed memory for this process, of any process's chunks, its own included.
@@ -96,9 +96,9 @@ counts! {
         /// Bytes evicted in `induced_evictions`.
         induced_eviction_bytes: Option<u64> = counters.induced_eviction_bytes, if Evictions;
         /// Fault batches that held faults of it.
-        batches: u64 = counters.batches.entries.count();
+        batches: Option<u64> = counters.batches.entries.count(), if Batches;
         /// Nanoseconds of each of those batches, from its first fault entry to its replay.
-        batch_duration_ns: Distribution = (&counters.batches.service_ns).into();
+        batch_duration_ns: Option<Distribution> = (&counters.batches.service_ns).into(), if Batches;
         /// Replays after such batches.
         replays: Option<u64> = counters.replays, if Replays;
         /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
@@ -114,28 +114,28 @@ counts! {
         /// Moves of blocks of ordinary memory under HMM, of which faults and copies are counted and nothing else. Only in totals: their process is unknown.
         hmm_moves: Option<u64> = counters.hmm_moves, if Populated;
         /// Calls of the application about its memory: prefetches and advice.
-        api_calls: u64 = counters.api_calls.total();
+        api_calls: Option<u64> = counters.api_calls.total(), if ApiCalls;
         /// Events dropped that belong here.
         dropped_events: u64 = counters.dropped_events;
     }
     Counts {
         ..CountsSummary,
         /// Bytes of each copy from host to GPU; one is within a block of 2 MiB.
-        migration_size_htod_bytes: Distribution = (&counters.migration_size_htod_bytes).into();
+        migration_size_htod_bytes: Option<Distribution> = (&counters.migration_size_htod_bytes).into(), if CopyCauses;
         /// Bytes of each copy from GPU to host.
-        migration_size_dtoh_bytes: Distribution = (&counters.migration_size_dtoh_bytes).into();
+        migration_size_dtoh_bytes: Option<Distribution> = (&counters.migration_size_dtoh_bytes).into(), if CopyCauses;
         /// Its fault entries in each of `batches`.
-        batch_entries: Distribution = (&counters.batches.entries).into();
+        batch_entries: Option<Distribution> = (&counters.batches.entries).into(), if Batches;
         /// Nanoseconds of each run of the driver's fault handler, which services several batches. Only in a GPU's totals.
         fault_handler_duration_ns: Option<Distribution> = (&counters.fault_handler_duration_ns).into(), if HandlerRuns;
         /// `fault_entries` by access type.
-        fault_entries_by_access: BTreeMap<String, u64> = by(Access::ALL, Access::name, &counters.fault_entries);
+        fault_entries_by_access: Option<BTreeMap<String, u64>> = by(Access::KNOWN, Access::name, &counters.fault_entries), if FaultAccess;
         /// `fault_instances` by access type.
-        fault_instances_by_access: BTreeMap<String, u64> = by(Access::ALL, Access::name, &counters.fault_instances);
+        fault_instances_by_access: Option<BTreeMap<String, u64>> = by(Access::KNOWN, Access::name, &counters.fault_instances), if FaultAccess;
         /// `cpu_faults` by access type.
-        cpu_faults_by_access: BTreeMap<String, u64> = cpu_faults_by_access(counters);
+        cpu_faults_by_access: Option<BTreeMap<String, u64>> = cpu_faults_by_access(counters), if CpuFaultAccess;
         /// Bytes by direction (`htod`, `dtoh`, `dtod`), then by cause.
-        bytes_by_cause: BTreeMap<String, BTreeMap<String, u64>> = bytes_by_cause(counters);
+        bytes_by_cause: Option<BTreeMap<String, BTreeMap<String, u64>>> = bytes_by_cause(counters), if CopyCauses;
         /// `remote_mappings` by cause.
         remote_mappings_by_cause: Option<BTreeMap<String, u64>> =
             by(RemoteCause::ALL, RemoteCause::name, &counters.remote_mappings), if RemoteMappings;
@@ -143,19 +143,19 @@ counts! {
         remote_mapped_bytes_by_cause: Option<BTreeMap<String, u64>> =
             by(RemoteCause::ALL, RemoteCause::name, &counters.remote_mapped_bytes), if RemoteMappings;
         /// `api_calls` by kind.
-        api_calls_by_kind: BTreeMap<String, u64> = by(ApiCall::ALL, ApiCall::name, &counters.api_calls);
+        api_calls_by_kind: Option<BTreeMap<String, u64>> = by(ApiCall::ALL, ApiCall::name, &counters.api_calls), if ApiCalls;
         /// Bytes in the ranges that those calls named, by kind.
-        api_bytes_by_kind: BTreeMap<String, u64> = by(ApiCall::ALL, ApiCall::name, &counters.api_bytes);
+        api_bytes_by_kind: Option<BTreeMap<String, u64>> = by(ApiCall::ALL, ApiCall::name, &counters.api_bytes), if ApiCalls;
         /// Calls of other processes, such as uvmd itself, about the process's memory, by kind.
-        tool_calls_by_kind: BTreeMap<String, u64> = by(ApiCall::ALL, ApiCall::name, &counters.tool_calls);
+        tool_calls_by_kind: Option<BTreeMap<String, u64>> = by(ApiCall::ALL, ApiCall::name, &counters.tool_calls), if ApiCalls;
         /// Bytes in the ranges that those calls named, by kind.
-        tool_bytes_by_kind: BTreeMap<String, u64> = by(ApiCall::ALL, ApiCall::name, &counters.tool_bytes);
+        tool_bytes_by_kind: Option<BTreeMap<String, u64>> = by(ApiCall::ALL, ApiCall::name, &counters.tool_bytes), if ApiCalls;
     }
 }
 
 /// Counts by the names of their variants.
-fn by<T: Copy, const N: usize>(
-    variants: [T; N],
+fn by<T: Copy, const LISTED: usize, const N: usize>(
+    variants: [T; LISTED],
     name: impl Fn(T) -> &'static str,
     counts: &PerVariant<N>,
 ) -> BTreeMap<String, u64>

@@ -85,8 +85,8 @@ pub struct GpuDetail {
     pub resident: Option<Residency>,
     /// `managed_bytes` over `memory_bytes`.
     pub oversubscription_ratio: Option<f64>,
-    /// Reuse of evicted and reclaimed memory.
-    pub reuse: Reuse,
+    /// Reuse of evicted and reclaimed memory; null where the source has no block records.
+    pub reuse: Option<Reuse>,
     /// `nvml` or `procfs`; null without either.
     pub source: Option<String>,
 }

@@ -26,10 +26,10 @@ pub struct HistorySample {
     pub bytes_htod: u64,
     /// Bytes copied from GPU to host.
     pub bytes_dtoh: u64,
-    /// Bytes evicted.
-    pub evicted_bytes: u64,
-    /// Bytes fetched again.
-    pub refetched_bytes: u64,
+    /// Bytes evicted; null where the source does not count them.
+    pub evicted_bytes: Option<u64>,
+    /// Bytes fetched again; null where the source has no block records.
+    pub refetched_bytes: Option<u64>,
     /// Bytes in GPU memory at the interval's end; null where unknown.
     pub resident_bytes: Option<u64>,
 }

@@ -57,8 +57,8 @@ pub struct OwnerTotals {
     pub processes: u64,
     /// Time of the last count.
     pub last_active_at: String,
-    /// Reuse of evicted and reclaimed memory.
-    pub reuse: Reuse,
+    /// Reuse of evicted and reclaimed memory; null where the source has no block records.
+    pub reuse: Option<Reuse>,
     /// Sums over all GPUs, and CPU faults.
     #[serde(flatten)]
     pub counts: Counts,
@@ -72,8 +72,8 @@ pub struct OwnerTotals {
 pub struct OwnerGpu {
     /// The GPU's UUID; null if it is not known.
     pub uuid: Option<String>,
-    /// Reuse of evicted and reclaimed memory.
-    pub reuse: Reuse,
+    /// Reuse of evicted and reclaimed memory; null where the source has no block records.
+    pub reuse: Option<Reuse>,
     /// Counts at this GPU.
     #[serde(flatten)]
     pub counts: Counts,

@@ -82,8 +82,8 @@ processes! {
     owner: Owner,
     /// Bytes of it resident in GPU memory, over all GPUs: an estimate. Null where unknown.
     resident: Option<Residency>,
-    /// Reuse of evicted and reclaimed memory, over all GPUs.
-    reuse: Reuse,
+    /// Reuse of evicted and reclaimed memory, over all GPUs; null where the source has no block records.
+    reuse: Option<Reuse>,
     /// Foremost concern; null if there is none.
     diagnosis: Option<Diagnosis>,
     /// Active verdicts, worst first.
@@ -117,14 +117,14 @@ pub struct ProcessGpu {
     pub id: GpuId,
     /// Bytes of its managed memory resident in this GPU; null where unknown.
     pub resident: Option<Residency>,
-    /// Reuse of evicted and reclaimed memory.
-    pub reuse: Reuse,
+    /// Reuse of evicted and reclaimed memory; null where the source has no block records.
+    pub reuse: Option<Reuse>,
     /// Times that this GPU took a 2 MiB block from another GPU of the process by a fault.
     #[serde(default)]
-    pub peer_bounces: u64,
+    pub peer_bounces: Option<u64>,
     /// Bytes copied to it by these faults, in blocks that another GPU had taken from it before.
     #[serde(default)]
-    pub peer_reclaimed_bytes: u64,
+    pub peer_reclaimed_bytes: Option<u64>,
     /// Counts of this GPU.
     #[serde(flatten)]
     pub counts: Counts,

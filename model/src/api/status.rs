@@ -20,8 +20,11 @@ pub struct Status {
     pub can_read: bool,
     /// Whether the client has write permission: for overrides and the switch of acting.
     pub can_write: bool,
-    /// The source of events: `ebpf`.
+    /// The source of events: `ebpf` or `tools`.
     pub backend: String,
+    /// The source, and what it does not count.
+    #[serde(default)]
+    pub source: Source,
     /// `waiting`, `refused` or `counting`.
     pub state: String,
     /// Reasons why counts are incomplete: quotas that were reached, and what this driver does not expose. Empty if they are complete.
@@ -66,11 +69,23 @@ pub struct Status {
     pub total: Counts,
 }
 
+/// Source of events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Source {
+    /// As `backend` of the status.
+    pub backend: String,
+    /// Quantities that are not counted by this source, on this driver, as configured: null here, absent from the metrics. Empty if
+    /// all are.
+    pub not_counted: Vec<String>,
+}
+
 /// A reason why uvmd counts less than it should.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Degradation {
-    /// `quota_reached`, `registration_rate`, `owner_quota_reached` or `residency_unavailable`.
+    /// `quota_reached`, `registration_rate`, `owner_quota_reached`, `residency_unavailable`, `source_reduced`, `tools_quota` or
+    /// `holder_hangs`.
     pub reason: String,
     /// The user that caused it; null where none did.
     pub uid: Option<u32>,

@@ -79,14 +79,14 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Share of writes among the process's GPU faults since its start; `None` without faults.
+    /// Share of writes among the process's GPU faults since its start; `None` without faults, and if these are not counted.
     pub(crate) fn gpu_write_share(&self) -> Option<f64> {
-        write_share(&self.process.counts.fault_entries_by_access)
+        write_share(self.process.counts.fault_entries_by_access.as_ref()?)
     }
 
-    /// Share of writes among the process's CPU faults since its start; `None` without faults.
+    /// Share of writes among the process's CPU faults since its start; `None` without faults, and if these are not counted.
     pub(crate) fn cpu_write_share(&self) -> Option<f64> {
-        write_share(&self.process.counts.cpu_faults_by_access)
+        write_share(self.process.counts.cpu_faults_by_access.as_ref()?)
     }
 
     /// Rate of a count over the window, such as `1.2k/s`.

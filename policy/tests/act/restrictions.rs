@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{ApiCall, Budget, CallResult, Mode, PatternKind, ProcessId, Restriction, RestrictionScope, Stage};
+use model::{
+    ApiCall, Budget, CallResult, Mode, PatternKind, ProcessId, Quantity, Restriction, RestrictionScope, Stage,
+};
 
 use crate::{
     card::Card,
@@ -28,7 +30,12 @@ fn restrictions_are_reported_with_scope_and_reason() {
         (world.driver, world.gpu_name) = ("595.71.05".to_owned(), Some("NVIDIA B200".to_owned()));
     };
     let unlinked = |world: &mut World, _| world.has_link = false;
-    let cases: [(&Change, RestrictionScope, &str); 7] = [
+    let without_calls = |world: &mut World, _| world.not_counted = &[Quantity::ApiCalls];
+    let without_residency = |world: &mut World, _| world.not_counted = &[Quantity::Resident];
+    let cases: [(&Change, RestrictionScope, &str); 10] = [
+        (&without_calls, RestrictionScope::Advice, "not counted by the source: calls of the driver"),
+        (&without_calls, RestrictionScope::Moves, "not counted by the source: calls of the driver"),
+        (&without_residency, RestrictionScope::Moves, "not counted by the source: resident memory"),
         (&older, RestrictionScope::Advice, "used the driver before uvmd counted"),
         (&older, RestrictionScope::Moves, "may be read-duplicated"),
         (&lost, RestrictionScope::Advice, "events of the process were dropped"),

@@ -45,6 +45,8 @@ pub(crate) struct World {
     pub(crate) deferred: BTreeSet<ProcessId>,
     pub(crate) is_counting: bool,
     pub(crate) probes: Vec<ProbeStatus>,
+    /// Quantities that the source does not count.
+    pub(crate) not_counted: &'static [model::Quantity],
     remote: LinkBytes,
     pub(crate) judge: Judge,
     pub(crate) verdicts: Verdicts,
@@ -95,6 +97,7 @@ impl World {
             deferred: BTreeSet::new(),
             is_counting: true,
             probes: Vec::new(),
+            not_counted: &[],
             remote: LinkBytes::default(),
             judge: Judge::default(),
             verdicts: Verdicts::default(),
@@ -241,6 +244,7 @@ impl World {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let source = SourceStatus {
             backend: "test",
+            not_counted: self.not_counted,
             state: if self.is_counting {
                 SourceState::Counting { since: self.since }
             } else {

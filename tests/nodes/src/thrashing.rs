@@ -40,11 +40,11 @@ fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Pro
         fault_entries: 1000,
         bytes_htod: 4096 * MIB,
         bytes_dtoh: 4096 * MIB,
-        evicted_bytes: 4096 * MIB,
+        evicted_bytes: Some(4096 * MIB),
         evictions: Some(2048),
         induced_evictions: Some(2048),
         induced_eviction_bytes: Some(4096 * MIB),
-        fault_entries_by_access: by_access,
+        fault_entries_by_access: Some(by_access),
         ..nothing()
     };
     Process {
@@ -212,7 +212,7 @@ pub fn gpus() -> Gpus {
         managed_bytes: 154 * MIB,
         resident: Some(exactly(62 * MIB)),
         oversubscription_ratio: Some(2.406),
-        reuse: Reuse { fetched_bytes: 400 * MIB, refetched_bytes: 368 * MIB, ..Reuse::default() },
+        reuse: Some(Reuse { fetched_bytes: 400 * MIB, refetched_bytes: 368 * MIB, ..Reuse::default() }),
         source: Some("nvml".to_owned()),
     };
     Gpus { time: NOW.to_owned(), gpus: vec![gpu] }

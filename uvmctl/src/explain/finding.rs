@@ -74,7 +74,7 @@ pub(crate) fn resident(resident: Option<model::api::Residency>) -> String {
 
 /// Calls that the program makes already: advice to make them is redundant.
 fn own_calls(process: &Process) -> Option<String> {
-    let calls = &process.counts.api_calls_by_kind;
+    let calls = process.counts.api_calls_by_kind.as_ref()?;
     let made: Vec<_> = calls
         .iter()
         .filter(|(_, calls)| **calls > 0)
@@ -206,7 +206,7 @@ mod tests {
         verdict.inputs.missing_records = 7;
         let resident = Some(Residency::exactly(38 * GIB));
         let mut process = Process { managed_bytes: Some(61 * GIB), resident, ..Process::default() };
-        process.counts.api_calls_by_kind.insert("set_accessed_by".to_owned(), 3);
+        process.counts.api_calls_by_kind = Some([("set_accessed_by".to_owned(), 3)].into());
         let gpu = GpuDetail {
             memory_bytes: Some(44 * GIB),
             managed_bytes: 70 * GIB,

@@ -20,18 +20,19 @@ pub(crate) fn headline(Evidence { process, verdicts, .. }: &Evidence) -> String 
 pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
     let Process { managed_bytes, resident, counts, reuse, victim_of, .. } = &evidence.process;
     let managed = managed_bytes.map_or_else(|| "an unknown amount".to_owned(), text::bytes);
+    let evicted = counts.evicted_bytes.map(|bytes| format!(", {} evicted", text::bytes(bytes))).unwrap_or_default();
     let mut facts = vec![
         format!("It has {managed} of managed memory, of which {} in GPU memory.", finding::resident(*resident)),
         format!(
-            "Since uvmd counts: {} and {}, {} fetched, {} evicted.",
+            "Since uvmd counts: {} and {}, {} fetched{evicted}.",
             text::counted(counts.fault_entries, "GPU fault"),
             text::counted(counts.cpu_faults, "CPU fault"),
-            text::bytes(counts.bytes_htod),
-            text::bytes(counts.evicted_bytes)
+            text::bytes(counts.bytes_htod)
         ),
     ];
-    let Reuse { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, .. } = reuse;
-    if *fetched_bytes > 0 {
+    if let Some(Reuse { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, .. }) = reuse
+        && *fetched_bytes > 0
+    {
         facts.push(format!(
             "Of the fetched bytes, {} were refetched after an eviction, and {} after a CPU fault.",
             text::share(*refetched_bytes, *fetched_bytes),

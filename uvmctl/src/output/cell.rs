@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use model::api::GpuId;
+use model::api::{GpuId, Reuse};
 
 use crate::{rates, text, words};
 
@@ -62,6 +62,11 @@ impl Cell {
             return Self::unknown();
         }
         Self { text: text::share(part, whole), key: Key::Amount(part as f64 / whole as f64) }
+    }
+
+    /// Refetched share of fetched bytes; a dash if unknown.
+    pub(crate) fn refetched(reuse: Option<Reuse>) -> Self {
+        reuse.map_or_else(Self::unknown, |reuse| Self::share(reuse.refetched_bytes, reuse.fetched_bytes))
     }
 
     /// Number that identifies or ranks something.

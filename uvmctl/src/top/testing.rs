@@ -47,10 +47,10 @@ pub(super) fn counts(faults: u64) -> Counts {
     Counts {
         fault_entries: faults,
         populated_bytes: Some(0),
-        fault_instances: faults * 2,
+        fault_instances: Some(faults * 2),
         bytes_htod: bytes,
         bytes_dtoh: bytes,
-        evicted_bytes: bytes,
+        evicted_bytes: Some(bytes),
         evictions: Some(faults / 32),
         induced_evictions: Some(0),
         induced_eviction_bytes: Some(0),
@@ -60,13 +60,13 @@ pub(super) fn counts(faults: u64) -> Counts {
         throttled_ns: Some(0),
         remote_mappings: Some(0),
         remote_mapped_bytes: Some(0),
-        batches: faults / 64,
-        batch_entries: distribution(60),
-        batch_duration_ns: distribution(400_000),
-        bytes_by_cause: BTreeMap::from([
+        batches: Some(faults / 64),
+        batch_entries: Some(distribution(60)),
+        batch_duration_ns: Some(distribution(400_000)),
+        bytes_by_cause: Some(BTreeMap::from([
             ("htod".to_owned(), causes("tree_prefetch")),
             ("dtoh".to_owned(), causes("eviction")),
-        ]),
+        ])),
         ..Counts::default()
     }
 }

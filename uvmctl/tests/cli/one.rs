@@ -1,6 +1,6 @@
 //! Output of `show` for one process.
 
-use model::{Block, Blocks, Process, ProcessId, Snapshot};
+use model::{Block, Blocks, Process, ProcessId, Quantity, Snapshot};
 
 use crate::support::{GPU, at, busy, run, serve_snapshot, stderr, stdout};
 
@@ -70,6 +70,28 @@ fn unavailable_residency_is_not_shown_as_0() {
     assert!(row(&text, "GPU-abab").contains(" 5.0 GiB         -  GPU-"), "{text}");
     let listing = stdout(&run(&server, &["ps", "--totals"]));
     assert!(row(&listing, "41207").contains(" 64.0 MiB         -  "), "{listing}");
+}
+
+#[test]
+fn what_the_source_does_not_count_is_a_dash_and_lines_of_it_are_omitted() {
+    let mut snapshot = busy();
+    snapshot.source.backend = "tools";
+    snapshot.source.not_counted = Quantity::NOT_OF_TOOLS;
+    let server = serve_snapshot(snapshot);
+    let row = |text: &str| text.lines().find(|line| line.contains("41207")).unwrap().to_owned();
+    let cells = |text: &str| row(text).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let listing = stdout(&run(&server, &["ps", "--totals", "--output", "wide"]));
+    // After MANAGED: resident; faults and copies; evicted, induced, instances and batches; CPU faults; and four more.
+    let managed = cells(&listing).iter().position(|cell| cell == "MiB").unwrap() + 1;
+    let figures = cells(&listing)[managed..].join(" ");
+    assert!(figures.starts_with("- 18.4k 12.3 MiB 5.0 GiB - - - - 7 - - - - "), "{listing}");
+    let shown = stdout(&run(&server, &["show", "41207"]));
+    for line in ["Faults    18.4k on GPUs, 7 on CPUs\n", "Populated -\n", "Evicted   -\n"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    for absent in ["Batches ", "Thrash ", "Calls ", "Reuse ", "Induced ", "P99"] {
+        assert!(!shown.contains(absent), "{absent}: {shown}");
+    }
 }
 
 #[test]

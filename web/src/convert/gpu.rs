@@ -1,6 +1,6 @@
 //! GPUs, with their memory.
 
-use model::{Capabilities, GpuKey, GpuSource, Snapshot, api};
+use model::{Capabilities, GpuKey, GpuSource, Quantity, Snapshot, api};
 
 use super::{status::gpu, time};
 use crate::gpus::{self, GpuTotal};
@@ -19,9 +19,9 @@ pub(super) fn gpu_of(snapshot: &Snapshot, key: GpuKey) -> Option<api::GpuDetail>
 
 fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {
     let known = snapshot.gpus.get(&each.key);
-    let memory = gpus::memory(snapshot, each.key);
+    let (memory, capabilities) = (gpus::memory(snapshot, each.key), Capabilities::of(snapshot));
     api::GpuDetail {
-        gpu: gpu(snapshot, each, Capabilities::of(snapshot)),
+        gpu: gpu(snapshot, each, capabilities),
         pci_address: known.and_then(|gpu| gpu.pci_address.clone()),
         memory_bytes: known.and_then(|gpu| gpu.memory_bytes),
         memory_used_bytes: known.and_then(|gpu| gpu.memory_used_bytes),
@@ -29,7 +29,7 @@ fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {
         managed_bytes: memory.managed_bytes,
         resident: memory.resident,
         oversubscription_ratio: memory.oversubscription_ratio,
-        reuse: gpus::reuse(snapshot, each.key),
+        reuse: capabilities.counted(Quantity::Reuse, gpus::reuse(snapshot, each.key)),
         source: known.and_then(|gpu| gpu.source).map(GpuSource::name).map(str::to_owned),
     }
 }

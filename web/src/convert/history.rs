@@ -20,8 +20,8 @@ fn sample(sample: Sample, capabilities: Capabilities) -> api::HistorySample {
         cpu_faults,
         bytes_htod,
         bytes_dtoh,
-        evicted_bytes,
-        refetched_bytes,
+        evicted_bytes: capabilities.counted(Quantity::CopyCauses, evicted_bytes),
+        refetched_bytes: capabilities.counted(Quantity::Reuse, refetched_bytes),
         resident_bytes: capabilities.counted(Quantity::Resident, resident_bytes),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Capabilities, Counters, OwnerKey, OwnerTotals, Snapshot, api};
+use model::{Capabilities, Counters, OwnerKey, OwnerTotals, Quantity, Snapshot, api};
 
 use super::{busyness::busyness, sum, time};
 use crate::{
@@ -63,13 +63,13 @@ pub(super) fn owner_totals(
         id: key.id().to_owned(),
         processes: totals.processes,
         last_active_at: time(totals.last_active_at),
-        reuse: sum(totals.reuse.values()),
+        reuse: capabilities.counted(Quantity::Reuse, sum(totals.reuse.values())),
         counts: api::Counts::new(total, capabilities),
         gpus: gpus::by_gpu(&totals.gpus)
             .iter()
             .map(|(key, counters)| api::OwnerGpu {
                 uuid: gpus::uuid(*key),
-                reuse: reuses.get(key).copied().unwrap_or_default(),
+                reuse: capabilities.counted(Quantity::Reuse, reuses.get(key).copied().unwrap_or_default()),
                 counts: api::Counts::new(counters, capabilities),
             })
             .collect(),

@@ -98,7 +98,7 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
         managed_bytes: process.managed_bytes,
         owner: owner(&process.owner),
         resident: capabilities.counted(Quantity::Resident, sum(process.residency.values())),
-        reuse: sum(process.reuse.values()),
+        reuse: capabilities.counted(Quantity::Reuse, sum(process.reuse.values())),
         diagnosis: diagnosis::diagnosis(view, process.id),
         verdicts: of(&view.active, process.id).map(diagnosis::verdict).collect(),
         victim_of: diagnosis::victim_of(view, process.id),
@@ -124,9 +124,10 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
         .map(|(key, counters)| api::ProcessGpu {
             id: gpus::id(view.snapshot, *key),
             resident: capabilities.counted(Quantity::Resident, residencies.get(key).copied().unwrap_or_default()),
-            reuse: reuses.get(key).copied().unwrap_or_default(),
-            peer_bounces: of_peers(*key).map(PeerReuse::total_bounces).sum(),
-            peer_reclaimed_bytes: of_peers(*key).map(|reuse| reuse.reclaimed_bytes).sum(),
+            reuse: capabilities.counted(Quantity::Reuse, reuses.get(key).copied().unwrap_or_default()),
+            peer_bounces: capabilities.counted(Quantity::Reuse, of_peers(*key).map(PeerReuse::total_bounces).sum()),
+            peer_reclaimed_bytes: capabilities
+                .counted(Quantity::Reuse, of_peers(*key).map(|reuse| reuse.reclaimed_bytes).sum()),
             counts: api::Counts::new(counters, capabilities),
         })
         .collect()

@@ -33,6 +33,10 @@ pub(crate) fn status(
         can_read,
         can_write,
         backend: source.backend.to_owned(),
+        source: api::Source {
+            backend: source.backend.to_owned(),
+            not_counted: capabilities.not_counted().map(str::to_owned).collect(),
+        },
         state: source.state.name().to_owned(),
         degraded: source.degraded.iter().map(degradation).collect(),
         quota_refusals: source.quota_refusals.iter().map(refusals).collect(),

@@ -3,7 +3,7 @@
 use std::{cell::LazyCell, cmp::Reverse, time::SystemTime};
 
 use model::{
-    GpuKey, ProcessId, Snapshot, SourceState, VerdictKind, Verdicts,
+    Capabilities, GpuKey, ProcessId, Quantity, Snapshot, SourceState, VerdictKind, Verdicts,
     api::{self, decision::Event},
     explain::{self, Case},
     owner::label_or_user,
@@ -117,20 +117,28 @@ pub fn verdict_events<'a>(
     changed.map(|each| Event::of_verdict(verdict(&view, each, true), snapshot.taken)).collect()
 }
 
-/// Kinds of verdict that are unavailable without block records, if these are off.
+/// Kinds of verdict that are unavailable, because an input is not counted.
 pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<api::UnavailableKind> {
-    if !snapshot.source.block_records.is_off {
-        return Vec::new();
-    }
-    let reason = |what| format!("block records are off (records.enabled = false), so it is unknown {what}");
+    let capabilities = Capabilities::of(snapshot);
     let kind = |kind: VerdictKind| {
         Some(api::UnavailableKind {
             kind: kind.name().to_owned(),
             label: kind.label().to_owned(),
-            reason: reason(kind.needs_records_for()?),
+            reason: lack(kind, capabilities)?,
         })
     };
     VerdictKind::ALL.into_iter().filter_map(kind).collect()
+}
+
+/// Reason why a kind is unavailable; `None` if it is available.
+fn lack(kind: VerdictKind, capabilities: Capabilities) -> Option<String> {
+    let others = kind.lacks(capabilities).filter(|quantity| *quantity != Quantity::Reuse);
+    let others: Vec<_> = others.map(|quantity| quantity.name().replace('_', " ")).collect();
+    if !others.is_empty() {
+        return Some(format!("not counted by the source: {}", others.join(", ")));
+    }
+    let unknown = kind.needs_records_for().filter(|_| !capabilities.has(Quantity::Reuse))?;
+    Some(format!("block records are off (records.enabled = false), so it is unknown {unknown}"))
 }
 
 fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {

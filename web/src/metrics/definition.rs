@@ -65,12 +65,21 @@ pub(super) struct Sample<T = f64> {
     pub(super) value: T,
 }
 
+/// Without samples where the quantity is not counted: it is absent, not 0.
+pub(super) fn counted<T>(
+    figures: &Figures<'_>,
+    quantity: Quantity,
+    samples: impl FnOnce() -> Vec<Sample<T>>,
+) -> Vec<Sample<T>> {
+    if figures.capabilities.has(quantity) { samples() } else { Vec::new() }
+}
+
 // === impl Count ===
 
 impl Count {
     pub(super) fn samples(&self, figures: &Figures<'_>) -> Vec<Sample> {
         let Self { of, quantity, value } = self;
-        if quantity.is_some_and(|quantity| figures.capabilities.counted(quantity, ()).is_none()) {
+        if quantity.is_some_and(|quantity| !figures.capabilities.has(quantity)) {
             return Vec::new();
         }
         of(figures).into_iter().map(|row| row.sample([], value(row))).collect()
@@ -136,13 +145,13 @@ impl Row<'_> {
     }
 
     /// Samples for `variants`, whose names are the last label.
-    pub(super) fn each<T: Copy, const N: usize>(
+    pub(super) fn each<T: Copy>(
         &self,
-        variants: [T; N],
+        variants: &[T],
         name: fn(T) -> &'static str,
         value: impl Fn(T) -> u64,
     ) -> Vec<Sample> {
-        variants.into_iter().map(|variant| self.sample([name(variant)], value(variant))).collect()
+        variants.iter().map(|variant| self.sample([name(*variant)], value(*variant))).collect()
     }
 
     /// Distribution with this row's labels and `more`.

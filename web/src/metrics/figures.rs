@@ -11,7 +11,8 @@ use std::{
 
 pub(super) use memory::MemoryRow;
 use model::{
-    Capabilities, Counters, Decision, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdicts, api::rule::PolicyState,
+    Capabilities, Counters, Decision, Direction, GpuKey, GpuUuid, Process, Quantity, Reuse, Snapshot, Verdicts,
+    api::rule::PolicyState,
 };
 pub(super) use owners::{OwnerRows, listed, names};
 
@@ -131,6 +132,11 @@ impl<'a> Figures<'a> {
             own: Own::read(),
             host: HostMemory::read(&Roots::default()),
         }
+    }
+
+    /// Directions in which copies are counted.
+    pub(super) fn directions(&self) -> &'static [Direction] {
+        if self.capabilities.has(Quantity::CopyCauses) { &Direction::ALL } else { &[Direction::Htod, Direction::Dtoh] }
     }
 
     /// Rows of GPUs, and of the CPUs.

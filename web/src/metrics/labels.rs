@@ -63,19 +63,24 @@ pub(super) static CGROUP: Label = Label {
 };
 pub(super) static GPU_ACCESS: Label = Label {
     name: "access",
-    help: "`prefetch` (a GPU prefetch instruction), `read`, `write`, `atomic_weak`, `atomic_strong`.",
+    help: "`prefetch` (a GPU prefetch instruction), `read`, `write`, `atomic_weak`, `atomic_strong`; or `unknown` alone, where the source does not count \
+           access types.",
 };
-pub(super) static CPU_ACCESS: Label = Label { name: "access", help: "`read`, `write`." };
+pub(super) static CPU_ACCESS: Label = Label {
+    name: "access",
+    help: "`read`, `write`; or `unknown` alone, where the source does not count access types.",
+};
 pub(super) static DIRECTION: Label = Label {
     name: "direction",
-    help: "`htod` (host to GPU), `dtoh` (GPU to host), `dtod` (from another GPU; counted at the one that receives).",
+    help: "`htod` (host to GPU), `dtoh` (GPU to host), `dtod` (from another GPU; counted at the one that receives; absent where the source \
+           does not count it).",
 };
 pub(super) static COPY_DIRECTION: Label =
     Label { name: "direction", help: "`htod` (host to GPU), `dtoh` (GPU to host)." };
 pub(super) static CAUSE: Label = Label {
     name: "cause",
     help: "`fault`, `tree_prefetch` (the driver's own prefetcher around a fault), `eviction`, `api` (prefetch and advice calls), \
-           `tool` (such calls by another process: uvmd itself, a profiler), `access_counter`, `other`.",
+           `tool` (such calls by another process: uvmd itself, a profiler), `access_counter`, `other`. `other` alone, with all bytes, where the source does not count causes.",
 };
 pub(super) static REMOTE_CAUSE: Label = Label {
     name: "cause",
@@ -97,7 +102,8 @@ pub(super) static DEGRADED_REASON: Label = Label {
     name: "reason",
     help: "`quota_reached` (a process or user reached its quota of entries in the kernel's maps), `registration_rate` (VA spaces are created too fast for uvmd to \
            distinguish them), `owner_quota_reached` (a user reached its quota of listed owners), `residency_unavailable` (populated and resident \
-           memory cannot be counted on this driver).",
+           memory cannot be counted on this driver), `source_reduced` (counts come from the driver's tools, which count less than probes), \
+           `tools_quota` (a process or user reached its quota of VA spaces with trackers), `holder_hangs` (the process that holds a user's trackers hung).",
 };
 pub(super) static RESOURCE: Label = Label {
     name: "resource",
@@ -124,7 +130,7 @@ pub(super) static PCI_BUS_ID: Label =
 pub(super) static MODEL_NAME: Label = Label { name: "modelName", help: "Product name. Empty if not known." };
 pub(super) static DRIVER_VERSION: Label =
     Label { name: "driver_version", help: "Version of the driver; empty without a driver." };
-pub(super) static BACKEND: Label = Label { name: "backend", help: "Source of events: `ebpf`." };
+pub(super) static BACKEND: Label = Label { name: "backend", help: "Source of events: `ebpf` or `tools`." };
 pub(super) static DRIVER: Label = Label { name: "driver", help: "Version of the driver; empty without a driver." };
 pub(super) static LAYOUT: Label =
     Label { name: "layout", help: "Family of driver structure layouts in use; empty without a driver." };

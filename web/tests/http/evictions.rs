@@ -64,9 +64,12 @@ async fn owners_have_the_sums_of_their_processes() {
     let owners: api::Owners = request(snapshot, "/api/v1/owners").await;
     let [pod, other] = &owners.owners[..] else { panic!("{owners:?}") };
     assert_eq!((pod.kind.as_str(), pod.id.as_str(), pod.processes), ("pod", "7c1f", 2));
-    assert_eq!((pod.counts.fault_entries, pod.counts.cpu_faults, pod.reuse.fetched_bytes), (501, 1, 7));
+    assert_eq!((pod.counts.fault_entries, pod.counts.cpu_faults, pod.reuse.unwrap().fetched_bytes), (501, 1, 7));
     // Pending counts are in those of unknown GPUs.
-    assert_eq!((pod.gpus.len(), pod.gpus[0].counts.fault_entries, pod.gpus[0].reuse.fetched_bytes), (1, 501, 7));
+    assert_eq!(
+        (pod.gpus.len(), pod.gpus[0].counts.fault_entries, pod.gpus[0].reuse.unwrap().fetched_bytes),
+        (1, 501, 7)
+    );
     assert_eq!(
         (other.kind.as_str(), other.id.as_str(), other.last_active_at.as_str()),
         ("other", "", "2023-11-14T22:14:10.000Z")
@@ -101,7 +104,7 @@ async fn gpus_have_their_memory_and_its_use() {
     // Of the two running processes, 64 MiB each.
     assert_eq!((card.managed_bytes, card.oversubscription_ratio), (128 << 20, Some(2.0)));
     assert_eq!(card.resident, Some(Residency { bytes: 8, min_bytes: 6, max_bytes: 10 }));
-    assert_eq!((card.reuse.refetched_bytes, card.gpu.counts.fault_entries), (9, 917));
+    assert_eq!((card.reuse.unwrap().refetched_bytes, card.gpu.counts.fault_entries), (9, 917));
     assert_eq!(
         (unknown.gpu.id.uuid.as_ref(), unknown.memory_bytes, unknown.oversubscription_ratio),
         (None, None, None)

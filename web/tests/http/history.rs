@@ -38,7 +38,7 @@ async fn samples_have_equal_lengths_and_are_null_without_a_reading() {
         let [None, Some(sample)] = history.samples[..] else { panic!("{history:?}") };
         assert_eq!(
             (sample.bytes_htod, sample.evicted_bytes, sample.refetched_bytes, sample.resident_bytes),
-            (1, 2, 3, Some(4))
+            (1, Some(2), Some(3), Some(4))
         );
     }
 }

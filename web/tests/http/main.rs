@@ -17,6 +17,7 @@ mod memory_server;
 mod metrics;
 mod metrics_doc;
 mod metrics_listener;
+mod not_counted;
 mod openapi;
 mod ops;
 mod overload;

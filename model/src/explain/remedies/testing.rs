@@ -53,13 +53,13 @@ impl Fixture {
 
     /// Sets the GPU faults by access.
     pub(crate) fn faults(&mut self, reads: u64, writes: u64) -> &mut Self {
-        self.process.counts.fault_entries_by_access = by_access(reads, writes);
+        self.process.counts.fault_entries_by_access = Some(by_access(reads, writes));
         self
     }
 
     /// Sets the CPU faults by access.
     pub(crate) fn cpu_faults(&mut self, reads: u64, writes: u64) -> &mut Self {
-        self.process.counts.cpu_faults_by_access = by_access(reads, writes);
+        self.process.counts.cpu_faults_by_access = Some(by_access(reads, writes));
         self
     }
 

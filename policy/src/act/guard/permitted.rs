@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use model::{Action, ApiCall, Place, SourceState, counters::RarePerVariant};
+use model::{Action, ApiCall, Place, Quantity, SourceState, counters::RarePerVariant};
 
 use super::denied::{DENIED, Denied, DeniedActions};
 use crate::act::scene::Target;
@@ -41,6 +41,14 @@ pub(crate) fn may_be_duplicated(target: &Target<'_>) -> Option<&'static str> {
     let is_relevant = |probe: &str| probe.contains("read_duplication");
     let total = target.process.total();
     let enable = ApiCall::EnableReadDuplication;
+    if source.not_counted.contains(&Quantity::ApiCalls) {
+        return Some(
+            "not counted by the source: calls of the driver. Memory may be read-duplicated, which must not be migrated",
+        );
+    }
+    if source.not_counted.contains(&Quantity::Resident) {
+        return Some("not counted by the source: resident memory, which bounds migrations");
+    }
     if target.process.is_adopted {
         return Some(
             "the process used the driver before uvmd counted: its memory may be read-duplicated, which must not be migrated",
@@ -65,6 +73,9 @@ pub(crate) fn unknown_advice(target: &Target<'_>, own_calls: OwnCalls) -> Option
     let source = &target.scene.snapshot.source;
     if !matches!(source.state, SourceState::Counting { .. }) {
         return Some("nothing is counted");
+    }
+    if source.not_counted.contains(&Quantity::ApiCalls) {
+        return Some("not counted by the source: calls of the driver, and so the application's own advice");
     }
     if target.process.is_adopted {
         return Some("the process used the driver before uvmd counted: its earlier advice is unknown");

@@ -86,40 +86,39 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
         ..
     } = &process.counts;
     let count = |value: &u64| text::count(*value);
-    let bytes = |value: &u64| text::bytes(*value);
     let known = |value: &Option<u64>| text::known(*value, text::count);
     let exceeds_zero = |values: &[&Option<u64>]| values.iter().any(|value| value.is_some_and(|value| value > 0));
     let directions = [("htod", "H2D"), ("dtoh", "D2H"), ("dtod", "D2D")];
     let copied = directions.iter().filter_map(|(direction, what)| {
-        let by_cause = process.counts.bytes_by_cause.get(*direction)?;
+        let by_cause = process.counts.bytes_by_cause.as_ref()?.get(*direction)?;
         let total: u64 = by_cause.values().sum();
         (total > 0).then(|| format!("{what} {}: {}", text::bytes(total), by_kind(by_cause, text::bytes, look)))
     });
     // Summaries lack this distribution.
-    let is_known = batch_entries.count == *batches;
-    let entries = if is_known { format!("entries {}; ", quantiles(batch_entries, text::count)) } else { String::new() };
-    let mut lines = vec![
-        format!(
-            "GPU faults {} ({} before coalescing), CPU faults {}; replays {}",
-            count(fault_entries),
-            count(fault_instances),
-            count(cpu_faults),
-            known(replays)
-        ),
+    let entries = batch_entries.as_ref().filter(|entries| Some(entries.count) == *batches);
+    let entries = entries.map(|entries| format!("entries {}; ", quantiles(entries, text::count))).unwrap_or_default();
+    let mut lines = vec![format!(
+        "GPU faults {} ({} before coalescing), CPU faults {}; replays {}",
+        count(fault_entries),
+        known(fault_instances),
+        count(cpu_faults),
+        known(replays)
+    )];
+    lines.extend(batch_duration_ns.as_ref().map(|duration| {
         format!(
             "Batches {}: {entries}service {} max {}",
-            count(batches),
-            quantiles(batch_duration_ns, text::nanoseconds),
-            text::nanoseconds(batch_duration_ns.max)
-        ),
-    ];
+            known(batches),
+            quantiles(duration, text::nanoseconds),
+            text::nanoseconds(duration.max)
+        )
+    }));
     lines.extend(copied);
     let mut if_any = |any: bool, line: String| lines.extend(any.then_some(line));
     if_any(
-        *evicted_bytes > 0 || exceeds_zero(&[evictions, induced_evictions]),
+        exceeds_zero(&[evicted_bytes, evictions, induced_evictions]),
         format!(
             "Evicted of it {} in {}, for it {} in {}; first touched {}",
-            bytes(evicted_bytes),
+            text::known_bytes(*evicted_bytes),
             known(evictions),
             text::known_bytes(*induced_eviction_bytes),
             known(induced_evictions),
@@ -149,9 +148,9 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
                 .unwrap_or_default()
         ),
     );
-    for (who, calls) in
-        [("Own calls:", &process.counts.api_calls_by_kind), ("Calls by tools:", &process.counts.tool_calls_by_kind)]
-    {
+    let calls =
+        [("Own calls:", &process.counts.api_calls_by_kind), ("Calls by tools:", &process.counts.tool_calls_by_kind)];
+    for (who, calls) in calls.into_iter().filter_map(|(who, calls)| Some((who, calls.as_ref()?))) {
         if_any(calls.values().any(|calls| *calls > 0), format!("{who} {}", by_kind(calls, text::count, look)));
     }
     if_any(*dropped_events > 0, format!("{} events dropped: figures are lower bounds", count(dropped_events)));

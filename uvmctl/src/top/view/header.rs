@@ -136,21 +136,19 @@ fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'stati
         Figures::Rates => format!("{what} {:>1$}", per_second(gpu.rate(counter), shown), width + 2),
         Figures::Totals => format!("{what} {:>width$}", text::known(counter(&gpu.gpu.counts), shown)),
     };
-    let p99 = match gpu.gpu.counts.batch_duration_ns.p99 {
-        0 => "-".to_owned(),
-        time_ns => text::nanoseconds(time_ns),
-    };
+    let p99 = gpu.gpu.counts.batch_duration_ns.as_ref().map(|duration| duration.p99).filter(|time_ns| *time_ns > 0);
+    let p99 = text::known(p99, text::nanoseconds);
     let name = gpu.gpu.name.as_deref().map(|name| look.text(name.trim_start_matches("NVIDIA "))).unwrap_or_default();
     let label = format!("{} {name}", label(gpu));
     let parts = [
         counted("faults", |counts| Some(counts.fault_entries), text::count, 5),
-        counted("evicted", |counts| Some(counts.evicted_bytes), text::bytes, 8),
-        counted("batches", |counts| Some(counts.batches), text::count, 5),
+        counted("evicted", |counts| counts.evicted_bytes, text::bytes, 8),
+        counted("batches", |counts| counts.batches, text::count, 5),
         format!("p99 {p99:>6}"),
         counted("replays", |counts| counts.replays, text::count, 5),
         counted("thrashing", |counts| counts.thrashing_pages, text::count, 5),
         counted("remote", |counts| counts.remote_mapped_bytes, text::bytes, 8),
-        counted("d2d", |counts| Some(counts.bytes_dtod), text::bytes, 8),
+        counted("d2d", |counts| counts.bytes_dtod, text::bytes, 8),
     ];
     let rest = width.saturating_sub(label.width() + 2);
     Line::from(vec![Span::styled(label, look.strong()), Span::raw(format!("  {}", parts_that_fit(parts, rest)))])

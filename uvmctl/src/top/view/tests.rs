@@ -98,7 +98,8 @@ fn two_tenants() -> State {
             let bytes = sent_bytes / 100 * share;
             let counts = &mut process.counts;
             counts.fault_entries += bytes >> 16;
-            for counter in [&mut counts.bytes_htod, &mut counts.bytes_dtoh, &mut counts.evicted_bytes] {
+            let evicted = counts.evicted_bytes.iter_mut();
+            for counter in [&mut counts.bytes_htod, &mut counts.bytes_dtoh].into_iter().chain(evicted) {
                 *counter += bytes;
             }
         }

@@ -3,7 +3,7 @@
 use model::{Access, Cause, Counters, Direction, Quantity, RemoteCause};
 
 use crate::metrics::{
-    definition::{Buckets, Definition, Rows, Sample, Samples},
+    definition::{Buckets, Definition, Rows, Sample, Samples, counted},
     figures::{Figures, Row},
     labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
 };
@@ -54,8 +54,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "GPU page faults that the UVM driver handled, after it merged equal faults of a batch: on managed memory, and under HMM or ATS \
                on any other; fatal ones too.",
         samples: Samples::Counter(|figures| {
+            let has_access = figures.capabilities.has(Quantity::FaultAccess);
             each_gpu(figures, |gpu, counters| {
-                gpu.each(Access::ALL, Access::name, |access| counters.fault_entries[access])
+                if !has_access {
+                    return vec![gpu.sample([Access::Unknown.name()], counters.fault_entries.total())];
+                }
+                gpu.each(&Access::KNOWN, Access::name, |access| counters.fault_entries[access])
             })
         }),
     },
@@ -64,8 +68,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&GPU, &UUID, &GPU_ACCESS],
         help: "GPU page faults as the hardware reported them, before merging.",
         samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| {
-                gpu.each(Access::ALL, Access::name, |access| counters.fault_instances[access])
+            counted(figures, Quantity::FaultInstances, || {
+                each_gpu(figures, |gpu, counters| {
+                    gpu.each(&Access::KNOWN, Access::name, |access| counters.fault_instances[access])
+                })
             })
         }),
     },
@@ -75,7 +81,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Time from the first fault of a batch to its replay. The driver handles GPU faults in batches. Sum and count are exact, \
                a bucket's bound is right to an eighth.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.batches.service_ns)])
+            counted(figures, Quantity::Batches, || {
+                each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.batches.service_ns)])
+            })
         }),
     },
     Definition {
@@ -83,7 +91,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: GPUS.labels,
         help: "GPU page faults in a batch, after merging. Sum and count are exact, a bucket's bound above 16 is right to an eighth.",
         samples: Samples::Histogram(&ENTRIES, |figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.batches.entries)])
+            counted(figures, Quantity::Batches, || {
+                each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.batches.entries)])
+            })
         }),
     },
     Definition {
@@ -107,11 +117,17 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&GPU, &UUID, &DIRECTION, &CAUSE],
         help: "Bytes that the UVM driver copied to or from the GPU to migrate memory. First touches of new memory copy nothing and do not count.",
         samples: Samples::Counter(|figures| {
+            let has_causes = figures.capabilities.has(Quantity::CopyCauses);
             each_gpu(figures, |gpu, counters| {
-                let sample = |direction: Direction, cause: Cause| {
-                    gpu.sample([direction.name(), cause.name()], counters.bytes(direction)[cause])
+                let by_cause = |direction: &Direction| -> Vec<Sample> {
+                    let bytes = counters.bytes(*direction);
+                    let sample = |cause: Cause, bytes| gpu.sample([direction.name(), cause.name()], bytes);
+                    if !has_causes {
+                        return vec![sample(Cause::Other, bytes.total())];
+                    }
+                    Cause::ALL.map(|cause| sample(cause, bytes[cause])).into()
                 };
-                Direction::ALL.iter().flat_map(|direction| Cause::ALL.map(|cause| sample(*direction, cause))).collect()
+                figures.directions().iter().flat_map(by_cause).collect()
             })
         }),
     },
@@ -121,10 +137,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Bytes of each copy between host and GPU that migrates memory: of pages that follow each other, within a block of 2 MiB. Sum and count \
                are exact, a bucket's bound is right to an eighth.",
         samples: Samples::Histogram(&SIZES, |figures| {
-            each_gpu(figures, |gpu, counters| {
-                [("htod", &counters.migration_size_htod_bytes), ("dtoh", &counters.migration_size_dtoh_bytes)]
-                    .map(|(direction, sizes)| gpu.distribution([direction], sizes))
-                    .into()
+            counted(figures, Quantity::CopyCauses, || {
+                each_gpu(figures, |gpu, counters| {
+                    [("htod", &counters.migration_size_htod_bytes), ("dtoh", &counters.migration_size_dtoh_bytes)]
+                        .map(|(direction, sizes)| gpu.distribution([direction], sizes))
+                        .into()
+                })
             })
         }),
     },
@@ -141,18 +159,21 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "Chunks of at most 2 MiB that the driver evicted from the GPU, also where nothing had to be copied. The \
                bytes copied are in uvm_migrated_bytes_total, with cause=\"eviction\".",
     ),
-    GPUS.count(
+    GPUS.count_if(
+        Quantity::Reuse,
         "uvm_fetched_bytes_total",
         |row| row.reuse.fetched_bytes,
         "Bytes copied to the GPU, by block records: the denominator of the next two metrics. While \
                uvmd_block_records_dropped_total grows, it is below uvm_migrated_bytes_total.",
     ),
-    GPUS.count(
+    GPUS.count_if(
+        Quantity::Reuse,
         "uvm_refetched_bytes_total",
         |row| row.reuse.refetched_bytes,
         "Fetched bytes that had been evicted before, by VA block of 2 MiB: the cost of thrashing.",
     ),
-    GPUS.count(
+    GPUS.count_if(
+        Quantity::Reuse,
         "uvm_cpu_reclaimed_bytes_total",
         |row| row.reuse.cpu_reclaimed_bytes,
         "Fetched bytes that a CPU fault had migrated to the host before, by VA block of 2 MiB: the cost of sharing with the CPU.",
@@ -195,7 +216,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| {
             counted(figures, Quantity::RemoteMappings, || {
                 each_processor(figures, |row, counters| {
-                    row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
+                    row.each(&RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
                 })
             })
         }),
@@ -207,7 +228,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| {
             counted(figures, Quantity::RemoteMappings, || {
                 each_processor(figures, |row, counters| {
-                    row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mapped_bytes[cause])
+                    row.each(&RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mapped_bytes[cause])
                 })
             })
         }),
@@ -215,11 +236,6 @@ pub(super) const DEFINITIONS: &[Definition] = &[
 ];
 
 const NANOSECONDS: f64 = 1e9;
-
-/// Without samples where the quantity is not counted: it is absent, not 0.
-fn counted<T>(figures: &Figures<'_>, quantity: Quantity, samples: impl FnOnce() -> Vec<Sample<T>>) -> Vec<Sample<T>> {
-    figures.capabilities.counted(quantity, samples).map(|samples| samples()).unwrap_or_default()
-}
 
 fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {
     figures.gpus.iter().flat_map(|row| samples(row, &row.counters)).collect()

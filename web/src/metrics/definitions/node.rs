@@ -1,10 +1,10 @@
 //! Metrics without a GPU.
 
-use model::{Access, ApiCall, counters::PerVariant};
+use model::{Access, ApiCall, Counters, Quantity, counters::PerVariant};
 use sys::host_memory::HostMemory;
 
 use crate::metrics::{
-    definition::{Definition, Sample, Samples},
+    definition::{Definition, Sample, Samples, counted},
     figures::Figures,
     labels::{CALL, CPU_ACCESS},
 };
@@ -15,10 +15,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&CPU_ACCESS],
         help: "CPU page faults that the UVM driver handled: on managed memory, and under HMM on any other that a GPU holds.",
         samples: Samples::Counter(|figures| {
-            let host = &figures.snapshot.host_totals;
-            [(Access::Read, host.cpu_read_faults), (Access::Write, host.cpu_write_faults)]
-                .map(|(access, faults)| Sample::new([access.name()], faults as f64))
-                .into()
+            let by_access = cpu_faults(figures, &figures.snapshot.host_totals).into_iter();
+            by_access.map(|(access, faults)| Sample::new([access.name()], faults as f64)).collect()
         }),
     },
     Definition {
@@ -26,31 +24,35 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[],
         help: "Freed blocks of managed memory, of at most 2 MiB, as by `cudaFree` and at exit. Programs that allocate and free all the time \
                keep it growing: `uvmctl explain` names them.",
-        samples: Samples::Counter(|figures| vec![Sample::new([], figures.snapshot.host_totals.freed_blocks as f64)]),
+        samples: Samples::Counter(|figures| {
+            counted(figures, Quantity::FreedBlocks, || {
+                vec![Sample::new([], figures.snapshot.host_totals.freed_blocks as f64)]
+            })
+        }),
     },
     Definition {
         name: "uvm_api_calls_total",
         labels: &[&CALL],
         help: "Calls of applications about their managed memory: prefetches and advice.",
-        samples: Samples::Counter(|figures| by_call(&figures.total().api_calls)),
+        samples: Samples::Counter(|figures| by_call(figures, |total| &total.api_calls)),
     },
     Definition {
         name: "uvm_api_bytes_total",
         labels: &[&CALL],
         help: "Bytes in the ranges that those calls named, whether or not they caused migrations.",
-        samples: Samples::Counter(|figures| by_call(&figures.total().api_bytes)),
+        samples: Samples::Counter(|figures| by_call(figures, |total| &total.api_bytes)),
     },
     Definition {
         name: "uvm_tool_calls_total",
         labels: &[&CALL],
         help: "Such calls of another process about a process's memory: uvmd itself, a profiler.",
-        samples: Samples::Counter(|figures| by_call(&figures.total().tool_calls)),
+        samples: Samples::Counter(|figures| by_call(figures, |total| &total.tool_calls)),
     },
     Definition {
         name: "uvm_tool_bytes_total",
         labels: &[&CALL],
         help: "Bytes in the ranges that those calls named.",
-        samples: Samples::Counter(|figures| by_call(&figures.total().tool_bytes)),
+        samples: Samples::Counter(|figures| by_call(figures, |total| &total.tool_bytes)),
     },
     Definition {
         name: "uvm_driver_fatal_error",
@@ -90,6 +92,17 @@ fn host(figures: &Figures<'_>, value: impl Fn(HostMemory) -> u64) -> Vec<Sample>
     figures.host.map(|host| Sample::new([], value(host) as f64)).into_iter().collect()
 }
 
-fn by_call(counts: &PerVariant<8>) -> Vec<Sample> {
-    ApiCall::ALL.map(|call| Sample::new([call.name()], counts[call] as f64)).into()
+/// CPU faults by access type; all in one where that is not counted.
+pub(super) fn cpu_faults(figures: &Figures<'_>, host: &Counters) -> Vec<(Access, u64)> {
+    if !figures.capabilities.has(Quantity::CpuFaultAccess) {
+        return vec![(Access::Unknown, host.cpu_faults())];
+    }
+    vec![(Access::Read, host.cpu_read_faults), (Access::Write, host.cpu_write_faults)]
+}
+
+fn by_call(figures: &Figures<'_>, counts: fn(&Counters) -> &PerVariant<8>) -> Vec<Sample> {
+    counted(figures, Quantity::ApiCalls, || {
+        let total = figures.total();
+        ApiCall::ALL.map(|call| Sample::new([call.name()], counts(&total)[call] as f64)).into()
+    })
 }

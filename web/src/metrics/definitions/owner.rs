@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
-use model::{Direction, Quantity, VerdictKind, VerdictTimeKey};
+use model::{Access, Direction, Quantity, VerdictKind, VerdictTimeKey};
 
+use super::node::cpu_faults;
 use crate::metrics::{
     definition::{Definition, Rows, Sample, Samples},
     figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
@@ -27,7 +28,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_thrashing",
         labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &VERDICT],
-        help: "1 while a process of the owner thrashes on the GPU, else 0. /api/v1/verdicts has the process, the start and the evidence.",
+        help: "1 while a process of the owner thrashes on the GPU, else 0; absent for kinds that cannot be judged by what is counted. /api/v1/verdicts has the process, the start and the evidence.",
         samples: Samples::Gauge(thrashing),
     },
     Definition {
@@ -47,13 +48,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &CPU_ACCESS],
         help: "CPU page faults of an owner's processes, as in uvm_cpu_faults_total.",
         samples: Samples::Counter(|figures| {
-            let by_access = |owner: &OwnerRows<'_>| {
-                [("read", owner.host.cpu_read_faults), ("write", owner.host.cpu_write_faults)].map(
-                    |(access, faults)| {
-                        let labels = owner.labels.iter().cloned().chain([access.to_owned()]).collect();
-                        Sample { labels, value: faults as f64 }
-                    },
-                )
+            let by_access = |owner: &OwnerRows<'_>| -> Vec<Sample> {
+                let sample = |(access, faults): (Access, u64)| {
+                    let labels = owner.labels.iter().cloned().chain([access.name().to_owned()]).collect();
+                    Sample { labels, value: faults as f64 }
+                };
+                cpu_faults(figures, owner.host).into_iter().map(sample).collect()
             };
             figures.owners.iter().flat_map(by_access).collect()
         }),
@@ -64,32 +64,37 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Bytes copied to migrate memory of an owner's processes, for whatever cause.",
         samples: Samples::Counter(|figures| {
             let by_direction = |row: &Row<'_>| {
-                row.each(Direction::ALL, Direction::name, |direction| row.counters.bytes(direction).total())
+                row.each(figures.directions(), Direction::name, |direction| row.counters.bytes(direction).total())
             };
             (ON_GPUS.of)(figures).into_iter().flat_map(by_direction).collect()
         }),
     },
-    ON_GPUS.count(
+    ON_GPUS.count_if(
+        Quantity::CopyCauses,
         "uvm_owner_evicted_bytes_total",
         |row| row.counters.evicted_bytes(),
         "Bytes of an owner's memory evicted from the GPU, for itself or for another owner.",
     ),
-    ON_GPUS.count(
+    ON_GPUS.count_if(
+        Quantity::Evictions,
         "uvm_owner_induced_eviction_bytes_total",
         |row| row.counters.induced_eviction_bytes,
         "Bytes evicted from the GPU because an owner's process needed memory, its own included.",
     ),
-    ON_GPUS.count(
+    ON_GPUS.count_if(
+        Quantity::Reuse,
         "uvm_owner_fetched_bytes_total",
         |row| row.reuse.fetched_bytes,
         "As uvm_fetched_bytes_total, of an owner's processes.",
     ),
-    ON_GPUS.count(
+    ON_GPUS.count_if(
+        Quantity::Reuse,
         "uvm_owner_refetched_bytes_total",
         |row| row.reuse.refetched_bytes,
         "As uvm_refetched_bytes_total, of an owner's processes.",
     ),
-    ON_GPUS.count(
+    ON_GPUS.count_if(
+        Quantity::Reuse,
         "uvm_owner_cpu_reclaimed_bytes_total",
         |row| row.reuse.cpu_reclaimed_bytes,
         "As uvm_cpu_reclaimed_bytes_total, of an owner's processes.",
@@ -128,7 +133,8 @@ fn each_owner(figures: &Figures<'_>, value: impl Fn(&OwnerRows<'_>) -> u64) -> V
 fn verdict_seconds(figures: &Figures<'_>) -> Vec<Sample> {
     let kinds = |row: &Row<'_>| {
         let labels = row.labels.clone();
-        VerdictKind::ALL.map(move |kind| labels.iter().cloned().chain([kind.name().to_owned()]).collect::<Vec<_>>())
+        let judged = VerdictKind::ALL.into_iter().filter(|kind| kind.is_judged(figures.capabilities));
+        judged.map(move |kind| labels.iter().cloned().chain([kind.name().to_owned()]).collect::<Vec<_>>())
     };
     let all = (ON_GPUS.of)(figures).into_iter().flat_map(kinds);
     let mut sums: BTreeMap<Vec<String>, Duration> = all.map(|labels| (labels, Duration::ZERO)).collect();
@@ -152,9 +158,10 @@ fn thrashing(figures: &Figures<'_>) -> Vec<Sample> {
             Some((listed(figures.snapshot, process)?, verdict.gpu.uuid(), verdict.kind))
         })
         .collect();
+    let judged: Vec<_> = THRASHING.into_iter().filter(|kind| kind.is_judged(figures.capabilities)).collect();
     let of_owner = |owner: &OwnerRows<'_>| -> Vec<Sample> {
         let of_gpu = |row: &Row<'_>| {
-            row.each(THRASHING, VerdictKind::name, |kind| u64::from(active.contains(&(owner.key, row.uuid, kind))))
+            row.each(&judged, VerdictKind::name, |kind| u64::from(active.contains(&(owner.key, row.uuid, kind))))
         };
         owner.gpus.iter().flat_map(of_gpu).collect()
     };

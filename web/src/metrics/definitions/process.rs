@@ -1,7 +1,7 @@
 //! Metrics of each process with series. Such series are few, and have separate names, so that sums
 //! over the others stay right.
 
-use model::Direction;
+use model::{Direction, Quantity};
 
 use crate::metrics::{
     definition::{Definition, Rows, Sample, Samples},
@@ -27,22 +27,25 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Bytes copied to migrate memory of a process, for whatever cause. Requires `metrics.per_process`.",
         samples: Samples::Counter(|figures| {
             let by_direction = |row: &Row<'_>| {
-                row.each(Direction::ALL, Direction::name, |direction| row.counters.bytes(direction).total())
+                row.each(figures.directions(), Direction::name, |direction| row.counters.bytes(direction).total())
             };
             (ON_GPUS.of)(figures).into_iter().flat_map(by_direction).collect()
         }),
     },
-    ON_GPUS.count(
+    ON_GPUS.count_if(
+        Quantity::CopyCauses,
         "uvm_process_evicted_bytes_total",
         |row| row.counters.evicted_bytes(),
         "Bytes of a process's memory evicted from the GPU, for itself or for another process. Requires `metrics.per_process`.",
     ),
-    ON_GPUS.count(
+    ON_GPUS.count_if(
+        Quantity::Evictions,
         "uvm_process_induced_eviction_bytes_total",
         |row| row.counters.induced_eviction_bytes,
         "Bytes evicted from the GPU because a process needed memory, its own included. Requires `metrics.per_process`.",
     ),
-    ON_GPUS.count(
+    ON_GPUS.count_if(
+        Quantity::Reuse,
         "uvm_process_refetched_bytes_total",
         |row| row.reuse.refetched_bytes,
         "As uvm_refetched_bytes_total, of a process. Requires `metrics.per_process`.",
