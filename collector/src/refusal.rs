@@ -33,6 +33,21 @@ pub(crate) enum Refusal {
          and Ubuntu want CAP_SYS_ADMIN instead"
     )]
     NotPermitted,
+    #[error(
+        "this kernel has no kprobes, and fentry needs bpf_preempt_disable: boot Linux 6.10 or later, \
+         or a kernel built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS"
+    )]
+    FentryKernel,
+    #[error(
+        "this kernel has no kprobes, and shows no usable types of the driver in /sys/kernel/btf/nvidia_uvm, which fentry needs: \
+         boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS, or build the driver with BTF"
+    )]
+    FentryTypes,
+    #[error(
+        "this kernel has no kprobes, and does not let uvmd take the driver's types for fentry: run it as root, or with CAP_SYS_ADMIN \
+         beside CAP_BPF and CAP_PERFMON"
+    )]
+    FentryNotPermitted,
     #[error("the kernel rejects the probes: {0}")]
     Load(String),
     #[error("the driver has no function {0}, which uvmd must probe: it may have been built in a way that removed it")]
@@ -50,12 +65,18 @@ impl Refusal {
     /// of the driver do not change until it is reloaded.
     pub(crate) const fn may_pass(&self) -> bool {
         match self {
-            Self::KernelTypesUnreadable(_) | Self::NotPermitted | Self::Load(_) | Self::Attach { .. } => true,
+            Self::KernelTypesUnreadable(_)
+            | Self::NotPermitted
+            | Self::FentryNotPermitted
+            | Self::Load(_)
+            | Self::Attach { .. } => true,
             Self::NoVersion
             | Self::UnknownVersion { .. }
             | Self::Table(_)
             | Self::KernelTypes(_)
             | Self::DriverTypes { .. }
+            | Self::FentryKernel
+            | Self::FentryTypes
             | Self::NoFunction(_)
             | Self::SelfTest { .. } => false,
         }
