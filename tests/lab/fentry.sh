@@ -10,17 +10,19 @@ evidence="/tmp/run /tmp/status $UVMD_LOG"
 
 # The kernel shows its kprobe support here; an empty folder over it is a kernel without.
 mount -t tmpfs nodev /sys/bus/event_source/devices
-[ -e /sys/kernel/btf/nvidia_uvm ] || fail "the driver was built without BTF"
 start uvmd
-if ! grep -q ' bpf_preempt_disable$' /proc/kallsyms; then
-  state_becomes refused
-  grep -q 'fentry needs bpf_preempt_disable' /tmp/status || fail "the reason does not name what is missing"
+if [ ! -e /sys/kernel/btf/nvidia_uvm ]; then
+  state_becomes waiting
+  grep -q '/sys/kernel/btf/nvidia_uvm, which fentry needs' /tmp/status || fail "the reason does not name what is missing"
   stop_uvmd
-  echo "ok: this kernel is too old for fentry"
+  echo "ok: this driver was built without BTF"
   exit 0
 fi
 state_becomes counting
 ! grep -q '"unavailable_reason": *"' /tmp/status || fail "a probe is missing"
+grep -q '"attachment": *"fentry"' /tmp/status || fail "the status does not name the attachment"
+uvmctl doctor >/tmp/doctor
+grep -q 'ok  *kprobes  *absent; fentry replaces them' /tmp/doctor || { cat /tmp/doctor; fail "the doctor misses kprobes"; }
 for scenario in pingpong oversubscribe prefetch thrashing throttle pressure two_tenants; do
   lab-runner run "/lab/scenarios/$scenario.toml" >/tmp/run 2>&1 || fail "$scenario: the figures are not exact"
   echo "$scenario: exact"

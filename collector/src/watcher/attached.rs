@@ -116,6 +116,7 @@ impl Attached {
             driver: DriverInfo {
                 version,
                 layout: Some(family.to_string()),
+                attachment: Some(files.attachment.name()),
                 parameters: files.parameters,
                 residency_unavailable: probes.residency_unavailable(),
             },
