@@ -1,5 +1,6 @@
 //! Records and driver layouts shared by the probes and the collector.
 //!
+//! * [`attachment`]: calls of the kernel by probes that are attached by fentry
 //! * [`layout`]: offsets of the fields that the probes read, one table per family of driver
 //!   versions
 //! * [`count`]: keys and values of the counts, and the reasons of dropped events
@@ -59,6 +60,7 @@ macro_rules! record {
     };
 }
 
+pub mod attachment;
 pub mod block;
 pub mod count;
 pub mod layout;
@@ -77,6 +79,8 @@ pub use quota::{Quotas, Released, Resource, Tenant, TenantKind, Usage};
 pub mod names {
     /// Global of type [`Layout`](crate::Layout).
     pub const LAYOUT: &str = "LAYOUT";
+    /// Global of type `u32`: 1 if the probes are attached by fentry and fexit.
+    pub const IS_FENTRY: &str = "IS_FENTRY";
     /// Per-CPU hash from [`CountKey`](crate::CountKey) to [`Tally`](crate::Tally).
     pub const COUNTS: &str = "COUNTS";
     /// Hash like `COUNTS` for distributions, shared by all CPUs: many keys, with few additions to

@@ -2,6 +2,7 @@
 //!
 //! * `attached`: probes on one loading of the driver, as a source; `orphans` and `verdict`: their
 //!   plausibility
+//! * `fentry`: attachment without kprobes
 //! * `table`: functions of the probes, and uncounted events without them
 //! * `maps`: output of the probes
 //! * `errors`: errors of the kernel when it loads them
@@ -23,9 +24,10 @@ use aya::{
     programs::{Iter, KProbe, ProgramError},
 };
 
-pub(crate) use self::attached::Attached;
+pub(crate) use self::{attached::Attached, fentry::Functions};
 use self::{
     errors::{AdoptError, chain, io_error, not_loaded, not_permitted, tail},
+    fentry::Loader,
     table::{NO_RESIDENCY, Need, PROBES, Row},
 };
 use crate::{
@@ -36,6 +38,7 @@ use crate::{
 
 mod attached;
 mod errors;
+mod fentry;
 mod maps;
 mod orphans;
 mod table;
@@ -92,6 +95,8 @@ pub(crate) fn quotas(counts_capacity: u32) -> Quotas {
 /// Probes in the kernel. A drop detaches them and frees the maps.
 pub struct Probes {
     ebpf: Ebpf,
+    /// Programs that are attached by fentry; `None` if they are attached by kprobes.
+    fentry: Option<BTreeMap<Probe, fentry::Program>>,
     counts: PerCpuHashMap<MapData, CountKey, Tally>,
     distributions: HashMap<MapData, CountKey, Tally>,
     evictions: HashMap<MapData, EvictionKey, Tally>,
@@ -114,7 +119,7 @@ pub struct Probes {
 
 impl Probes {
     /// Loads the probes for a layout, with a capacity in counts, quotas and limits of block
-    /// records. They do nothing until attached.
+    /// records; for kprobes, or for fentry with the functions' ids. They do nothing until attached.
     ///
     /// # Errors
     /// If the kernel rejects a needed one. It may reject others: these count as missing when the
@@ -124,8 +129,9 @@ impl Probes {
         counts_capacity: u32,
         quotas: &Quotas,
         records: &Records,
+        fentry: Option<&Functions>,
     ) -> Result<Self, Refusal> {
-        Self::load_some(layout, counts_capacity, quotas, records, |_| true)
+        Self::load_some(layout, counts_capacity, quotas, records, fentry, |_| true)
     }
 
     /// Loads the maps, and of the probes those programs that are `wanted`.
@@ -134,9 +140,11 @@ impl Probes {
         counts_capacity: u32,
         quotas: &Quotas,
         records: &Records,
+        fentry: Option<&Functions>,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Self, Refusal> {
         let limit = records.limit();
+        let is_fentry = u32::from(fentry.is_some());
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| Refusal::Load(error.to_string()))?;
         let mut ebpf = EbpfLoader::new()
             // The probes need none of the kernel's types, whose parsing costs 36 MB.
@@ -144,6 +152,7 @@ impl Probes {
             .override_global(names::LAYOUT, layout, true)
             .override_global(names::RECORD_LIMIT, &limit, true)
             .override_global(names::QUOTAS, quotas, true)
+            .override_global(names::IS_FENTRY, &is_fentry, true)
             .map_max_entries(names::COUNTS, counts_capacity)
             .map_max_entries(names::DISTRIBUTIONS, DISTRIBUTIONS_CAPACITY)
             .map_max_entries(names::EVICTIONS, EVICTIONS_CAPACITY)
@@ -151,10 +160,16 @@ impl Probes {
             .map_max_entries(names::BLOCKS, records.ring_bytes)
             .load(OBJECT)
             .map_err(|error| not_loaded(&error))?;
+        let loader = fentry.map(|functions| Loader::new(&ebpf, functions)).transpose()?;
+        let mut programs = BTreeMap::new();
         let mut rejected = BTreeMap::new();
         for row in PROBES.iter().filter(|row| wanted(row.program)) {
+            let result = match &loader {
+                Some(loader) => loader.load(row).map(|program| drop(programs.insert(row.probe, program))),
+                None => load_one(&mut ebpf, row.program),
+            };
             // A probe that is too large for old kernels must not disable the others.
-            match (load_one(&mut ebpf, row.program), row.need) {
+            match (result, row.need) {
                 (Ok(()), _) => {}
                 (Err(refusal), Need::Always) | (Err(refusal @ Refusal::NotPermitted), _) => return Err(refusal),
                 (Err(refusal), Need::Without { .. }) => drop(rejected.insert(row.probe, refusal)),
@@ -180,6 +195,7 @@ impl Probes {
             fatal_error: take(&mut ebpf, names::FATAL_ERROR)?,
             rejected,
             missing: BTreeMap::new(),
+            fentry: loader.map(|_| programs),
             ebpf,
         })
     }
@@ -214,6 +230,9 @@ impl Probes {
     fn attach_one(&mut self, row: &Row) -> Result<(), Refusal> {
         if let Some(refusal) = self.rejected.remove(&row.probe) {
             return Err(refusal);
+        }
+        if let Some(programs) = &mut self.fentry {
+            return programs.get_mut(&row.probe).ok_or(Refusal::NoFunction(row.probe.name()))?.attach();
         }
         let mut refusal = Refusal::NoFunction(row.probe.name());
         for function in row.functions {
@@ -271,8 +290,8 @@ impl Probes {
     /// Statistics of the probes and the kernel.
     pub(crate) fn figures(&self) -> Result<Figures, MapError> {
         let mut programs = [ProgramInfo::default(); Probe::COUNT as usize];
-        for Row { probe, program: name, .. } in PROBES {
-            if let (Some(program), Some(info)) = (programs.get_mut(*probe as usize), self.program_info(name)) {
+        for row in PROBES {
+            if let (Some(program), Some(info)) = (programs.get_mut(row.probe as usize), self.program_info(row)) {
                 *program = info;
             }
         }
@@ -287,9 +306,12 @@ impl Probes {
         })
     }
 
-    fn program_info(&self, name: &str) -> Option<ProgramInfo> {
-        let program: &KProbe = self.ebpf.program(name)?.try_into().ok()?;
-        let fd = program.fd().ok()?.as_fd().as_raw_fd();
+    fn program_info(&self, row: &Row) -> Option<ProgramInfo> {
+        let fd = match &self.fentry {
+            Some(programs) => programs.get(&row.probe)?.fd(),
+            None => self.program_fd(row.program)?.as_fd(),
+        };
+        let fd = fd.as_raw_fd();
         Some(ProgramInfo::parse(&fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?))
     }
 

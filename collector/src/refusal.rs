@@ -37,6 +37,21 @@ pub(crate) enum Refusal {
     NoDevice,
     #[error("no process can hold trackers of the driver's tools: {0}")]
     NoHolder(String),
+    #[error(
+        "this kernel has no kprobes, and fentry needs bpf_preempt_disable: boot Linux 6.10 or later, \
+         or a kernel built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS"
+    )]
+    FentryKernel,
+    #[error(
+        "this kernel has no kprobes, and shows no usable types of the driver in /sys/kernel/btf/nvidia_uvm, which fentry needs: \
+         boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS, or build the driver with BTF"
+    )]
+    FentryTypes,
+    #[error(
+        "this kernel has no kprobes, and does not let uvmd take the driver's types for fentry: run it as root, or with CAP_SYS_ADMIN \
+         beside CAP_BPF and CAP_PERFMON"
+    )]
+    FentryNotPermitted,
     #[error("the kernel rejects the probes: {0}")]
     Load(String),
     #[error("the driver has no function {0}, which uvmd must probe: it may have been built in a way that removed it")]
@@ -58,6 +73,7 @@ impl Refusal {
             | Self::NotPermitted
             | Self::NoDevice
             | Self::NoHolder(_)
+            | Self::FentryNotPermitted
             | Self::Load(_)
             | Self::Attach { .. } => true,
             Self::NoVersion
@@ -65,6 +81,8 @@ impl Refusal {
             | Self::Table(_)
             | Self::KernelTypes(_)
             | Self::DriverTypes { .. }
+            | Self::FentryKernel
+            | Self::FentryTypes
             | Self::NoFunction(_)
             | Self::SelfTest { .. } => false,
         }

@@ -7,7 +7,7 @@ use sys::{
     Roots,
     driver::Module,
     parameters,
-    preconditions::{self, Missing},
+    preconditions::{self, Attachment, Missing},
     sysfs::{self, Unread},
 };
 
@@ -28,6 +28,7 @@ pub(crate) struct SysFiles {
 
 /// Types and parameters.
 pub(crate) struct DriverFiles {
+    pub(crate) attachment: Attachment,
     /// BTF of the kernel.
     pub(crate) kernel_types: io::Result<Vec<u8>>,
     /// BTF of the driver, if the kernel exposes it.
@@ -42,19 +43,21 @@ impl SysFiles {
         let module = module.cloned();
         sysfs::read(roots, move |roots| {
             let missing = preconditions::missing(roots, module.as_ref());
-            let of_driver = missing.is_empty().then(|| DriverFiles::read(roots));
+            let attachment = preconditions::attachment(roots).ok().filter(|_| missing.is_empty());
+            let of_driver = attachment.map(|attachment| DriverFiles::read(roots, attachment));
             Self { missing, of_driver }
         })
     }
 }
 
 impl DriverFiles {
-    fn read(roots: &Roots) -> Self {
+    fn read(roots: &Roots, attachment: Attachment) -> Self {
         for name in READ_BY_AYA {
             // Whether it can be read is aya's to say.
             let _ = fs::read(roots.sys.join(name));
         }
         Self {
+            attachment,
             kernel_types: fs::read(roots.sys.join("kernel/btf/vmlinux")),
             driver_types: fs::read(roots.sys.join("kernel/btf/nvidia_uvm")).ok(),
             parameters: parameters::read(roots),

@@ -44,8 +44,8 @@ pub fn load(
     // The probes accept any offset of a block's residency, as long as it is known.
     let block_gpus = layout.block_resident + 40;
     let layout = abi::Layout { in_user_memory: 1, uvm_device: device, block_gpus, ..layout };
-    let probes =
-        Probes::load_some(&layout, counts_capacity, quotas, records, wanted).map_err(|error| error.to_string())?;
+    let probes = Probes::load_some(&layout, counts_capacity, quotas, records, None, wanted)
+        .map_err(|error| error.to_string())?;
     Ok((probes, layout))
 }
 

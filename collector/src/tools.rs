@@ -31,7 +31,6 @@ use sys::{
     driver::Module,
     families::Families,
     pidfd::PidFd,
-    preconditions::Missing,
     trackers::Event,
     uvm::{self, UvmError, openers::Device, target::VaSpace, tracker::Layout},
 };
@@ -91,14 +90,9 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Source on one loading of the driver. Nothing is counted before the first look. `missing`:
+    /// Source on one loading of the driver. Nothing is counted before the first look. `why`:
     /// reasons why probes cannot be attached; none if they are not wanted.
-    pub(crate) fn new(
-        config: &Config,
-        families: &Families,
-        module: &Module,
-        missing: &[Missing],
-    ) -> Result<Self, Refusal> {
+    pub(crate) fn new(config: &Config, families: &Families, module: &Module, why: &[String]) -> Result<Self, Refusal> {
         let roots = config.roots.clone();
         let version = module.version.clone().ok_or(Refusal::NoVersion)?;
         let layout = Layout::of(&version)
@@ -122,7 +116,7 @@ impl Tools {
             blocks: Vec::new(),
             past_contradictions: 0,
             checked_closed: Duration::ZERO,
-            reduced: reduced(missing),
+            reduced: reduced(why),
             figures: Figures { dropped: vec![0; DropReason::COUNT as usize], ..Figures::default() },
         })
     }
@@ -411,11 +405,8 @@ impl Source for Tools {
 }
 
 /// State of a source that counts less than probes.
-fn reduced(missing: &[Missing]) -> Degradation {
-    let why = match missing {
-        [] => "the configuration says so".to_owned(),
-        missing => missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-    };
+fn reduced(why: &[String]) -> Degradation {
+    let why = if why.is_empty() { "the configuration says so".to_owned() } else { why.join("; ") };
     Degradation {
         reason: DegradedReason::SourceReduced,
         uid: None,

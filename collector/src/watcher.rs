@@ -22,7 +22,7 @@ use sys::{
     driver::{self, Module},
     families::{Families, TableError},
     fatal_error,
-    preconditions::Missing,
+    preconditions::{Attachment, Missing},
     sysfs::{self, Unread},
 };
 use tokio::time::Instant;
@@ -172,7 +172,8 @@ impl Watcher {
             let retry = retry.filter(|_| is_same);
             match (module, of_driver, self.config.source) {
                 (Some(module), _, SourceChoice::Tools) | (Some(module), None, SourceChoice::Auto) => {
-                    self.attach_tools(module, &missing, retry);
+                    let why = missing.iter().map(ToString::to_string).collect();
+                    self.attach_tools(module, why, retry);
                 }
                 (Some(module), Some(files), _) => self.attach(module, files, retry),
                 (None, ..) | (_, None, SourceChoice::Probes) => {
@@ -188,17 +189,17 @@ impl Watcher {
         self.config.source == SourceChoice::Probes || missing == Missing::Driver
     }
 
-    /// Counts by the driver's tools. `missing`: reasons why probes cannot be attached.
-    fn attach_tools(&mut self, module: Module, missing: &[Missing], earlier: Option<Retry>) {
-        match Tools::new(&self.config, &self.families, &module, missing) {
+    /// Counts by the driver's tools. `why`: reasons why probes cannot be attached.
+    fn attach_tools(&mut self, module: Module, why: Vec<String>, earlier: Option<Retry>) {
+        match Tools::new(&self.config, &self.families, &module, &why) {
             Ok(tools) => {
                 self.count(module, Box::new(tools));
                 self.look_for_spaces();
             }
             Err(refusal @ Refusal::NoHolder(_)) => self.refuse_with(module, None, &refusal, earlier),
             Err(refusal) => {
-                let missing = missing.iter().map(ToString::to_string);
-                self.wait(missing.chain([format!("the driver's tools cannot be used either: {refusal}")]).collect());
+                let tools = format!("the driver's tools cannot be used either: {refusal}");
+                self.wait(why.into_iter().chain([tools]).collect());
             }
         }
     }
@@ -223,12 +224,18 @@ impl Watcher {
 
     fn attach(&mut self, module: Module, files: DriverFiles, earlier: Option<Retry>) {
         let parameters = files.parameters.clone();
+        let attachment = files.attachment;
         match Attached::new(&self.config, &self.families, &module, files) {
             Ok(attached) => {
                 self.tenants = self.tenants.renewed(&quotas(attached.counts_capacity()));
                 self.count(module, Box::new(attached));
                 // Records of the VA spaces found.
                 self.take_lifecycles();
+            }
+            // It is the kernel that keeps probes from a driver without kprobes.
+            Err(refusal) if attachment == Attachment::Fentry && self.config.source == SourceChoice::Auto => {
+                tracing::warn!("no probes: {refusal}");
+                self.attach_tools(module, vec![refusal.to_string()], earlier);
             }
             Err(refusal) => {
                 self.refuse_with(module, Some(parameters), &refusal, earlier);

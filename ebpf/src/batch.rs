@@ -27,8 +27,9 @@ use aya_ebpf::{
 
 use crate::{
     blocks::{self, BlockEvent},
+    context::{Invocation, argument},
     counting::{self, Account, Dropped, Full, Known, observe},
-    maps::{count_drop, hit, layout},
+    maps::{count_drop, layout},
     memory,
 };
 
@@ -99,7 +100,7 @@ pub fn handler() -> Option<*mut Handler> {
 
 #[kprobe]
 fn uvm_handler(_ctx: ProbeContext) -> u32 {
-    hit(Probe::Handler);
+    let _invocation = Invocation::of(Probe::Handler);
     // SAFETY: a helper without arguments.
     let began_ns = unsafe { bpf_ktime_get_ns() };
     if HANDLERS.insert(bpf_get_current_pid_tgid(), Handler { began_ns, account: Account::UNKNOWN, gpu: 0 }, 0).is_err()
@@ -111,7 +112,7 @@ fn uvm_handler(_ctx: ProbeContext) -> u32 {
 
 #[kretprobe]
 fn uvm_handled(_ctx: RetProbeContext) -> u32 {
-    hit(Probe::HandlerReturn);
+    let _invocation = Invocation::of(Probe::HandlerReturn);
     let thread = bpf_get_current_pid_tgid();
     let Some(handler) = HANDLERS.get_ptr(thread) else { return 0 };
     // SAFETY: a value of the map; only this thread inserts and removes its own entry.
@@ -131,18 +132,17 @@ fn uvm_handled(_ctx: RetProbeContext) -> u32 {
 
 #[kprobe]
 fn uvm_replay(ctx: ProbeContext) -> u32 {
-    hit(Probe::Replay);
+    let _invocation = Invocation::of(Probe::Replay);
     counting::count_error(replay(&ctx));
     0
 }
 
 #[inline(always)]
 fn replay(ctx: &ProbeContext) -> Result<(), Dropped> {
-    let unreadable = Dropped(DropReason::Unreadable);
-    let Some(address) = ctx.arg::<u64>(0) else { return Err(unreadable) };
-    let Some(id) = ctx.arg::<u32>(2) else { return Err(unreadable) };
+    let address = argument::<u64>(ctx, 0)?;
+    let id = argument::<u32>(ctx, 2)?;
     let gpu = memory::driver::<u32>(address.wrapping_add(u64::from(layout!(gpu_id))))?;
-    let Some(batch) = batch_of(gpu) else { return Err(unreadable) };
+    let Some(batch) = batch_of(gpu) else { return Err(Dropped(DropReason::Unreadable)) };
     // SAFETY: a value of the map, of this thread alone.
     let state = unsafe { &mut *batch };
     let is_of_batch = state.open == 1 && state.id == id;

@@ -15,9 +15,10 @@ use aya_ebpf::{
 };
 
 use crate::{
+    context::{Invocation, argument},
     counting::{self, Account, Dropped, Known},
-    maps::{count_drop, hit, layout},
-    memory::{self, FILE_TYPE_BITS, Unreadable},
+    maps::{count_drop, layout},
+    memory::{self, FILE_TYPE_BITS},
     quotas::{self, Caller},
 };
 
@@ -30,7 +31,7 @@ macro_rules! calls {
     ($($program:ident: $call:ident,)+) => { $(
         #[kprobe]
         fn $program(ctx: ProbeContext) -> u32 {
-            hit(Probe::$call);
+            let _invocation = Invocation::of(Probe::$call);
             counting::count_error(call(&ctx, ApiCall::$call));
             0
         }
@@ -50,8 +51,8 @@ calls! {
 
 #[inline(always)]
 fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Dropped> {
-    let parameters = ctx.arg::<u64>(0).ok_or(Unreadable)?;
-    let file = ctx.arg::<u64>(1).ok_or(Unreadable)?;
+    let parameters = argument::<u64>(ctx, 0)?;
+    let file = argument::<u64>(ctx, 1)?;
     let data = memory::driver::<u64>(file.wrapping_add(u64::from(layout!(file_private_data))))?;
     let length = memory::driver::<u64>(parameters.wrapping_add(8))?;
     let amount = if length > LENGTH_MAX { 0 } else { length };
@@ -95,7 +96,7 @@ fn begin(account: Account, is_own: bool) {
 
 #[kretprobe]
 fn uvm_migrated(_ctx: RetProbeContext) -> u32 {
-    hit(Probe::MigrateReturn);
+    let _invocation = Invocation::of(Probe::MigrateReturn);
     end();
     0
 }

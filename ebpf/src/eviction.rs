@@ -27,26 +27,26 @@ use crate::{
     batch,
     blocks::{self, BlockEvent},
     calls::{self, is_own},
+    context::{Invocation, argument},
     counting::{self, Account, Dropped, Known},
-    maps::{EVICTIONS, count_drop, hit, layout},
-    memory::{self, Unreadable},
-    movement,
+    maps::{EVICTIONS, count_drop, layout},
+    memory, movement,
     quotas::{self, Caller},
     va_block::{CAUSE_API, CAUSE_FAULT_MAX, va_space_of},
 };
 
 #[kprobe]
 fn uvm_evict(ctx: ProbeContext) -> u32 {
-    hit(Probe::Evict);
+    let _invocation = Invocation::of(Probe::Evict);
     counting::count_error(evict(&ctx));
     0
 }
 
 #[inline(always)]
 fn evict(ctx: &ProbeContext) -> Result<(), Dropped> {
-    let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
+    let block = argument::<u64>(ctx, 0)?;
     let Some(va_space) = va_space_of(block)? else { return Ok(()) };
-    let gpu = memory::driver::<u32>(ctx.arg::<u64>(1).ok_or(Unreadable)?.wrapping_add(u64::from(layout!(gpu_id))))?;
+    let gpu = memory::driver::<u32>(argument::<u64>(ctx, 1)?.wrapping_add(u64::from(layout!(gpu_id))))?;
     let space = Known::at(va_space)?;
     evicted(&space.account(), gpu, 1, 0);
     space.add(gpu, Kind::Evicted, 0, Tally { events: 1, amount: 0 })?;
@@ -66,14 +66,14 @@ macro_rules! allocations {
     ($($entry:ident: $at_entry:ident, $done:ident: $at_return:ident;)+) => { $(
         #[kprobe]
         fn $entry(_ctx: ProbeContext) -> u32 {
-            hit(Probe::$at_entry);
+            let _invocation = Invocation::of(Probe::$at_entry);
             begin();
             0
         }
 
         #[kretprobe]
         fn $done(_ctx: RetProbeContext) -> u32 {
-            hit(Probe::$at_return);
+            let _invocation = Invocation::of(Probe::$at_return);
             end();
             0
         }

@@ -13,9 +13,8 @@ use aya_ebpf::{
 };
 
 use crate::{
+    context::{Invocation, argument},
     counting::{self, Dropped},
-    maps::hit,
-    memory::Unreadable,
 };
 
 /// First status since the probes were attached, as the driver keeps its first one; 0 without any.
@@ -24,14 +23,14 @@ static FATAL_ERROR: Array<u32> = Array::with_max_entries(1, 0);
 
 #[kprobe]
 fn uvm_fatal_error(ctx: ProbeContext) -> u32 {
-    hit(Probe::FatalError);
+    let _invocation = Invocation::of(Probe::FatalError);
     counting::count_error(note(&ctx));
     0
 }
 
 #[inline(always)]
 fn note(ctx: &ProbeContext) -> Result<(), Dropped> {
-    let status = ctx.arg::<u32>(0).ok_or(Unreadable)?;
+    let status = argument::<u32>(ctx, 0)?;
     let first = FATAL_ERROR.get_ptr_mut(0).ok_or(Dropped(DropReason::CountsFull))?;
     // SAFETY: an element of an array, which is never removed. Of two errors at one time either is
     // the first.

@@ -28,7 +28,8 @@ use aya_ebpf::{
 };
 
 use crate::{
-    maps::{BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, count_drop, hit, layout, next_generation, write_lifecycle},
+    context::{Invocation, argument},
+    maps::{BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, count_drop, layout, next_generation, write_lifecycle},
     memory::{self, Unreadable},
     quotas::{self, Caller, Pace},
 };
@@ -48,8 +49,8 @@ static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(CALLS_CAPAC
 
 #[kprobe]
 fn uvm_register(ctx: ProbeContext) -> u32 {
-    hit(Probe::Register);
-    let Some(va_space) = ctx.arg::<u64>(0) else {
+    let _invocation = Invocation::of(Probe::Register);
+    let Ok(va_space) = argument::<u64>(&ctx, 0) else {
         count_drop(DropReason::Unreadable);
         return 0;
     };
@@ -71,8 +72,8 @@ fn uvm_register(ctx: ProbeContext) -> u32 {
 
 #[kprobe]
 fn uvm_destroy(ctx: ProbeContext) -> u32 {
-    hit(Probe::DestroyEntry);
-    let Some(va_space) = ctx.arg::<u64>(0) else {
+    let _invocation = Invocation::of(Probe::DestroyEntry);
+    let Ok(va_space) = argument::<u64>(&ctx, 0) else {
         count_drop(DropReason::Unreadable);
         return 0;
     };
@@ -99,7 +100,7 @@ fn uvm_destroy(ctx: ProbeContext) -> u32 {
 
 #[kretprobe]
 fn uvm_destroyed(_ctx: RetProbeContext) -> u32 {
-    hit(Probe::DestroyReturn);
+    let _invocation = Invocation::of(Probe::DestroyReturn);
     let thread = bpf_get_current_pid_tgid();
     if let Some(teardown) = TEARDOWNS.get_ptr(thread) {
         // SAFETY: a value of the map; only this thread inserts and removes its own entry.

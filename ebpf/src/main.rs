@@ -1,6 +1,7 @@
 //! Probes on nvidia-uvm.
 //!
 //! * [`perf_events`]: faults and migrations, counted in the kernel
+//! * [`context`]: invocations of the probes, and arguments of the driver's functions
 //! * [`batch`]: batches of GPU faults, replays, and runs of the fault handler
 //! * [`make_resident`]: blocks made resident at a processor, and memory populated without a copy
 //! * [`movement`] and [`va_block`]: data of blocks that several of these share
@@ -26,6 +27,7 @@ mod adopt;
 mod batch;
 mod blocks;
 mod calls;
+mod context;
 mod counting;
 mod eviction;
 mod fatal_error;

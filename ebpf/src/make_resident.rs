@@ -23,9 +23,9 @@ use aya_ebpf::{
 
 use crate::{
     blocks::{self, BlockEvent},
+    context::{Invocation, argument, status},
     counting::{self, Account, Dropped, Known},
-    maps::{count_drop, hit, layout},
-    memory::{self, Unreadable},
+    maps::{count_drop, layout},
     movement::{Copies, MOVES, Move, NO_COPIES, place},
     pages::{at_gpu, set_requested},
     quotas,
@@ -35,35 +35,35 @@ use crate::{
 
 #[kprobe]
 fn uvm_resident(ctx: ProbeContext) -> u32 {
-    hit(Probe::Resident);
+    let _invocation = Invocation::of(Probe::Resident);
     counting::count_error(entered(&ctx, false));
     0
 }
 
 #[kprobe]
 fn uvm_duplicate(ctx: ProbeContext) -> u32 {
-    hit(Probe::Duplicate);
+    let _invocation = Invocation::of(Probe::Duplicate);
     counting::count_error(entered(&ctx, true));
     0
 }
 
 #[kretprobe]
 fn uvm_resident_done(ctx: RetProbeContext) -> u32 {
-    hit(Probe::ResidentReturn);
-    counting::count_error(returned(ctx.ret()));
+    let _invocation = Invocation::of(Probe::ResidentReturn);
+    counting::count_error(returned(&ctx));
     0
 }
 
 #[kretprobe]
 fn uvm_duplicate_done(ctx: RetProbeContext) -> u32 {
-    hit(Probe::DuplicateReturn);
-    counting::count_error(returned(ctx.ret()));
+    let _invocation = Invocation::of(Probe::DuplicateReturn);
+    counting::count_error(returned(&ctx));
     0
 }
 
 #[inline(always)]
 fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Dropped> {
-    let cause = memory::late_argument::<u32>(ctx, 7)?;
+    let cause = argument::<u32>(ctx, 7)?;
     let is_eviction = cause == CAUSE_EVICTION;
     if !is_eviction {
         abandon(place(true));
@@ -79,10 +79,10 @@ fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Dropped> {
 
 #[inline(always)]
 fn note(ctx: &ProbeContext, cause: u32, is_duplicate: bool) -> Result<(), Dropped> {
-    let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
+    let block = argument::<u64>(ctx, 0)?;
     let va_space = va_space_of(block)?.unwrap_or_default();
     if va_space == 0 {
-        count_hmm_move(ctx.arg::<u32>(3).ok_or(Unreadable)?);
+        count_hmm_move(argument::<u32>(ctx, 3)?);
     }
     let result = begin(ctx, block, va_space, cause, is_duplicate);
     if result.is_err() && va_space != 0 {
@@ -93,12 +93,12 @@ fn note(ctx: &ProbeContext, cause: u32, is_duplicate: bool) -> Result<(), Droppe
 
 #[inline(always)]
 fn begin(ctx: &ProbeContext, block: u64, va_space: u64, cause: u32, is_duplicate: bool) -> Result<(), Dropped> {
-    let gpu = ctx.arg::<u32>(3).ok_or(Unreadable)?;
+    let gpu = argument::<u32>(ctx, 3)?;
     if gpu > layout!(gpu_max) {
         return Err(Dropped(DropReason::Unreadable));
     }
-    let region = ctx.arg::<u32>(4).ok_or(Unreadable)?;
-    let mask = ctx.arg::<u64>(5).ok_or(Unreadable)?;
+    let region = argument::<u32>(ctx, 4)?;
+    let mask = argument::<u64>(ctx, 5)?;
     let missing =
         if gpu == 0 || va_space == 0 { 0 } else { set_requested(region, mask)? - at_gpu(block, gpu)?.requested };
     let caller = quotas::enter_call().ok_or(Dropped(DropReason::CountsFull))?;
@@ -224,7 +224,8 @@ fn write_copies(space: &Known, copies: &mut Copies) -> u32 {
 }
 
 #[inline(always)]
-fn returned(status: u32) -> Result<(), Dropped> {
+fn returned(ctx: &RetProbeContext) -> Result<(), Dropped> {
+    let status = status(ctx)?;
     // Evictions within the call return first.
     let mut at = place(true);
     let mut found = MOVES.get_ptr_mut(at);

@@ -3,7 +3,6 @@
 use aya_ebpf::{
     helpers::{bpf_probe_read_kernel, generated},
     maps::PerCpuArray,
-    programs::ProbeContext,
 };
 
 use crate::maps::layout;
@@ -84,24 +83,6 @@ impl<const WORDS: usize> Copied<WORDS> {
         // SAFETY: aligned, as just checked, and T is an integer in all uses.
         Ok(unsafe { field.cast::<T>().read() })
     }
-}
-
-/// Argument beyond the sixth, counted from 0, of the function just entered.
-#[inline(always)]
-#[cfg(bpf_target_arch = "x86_64")]
-pub fn late_argument<T: Copy>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadable> {
-    // SAFETY: the kernel passes the registers.
-    let stack = unsafe { (*ctx.regs).rsp };
-    // The return address, then the seventh argument and those after it, 8 bytes each.
-    driver(stack.wrapping_add(8 + (n - 6) * 8))
-}
-
-/// Argument beyond the sixth, counted from 0, of the function just entered.
-#[inline(always)]
-#[cfg(bpf_target_arch = "aarch64")]
-pub fn late_argument<T: aya_ebpf::Argument>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadable> {
-    // Only as many bits of a register are defined as the argument has.
-    ctx.arg(n as usize).ok_or(Unreadable)
 }
 
 /// Adds to a value that other CPUs change too.

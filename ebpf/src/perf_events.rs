@@ -27,9 +27,10 @@ use crate::{
     batch,
     blocks::{self, BlockEvent},
     calls::is_own,
+    context::{Invocation, argument},
     counting::{Dropped, Known, observe},
     eviction, make_resident,
-    maps::{count_drop, fail, hit, layout},
+    maps::{count_drop, fail, layout},
     memory::{self, Copied, Scratch, Unreadable},
     residency, sites,
     va_block::{CAUSE_API, CAUSE_EVICTION, CAUSE_FAULT_MAX, CAUSE_MAX},
@@ -46,7 +47,7 @@ const CPU: u32 = 0;
 
 #[kprobe]
 fn uvm_notify(ctx: ProbeContext) -> u32 {
-    hit(Probe::Notify);
+    let _invocation = Invocation::of(Probe::Notify);
     match count(&ctx) {
         Ok(()) => {}
         Err(NotCounted::Dropped(reason)) => count_drop(reason),
@@ -105,15 +106,15 @@ static ENTRY: Scratch<ENTRY_WORDS> = Scratch::with_max_entries(1, 0);
 
 #[inline(always)]
 fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
-    let event = ctx.arg::<u32>(1).ok_or(Unreadable)?;
+    let event = argument::<u32>(ctx, 1)?;
     let is_fault = event == layout!(event_fault);
     let is_destruction = event == EVENT_BLOCK_DESTROY;
     if !is_fault && !is_destruction && event != layout!(event_migration) {
         return Ok(());
     }
-    let events = ctx.arg::<u64>(0).ok_or(Unreadable)?;
+    let events = argument::<u64>(ctx, 0)?;
     let va_space = memory::driver::<u64>(events.wrapping_add(u64::from(layout!(events_va_space))))?;
-    let data = ctx.arg::<u64>(2).ok_or(Unreadable)?;
+    let data = argument::<u64>(ctx, 2)?;
     if is_destruction {
         return Ok(residency::block_destroyed(va_space, data)?);
     }

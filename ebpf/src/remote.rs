@@ -10,9 +10,8 @@ use abi::{Kind, Probe, Tally};
 use aya_ebpf::{macros::kprobe, programs::ProbeContext};
 
 use crate::{
+    context::{Invocation, argument},
     counting::{self, Dropped, Known},
-    maps::hit,
-    memory::{self, Unreadable},
     va_block::va_space_of,
 };
 
@@ -21,16 +20,16 @@ const CAUSE_MAX: u32 = 6;
 
 #[kprobe]
 fn uvm_map_remote(ctx: ProbeContext) -> u32 {
-    hit(Probe::MapRemote);
+    let _invocation = Invocation::of(Probe::MapRemote);
     counting::count_error(map_remote(&ctx));
     0
 }
 
 #[inline(always)]
 fn map_remote(ctx: &ProbeContext) -> Result<(), Dropped> {
-    let Some(va_space) = va_space_of(ctx.arg(0).ok_or(Unreadable)?)? else { return Ok(()) };
-    let processor = ctx.arg::<u32>(2).ok_or(Unreadable)?;
-    let amount = ctx.arg::<u64>(5).ok_or(Unreadable)?;
-    let cause = memory::late_argument::<u32>(ctx, 6)?;
+    let Some(va_space) = va_space_of(argument(ctx, 0)?)? else { return Ok(()) };
+    let processor = argument::<u32>(ctx, 2)?;
+    let amount = argument::<u64>(ctx, 5)?;
+    let cause = argument::<u32>(ctx, 6)?;
     Known::at(va_space)?.add(processor, Kind::MapRemote, cause.min(CAUSE_MAX), Tally { events: 1, amount })
 }

@@ -16,8 +16,8 @@ use aya_ebpf::{
 
 use crate::{
     blocks,
+    context::{Invocation, argument, status},
     counting::{self, Dropped, Known},
-    maps::hit,
     memory::{self, Unreadable},
     quotas::{self, Caller},
     residency::{self, Processors},
@@ -43,7 +43,7 @@ static SPLITS: HashMap<u64, Split> = HashMap::with_max_entries(CALLS_CAPACITY, 0
 
 #[kprobe]
 fn uvm_split(ctx: ProbeContext) -> u32 {
-    hit(Probe::Split);
+    let _invocation = Invocation::of(Probe::Split);
     if blocks::are_enabled() {
         counting::count_error(begin(&ctx));
     }
@@ -53,7 +53,7 @@ fn uvm_split(ctx: ProbeContext) -> u32 {
 #[inline(always)]
 fn begin(ctx: &ProbeContext) -> Result<(), Dropped> {
     abandon();
-    let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
+    let block = argument::<u64>(ctx, 0)?;
     let Some(va_space) = va_space_of(block)? else { return Ok(()) };
     let space = Known::at(va_space)?;
     let result = note(ctx, va_space, block);
@@ -65,7 +65,7 @@ fn begin(ctx: &ProbeContext) -> Result<(), Dropped> {
 
 #[inline(always)]
 fn note(ctx: &ProbeContext, va_space: u64, block: u64) -> Result<(), Dropped> {
-    let other = ctx.arg::<u64>(2).ok_or(Unreadable)?;
+    let other = argument::<u64>(ctx, 2)?;
     let processors = *residency::processors_of(block)?;
     if let Some(caller) = quotas::enter_call() {
         let split = Split { va_space, block, other, processors, caller };
@@ -102,12 +102,12 @@ fn end(thread: u64) {
 
 #[kretprobe]
 fn uvm_split_done(ctx: RetProbeContext) -> u32 {
-    hit(Probe::SplitReturn);
+    let _invocation = Invocation::of(Probe::SplitReturn);
     let thread = bpf_get_current_pid_tgid();
     let Some(split) = SPLITS.get_ptr(thread) else { return 0 };
     // SAFETY: a value of the map, of this thread alone, which is removed after its last use.
     let split = unsafe { &*split };
-    if ctx.ret::<u32>() == 0 {
+    if matches!(status(&ctx), Ok(0)) {
         counting::count_error(ended(split));
     }
     end(thread);

@@ -15,8 +15,9 @@ use aya_ebpf::{
 };
 
 use crate::{
+    context::{Invocation, argument},
     counting::{self, Dropped, Known},
-    maps::{hit, layout},
+    maps::layout,
     memory::{self, PROCESSOR_WORDS, Unreadable},
 };
 
@@ -38,16 +39,16 @@ static THROTTLED: LruHashMap<Throttled, u64> = LruHashMap::with_max_entries(1638
 
 #[kprobe]
 fn uvm_thrashing(ctx: ProbeContext) -> u32 {
-    hit(Probe::Thrashing);
+    let _invocation = Invocation::of(Probe::Thrashing);
     counting::count_error(thrashing(&ctx));
     0
 }
 
 #[inline(always)]
 fn thrashing(ctx: &ProbeContext) -> Result<(), Dropped> {
-    let space = Known::at(ctx.arg::<u64>(0).ok_or(Unreadable)?)?;
-    let bytes = ctx.arg::<u64>(2).ok_or(Unreadable)?;
-    let gpu = first_gpu(ctx.arg::<u64>(3).ok_or(Unreadable)?)?;
+    let space = Known::at(argument::<u64>(ctx, 0)?)?;
+    let bytes = argument::<u64>(ctx, 2)?;
+    let gpu = first_gpu(argument::<u64>(ctx, 3)?)?;
     space.add(gpu, Kind::Thrashing, 0, Tally { events: bytes >> (layout!(page_shift) & 63), amount: 0 })
 }
 
@@ -70,7 +71,7 @@ fn first_gpu(mask: u64) -> Result<u32, Unreadable> {
 
 #[kprobe]
 fn uvm_throttle(ctx: ProbeContext) -> u32 {
-    hit(Probe::ThrottleStart);
+    let _invocation = Invocation::of(Probe::ThrottleStart);
     counting::count_error(throttle(&ctx));
     0
 }
@@ -87,7 +88,7 @@ fn throttle(ctx: &ProbeContext) -> Result<(), Dropped> {
 
 #[kprobe]
 fn uvm_throttled(ctx: ProbeContext) -> u32 {
-    hit(Probe::ThrottleEnd);
+    let _invocation = Invocation::of(Probe::ThrottleEnd);
     counting::count_error(unthrottle(&ctx));
     0
 }
@@ -107,7 +108,7 @@ fn unthrottle(ctx: &ProbeContext) -> Result<(), Dropped> {
 
 #[inline(always)]
 fn throttled(ctx: &ProbeContext) -> Result<Throttled, Unreadable> {
-    let processor = u64::from(ctx.arg::<u32>(2).ok_or(Unreadable)?);
+    let processor = u64::from(argument::<u32>(ctx, 2)?);
     let thread = if processor == 0 { bpf_get_current_pid_tgid() } else { 0 };
-    Ok(Throttled { va_space: ctx.arg(0).ok_or(Unreadable)?, address: ctx.arg(1).ok_or(Unreadable)?, processor, thread })
+    Ok(Throttled { va_space: argument(ctx, 0)?, address: argument(ctx, 1)?, processor, thread })
 }

@@ -148,6 +148,8 @@ pub struct DriverInfo {
     pub version: String,
     /// The family of struct layouts in use, such as `550-555`; `None` while none is.
     pub layout: Option<String>,
+    /// Attachment of the probes, `kprobe` or `fentry`; `None` while there is none.
+    pub attachment: Option<&'static str>,
     /// Module parameters that change what is counted, by name. They are fixed when the driver is loaded.
     pub parameters: BTreeMap<String, String>,
     /// Reason why resident and populated memory is not counted, as one sentence; `None` where it is.

@@ -153,6 +153,15 @@ impl<'a> Btf<'a> {
         Ok(file)
     }
 
+    /// Id of a function of these types, without the kernel's.
+    #[must_use]
+    pub fn id_of_function(&self, name: &str) -> Option<u32> {
+        let is_wanted = |header: Header| header.kind == KIND_FUNCTION && self.is_named(header.name, name);
+        let before = self.kernel.map_or(0, |kernel| kernel.begins.len());
+        let index = self.begins.iter().position(|begin| self.header(*begin).is_some_and(is_wanted))?;
+        u32::try_from(before + index + 1).ok()
+    }
+
     /// Size of a struct or union of a module, by its own name or a typedef's, in bytes.
     #[must_use]
     pub fn size_of_type(&self, name: &str) -> Option<u32> {

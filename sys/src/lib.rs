@@ -24,7 +24,7 @@
 //! * [`shared_memory`]: shared memory that a process made for uvmd; `accessor`: processes that access it;
 //!   [`futex`]: wake-ups of waiters for its words
 //! * [`code`]: modules and functions of instructions of a process
-//! * [`symbols`]: functions of the driver that can be probed
+//! * [`symbols`]: functions of the driver that can be probed; [`bpf`]: programs on them without kprobes
 //! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
 //!   kernel
 //!
@@ -33,6 +33,7 @@
 
 mod accessor;
 pub mod actor;
+pub mod bpf;
 pub mod btf;
 pub mod capabilities;
 pub mod clock;

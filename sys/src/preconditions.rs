@@ -1,18 +1,43 @@
 //! Missing preconditions of probing on this machine.
 
+use abi::attachment::KERNEL_FUNCTIONS;
 use thiserror::Error;
 
 use crate::{
+    btf::Btf,
     driver::Module,
     roots::{Roots, line},
 };
+
+/// Mechanism by which the kernel runs the probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    /// Breakpoints and their like, at any function.
+    Kprobe,
+    /// Direct calls from the functions of a module whose types the kernel has: fentry and fexit.
+    Fentry,
+}
+
+impl Attachment {
+    /// Name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kprobe => "kprobe",
+            Self::Fentry => "fentry",
+        }
+    }
+}
 
 /// Missing precondition of all counts that may still be met. Each reads as one sentence with a
 /// remedy.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Missing {
     /// Probes on functions of the kernel and its modules.
-    #[error("this kernel has no kprobes: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS")]
+    #[error(
+        "this kernel has no kprobes, and does not show the driver's types in /sys/kernel/btf/nvidia_uvm, which fentry needs: \
+         boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS, or build the driver with BTF"
+    )]
     Kprobes,
     /// Enabled kprobes; disabled ones would attach and never run.
     #[error(
@@ -38,21 +63,35 @@ pub enum Missing {
 #[must_use]
 pub fn missing(roots: &Roots, module: Option<&Module>) -> Vec<Missing> {
     let has = |path: &str| roots.sys.join(path).exists();
+    let attachment = attachment(roots);
     let locked =
         line(&roots.sys.join("kernel/security/lockdown")).is_some_and(|modes| modes.contains("[confidentiality]"));
-    [
-        (!has("bus/event_source/devices/kprobe"), Missing::Kprobes),
-        (
-            line(&roots.sys.join("kernel/debug/kprobes/enabled")).is_some_and(|enabled| enabled == "0"),
-            Missing::KprobesOn,
-        ),
+    let others = [
         (!has("kernel/btf/vmlinux"), Missing::KernelTypes),
         (locked, Missing::Unlocked),
         (module.is_none(), Missing::Driver),
-    ]
-    .into_iter()
-    .filter_map(|(is_missing, what)| is_missing.then_some(what))
-    .collect()
+    ];
+    let others = others.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what));
+    attachment.err().into_iter().chain(others).collect()
+}
+
+/// How probes are attached on this machine: by kprobes, or without them by fentry.
+///
+/// # Errors
+/// Missing precondition, if by neither.
+pub fn attachment(roots: &Roots) -> Result<Attachment, Missing> {
+    let has = |path: &str| roots.sys.join(path).exists();
+    if !has("bus/event_source/devices/kprobe") {
+        return if has("kernel/btf/nvidia_uvm") { Ok(Attachment::Fentry) } else { Err(Missing::Kprobes) };
+    }
+    let is_off = line(&roots.sys.join("kernel/debug/kprobes/enabled")).is_some_and(|enabled| enabled == "0");
+    if is_off { Err(Missing::KprobesOn) } else { Ok(Attachment::Kprobe) }
+}
+
+/// Function that probes attached by fentry call, and this kernel lacks; `None` if it has all.
+#[must_use]
+pub fn lacking_for_fentry(kernel: &Btf<'_>) -> Option<&'static str> {
+    KERNEL_FUNCTIONS.map(|(_, name)| name).into_iter().find(|name| kernel.id_of_function(name).is_none())
 }
 
 #[cfg(test)]
@@ -92,6 +131,24 @@ mod tests {
         assert_eq!(missing_on(&machine), []);
         machine.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
         assert_eq!(missing_on(&machine), [Missing::Unlocked]);
+    }
+
+    #[test]
+    fn kernel_without_kprobes_needs_the_types_of_the_driver() {
+        let machine = ready().with("sys/kernel/btf/nvidia_uvm", "");
+        assert_eq!(attachment(&machine.roots), Ok(Attachment::Kprobe));
+        machine.remove("sys/bus");
+        assert_eq!(attachment(&machine.roots), Ok(Attachment::Fentry));
+        assert_eq!(missing_on(&machine), []);
+        machine.remove("sys/kernel/btf/nvidia_uvm");
+        assert_eq!(attachment(&machine.roots), Err(Missing::Kprobes));
+        assert_eq!(missing_on(&machine), [Missing::Kprobes]);
+    }
+
+    #[test]
+    fn fentry_does_not_replace_kprobes_that_are_switched_off() {
+        let machine = ready().with("sys/kernel/btf/nvidia_uvm", "").with("sys/kernel/debug/kprobes/enabled", "0\n");
+        assert_eq!(missing_on(&machine), [Missing::KprobesOn]);
     }
 
     #[test]

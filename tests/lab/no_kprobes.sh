@@ -9,9 +9,12 @@ evidence="/tmp/run $UVMD_LOG /tmp/status /tmp/ps /tmp/truth.json"
 counted() { tr -d ' \n' </tmp/ps | sed 's/"gpus":/\n/' | sed 's/"pid":/\n"pid":/g' | grep '"name":"work"' | head -1 | sed -n "s/.*\"$1\":\([0-9][0-9]*\).*/\1/p"; }
 truth() { tr -d ' \n' </tmp/truth.json | sed 's/"truth":/\n&/g' | sed -n "2s/^\"truth\":{[^}]*\"$1\":\([0-9][0-9]*\).*/\1/p"; }
 
-# The kernel shows its kprobe support and the driver's types here; empty folders over them are a kernel without.
+# The kernel shows its kprobe support here; an empty folder over it is a kernel without.
 mount -t tmpfs nodev /sys/bus/event_source/devices
-mount -t tmpfs nodev /sys/kernel/btf
+# Without the driver's types, there is no fentry either.
+mkdir /tmp/btf
+cp /sys/kernel/btf/vmlinux /tmp/btf/
+mount --bind /tmp/btf /sys/kernel/btf || fail "mount"
 start uvmd
 state_becomes counting
 grep -q '"backend": *"tools"' /tmp/status || fail "the source is not tools"

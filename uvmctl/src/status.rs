@@ -84,7 +84,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>, colour: Colour) -> R
     for reason in status.reasons.iter().chain(status.warnings.iter().map(|warning| &warning.message)) {
         line("", &format!("- {}", text::printable(reason)))?;
     }
-    line("Backend", &text::printable(&status.backend))?;
+    line("Backend", &backend(status))?;
     line("Driver", &driver(status))?;
     line("Dropped", &dropped(status, colour))?;
     for (probe, missing) in status.probes.iter().filter_map(|probe| Some((probe, probe.unavailable_reason.as_deref()?)))
@@ -130,6 +130,11 @@ fn state(status: &Status, colour: Colour) -> String {
 fn counting_for(status: &Status) -> Option<std::time::Duration> {
     let since = humantime::parse_rfc3339(status.counting_started_at.as_deref()?).ok()?;
     humantime::parse_rfc3339(&status.time).ok()?.duration_since(since).ok()
+}
+
+fn backend(status: &Status) -> String {
+    let attachment = status.attachment.as_deref().map(|attachment| format!(", by {attachment}")).unwrap_or_default();
+    text::printable(&(status.backend.clone() + &attachment)).into_owned()
 }
 
 fn driver(status: &Status) -> String {

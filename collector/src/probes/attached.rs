@@ -19,12 +19,13 @@ use sys::{
     driver::{self, Module},
     driver_types::{self, Disagreement},
     families::{Families, Family, KernelNumbers, va_space_file_type},
+    preconditions::Attachment,
     sysfs,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
-    DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY, ITERATED, Probes, counts_capacity, orphans::Orphans, quotas,
+    DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY, Functions, ITERATED, Probes, counts_capacity, orphans::Orphans, quotas,
     verdict::verdict,
 };
 use crate::{
@@ -102,14 +103,18 @@ impl Attached {
             .of(&version)
             .cloned()
             .ok_or_else(|| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
-        let (layout, iterated) = {
+        let (layout, iterated, fentry) = {
             let file = files.kernel_types.map_err(Refusal::KernelTypesUnreadable)?;
             let btf = Btf::parse(&file)?;
             let layout = family.layout(&KernelNumbers::from_btf(&btf, procfs::page_size())?);
             let layout = agreed(files.driver_types.as_deref(), &btf, &layout).map_err(|disagreement| {
                 Refusal::DriverTypes { version: version.clone(), family: family.to_string(), disagreement }
             })?;
-            (family.with_residency(layout), btf.only_function(ITERATED))
+            let fentry = match files.attachment {
+                Attachment::Kprobe => None,
+                Attachment::Fentry => Some(Functions::find(&btf, files.driver_types.as_deref())?),
+            };
+            (family.with_residency(layout), btf.only_function(ITERATED), fentry)
         };
         let device = driver::uvm_device(roots);
         let layout = Layout {
@@ -119,7 +124,8 @@ impl Attached {
         };
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| Refusal::Load(error.to_string()))?;
         let counts_capacity = counts_capacity(cpus);
-        let mut probes = Probes::load(&layout, counts_capacity, &quotas(counts_capacity), &config.records)?;
+        let quotas = quotas(counts_capacity);
+        let mut probes = Probes::load(&layout, counts_capacity, &quotas, &config.records, fentry.as_ref())?;
         probes.attach(family.first_major(), layout.block_gpus != 0)?;
         let lifecycles = probes
             .lifecycles_fd()
@@ -136,6 +142,7 @@ impl Attached {
             driver: DriverInfo {
                 version,
                 layout: Some(family.to_string()),
+                attachment: Some(files.attachment.name()),
                 parameters: files.parameters,
                 residency_unavailable: probes.residency_unavailable(),
             },

@@ -1,7 +1,7 @@
 use std::{fs, time::Duration};
 
 use model::SourceState;
-use sys::fake::{Machine, small_kernel};
+use sys::fake::{Machine, small_driver, small_kernel};
 use tokio::time;
 
 use super::*;
@@ -40,13 +40,24 @@ async fn missing_kprobes_are_waited_for_even_with_a_driver() {
     let machine = with_driver("550.163.01\n");
     machine.remove("sys/bus");
     let SourceState::Waiting { missing } = state(&machine) else { panic!() };
-    let kprobes = "this kernel has no kprobes: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS";
+    let kprobes = "this kernel has no kprobes, and does not show the driver's types in /sys/kernel/btf/nvidia_uvm, which fentry \
+                   needs: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS, or build the driver with BTF";
     let tools = "the driver's tools cannot be used either: /proc/devices does not show the driver's device, by which \
                  processes that use it are found";
     assert_eq!(missing, [kprobes, tools]);
     let config = Config { source: SourceChoice::Probes, ..config(&machine) };
     let state = Watcher::new(config).unwrap().snapshot().source.state;
     assert_eq!(state, SourceState::Waiting { missing: vec![kprobes.to_owned()] });
+}
+
+#[tokio::test]
+async fn kernel_without_kprobes_is_refused_if_it_is_too_old_for_fentry() {
+    // Its types have no bpf_preempt_disable.
+    let machine = with_driver("550.163.01\n").with("sys/kernel/btf/nvidia_uvm", small_driver(136, 0));
+    machine.remove("sys/bus");
+    let config = Config { source: SourceChoice::Probes, ..config(&machine) };
+    let SourceState::Refused { reason } = Watcher::new(config).unwrap().snapshot().source.state else { panic!() };
+    assert!(reason.contains("fentry needs bpf_preempt_disable: boot Linux 6.10 or later"), "{reason}");
 }
 
 #[tokio::test]

@@ -41,6 +41,8 @@ pub struct Status {
     pub driver_fatal_error: Option<String>,
     /// The family of struct layouts in use.
     pub layout: Option<String>,
+    /// How the probes are attached to the driver: `kprobe` or `fentry`; null while they are not.
+    pub attachment: Option<String>,
     /// Module parameters of nvidia-uvm that change what is counted, by name.
     pub driver_parameters: BTreeMap<String, String>,
     /// GPUs seen.

@@ -109,3 +109,26 @@ fn btf_of_this_kernel_is_readable() {
     assert!(btf.offset_of("task_struct", "group_leader").unwrap() > 0);
     assert!(btf.offset_of("task_struct", "start_boottime").unwrap() > 0);
 }
+
+#[test]
+fn functions_of_a_module_follow_the_kernels_types() {
+    let kernel = small_kernel();
+    let kernel = Btf::parse(&kernel).unwrap();
+    let names = u32::try_from(kernel.strings.len()).unwrap();
+    let strings = b"\0uvm_first\0uvm_second\0";
+    let types = [names + 1, KIND_FUNCTION << 24, 1, names + 11, KIND_FUNCTION << 24, 1];
+    let types: Vec<u8> = types.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+    let mut file = [&MAGIC.to_ne_bytes()[..], &[1, 0]].concat();
+    file.extend([24, 0, length(&types), length(&types), length(strings)].into_iter().flat_map(u32::to_ne_bytes));
+    file.extend([&types[..], strings].concat());
+
+    let module = Btf::parse_module(&kernel, &file).unwrap();
+    let types_of_kernel = u32::try_from(kernel.begins.len()).unwrap();
+    assert_eq!(module.id_of_function("uvm_first"), Some(types_of_kernel + 1));
+    assert_eq!(module.id_of_function("uvm_second"), Some(types_of_kernel + 2));
+    assert_eq!(module.id_of_function("uvm"), None);
+    // Those of the kernel are none of the module's.
+    assert_eq!(kernel.id_of_function("uvm_first"), None);
+    assert_eq!(module.id_of_function("task_struct"), None);
+}

@@ -8,7 +8,7 @@ use sys::{
     capabilities::{Capabilities, Capability},
     families::KernelNumbers,
     kernel::{self, Kernel, KernelError},
-    preconditions::Missing,
+    preconditions::{Attachment, Missing, attachment, lacking_for_fentry},
     processes::{self, Running},
     reason,
 };
@@ -32,7 +32,7 @@ pub(super) fn checks(roots: &Roots, lacking: &[Missing]) -> Vec<Check> {
     vec![
         version,
         bpf(roots),
-        kprobes(roots, lacking),
+        kprobes(roots, lacking, &subject),
         Check::precondition("lockdown", lacking, &[Missing::Unlocked], "the kernel lets probes read its memory"),
         kernel_types(roots, lacking),
         rights(&subject),
@@ -58,8 +58,11 @@ fn bpf(roots: &Roots) -> Check {
     }
 }
 
-fn kprobes(roots: &Roots, lacking: &[Missing]) -> Check {
+fn kprobes(roots: &Roots, lacking: &[Missing], subject: &Subject) -> Check {
     const NAME: &str = "kprobes";
+    if attachment(roots) == Ok(Attachment::Fentry) {
+        return fentry(NAME, roots, subject);
+    }
     // Only root can read debugfs.
     let switch = fs::metadata(roots.sys.join("kernel/debug/kprobes/enabled"));
     if switch.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) && !lacking.contains(&Missing::Kprobes) {
@@ -71,6 +74,29 @@ fn kprobes(roots: &Roots, lacking: &[Missing]) -> Check {
     }
     let finding = "can be attached by perf_event_open, without tracefs";
     Check::precondition(NAME, lacking, &[Missing::Kprobes, Missing::KprobesOn], finding)
+}
+
+/// Check of what replaces kprobes.
+fn fentry(name: &'static str, roots: &Roots, subject: &Subject) -> Check {
+    let Ok(types) = fs::read(roots.sys.join("kernel/btf/vmlinux")) else {
+        return Check::unknown(
+            name,
+            "absent; the kernel's types, which fentry needs, cannot be read",
+            "run this as root",
+        );
+    };
+    if let Some(function) = Btf::parse(&types).ok().and_then(|types| lacking_for_fentry(&types)) {
+        return Check::missing(
+            name,
+            format!("absent, and fentry needs {function}"),
+            "boot Linux 6.10 or later, or a kernel built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS",
+        );
+    }
+    let may_attach = subject.capabilities().is_none_or(|capabilities| capabilities.has(Capability::SysAdmin));
+    if matches!(subject, Subject::Daemon(_)) && !may_attach {
+        return Check::missing(name, "absent, and uvmd may not use fentry", "run it as root, or add CAP_SYS_ADMIN");
+    }
+    Check::ok(name, "absent; fentry replaces them")
 }
 
 fn kernel_types(roots: &Roots, lacking: &[Missing]) -> Check {

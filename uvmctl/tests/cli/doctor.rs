@@ -131,6 +131,15 @@ fn each_missing_requirement_is_found() {
 }
 
 #[test]
+fn kernel_without_kprobes_that_is_too_old_for_fentry_lacks_them() {
+    let machine = node().with("sys/kernel/btf/nvidia_uvm", "");
+    machine.remove("sys/bus");
+    assert_eq!(with_verdict(&healthy(), &machine, "missing"), ["kprobes"]);
+    let text = stdout(&doctor(&healthy(), &machine, &[]));
+    assert!(text.contains("absent, and fentry needs bpf_preempt_disable"), "{text}");
+}
+
+#[test]
 fn limitations_are_warnings() {
     let cases: [(&str, String, &str); 4] = [
         ("proc/sys/net/core/bpf_jit_enable", "0\n".to_owned(), "BPF"),

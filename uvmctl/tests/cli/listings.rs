@@ -161,7 +161,7 @@ fn status_shows_the_source_and_the_sums() {
     let expected = "\
 uvmd      1.2.3 on gpu-17
 State     counting for 4 min 12 s
-Backend   ebpf
+Backend   ebpf, by kprobe
 Driver    550.163.01, layout 550-555
 Dropped   0 events
 Faults    18.4k on GPUs (36.8k before coalescing), 0 on CPUs

@@ -35,6 +35,7 @@ pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
             _ => Some(DriverInfo {
                 version: "580.159.04".to_owned(),
                 layout: Some("580-595".to_owned()),
+                attachment: Some("kprobe"),
                 ..DriverInfo::default()
             }),
         },

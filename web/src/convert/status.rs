@@ -45,6 +45,7 @@ pub(crate) fn status(
         driver: source.driver.as_ref().map(|driver| driver.version.clone()),
         driver_fatal_error: source.fatal_error.map(|error| error.to_string()),
         layout: source.driver.as_ref().and_then(|driver| driver.layout.clone()),
+        attachment: source.driver.as_ref().and_then(|driver| driver.attachment).map(str::to_owned),
         driver_parameters: source.driver.as_ref().map(|driver| driver.parameters.clone()).unwrap_or_default(),
         gpus: gpus::totals(snapshot).iter().map(|each| gpu(snapshot, each, capabilities)).collect(),
         probes: source.probes.iter().map(probe).collect(),

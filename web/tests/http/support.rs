@@ -125,6 +125,7 @@ pub(crate) fn counting() -> Snapshot {
     snapshot.source.driver = Some(DriverInfo {
         version: "550.163.01".to_owned(),
         layout: Some("550-555".to_owned()),
+        attachment: Some("kprobe"),
         ..DriverInfo::default()
     });
     snapshot
