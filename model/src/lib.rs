@@ -1,7 +1,7 @@
 //! Data of managed memory: identifiers, counters, snapshots, and their JSON form. No I/O.
 //!
 //! * [`counters`]: counters by process and GPU
-//! * [`capabilities`]: quantities that the running driver lets uvmd count
+//! * [`capabilities`]: quantities that the running driver lets uvmd count; [`quantity`]: all of them
 //! * [`terms`]: dimensions of the counters
 //! * [`distribution`]: distributions of quantities
 //! * [`block`], [`range`], [`memory`], [`heat`]: the parts of a process's memory
@@ -43,6 +43,7 @@ pub mod memory_range;
 pub mod order;
 pub mod owner;
 pub mod policy;
+pub mod quantity;
 pub mod range;
 pub mod residency;
 pub mod restriction;
@@ -55,7 +56,7 @@ pub mod text;
 pub mod verdict;
 
 pub use block::{Block, Blocks, CopiedBytes};
-pub use capabilities::{Capabilities, Quantity};
+pub use capabilities::Capabilities;
 pub use counters::{Batches, Counters};
 pub use decision::{Decision, Mode, Stage};
 pub use degraded::{Degradation, DegradedReason, QuotaRefusals};
@@ -77,6 +78,7 @@ pub use order::{
     Interrupt, LinkBytes, LinkMeter, Order, Outcome, Place, Proposal, Share, Step,
 };
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
+pub use quantity::Quantity;
 pub use range::{Pattern, PatternKind, PeerReuse, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;
 pub use restriction::{Restriction, RestrictionScope};

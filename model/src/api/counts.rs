@@ -31,7 +31,7 @@ macro_rules! counts {
         }
 
         impl From<CountsSummary> for Counts {
-            /// Breakdowns are empty.
+            /// Breakdowns are unknown.
             fn from(CountsSummary { $($sum,)* }: CountsSummary) -> Self {
                 Self { $($sum,)* ..Self::default() }
             }

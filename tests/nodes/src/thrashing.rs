@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use model::{
     Capabilities, Counters, VerdictKind,
     api::{
-        Check, Counts, CountsSummary, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus,
-        HeatCell, HeatMap, HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes,
-        Range, RangeCounts, Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim,
-        Verdicts,
+        Check, Counts, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus, HeatCell, HeatMap,
+        HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts,
+        Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts,
     },
     explain::{self, Case},
 };
@@ -31,7 +30,7 @@ fn exactly(bytes: u64) -> Residency {
 
 /// Counts of a driver that has every function, at 0.
 fn nothing() -> Counts {
-    CountsSummary::new(&Counters::ZERO, Capabilities::ALL).into()
+    Counts::new(&Counters::ZERO, Capabilities::ALL)
 }
 
 fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Process {

@@ -47,6 +47,9 @@ pub(super) fn counts(faults: u64) -> Counts {
     Counts {
         fault_entries: faults,
         populated_bytes: Some(0),
+        bytes_dtod: Some(0),
+        freed_blocks: Some(0),
+        api_calls: Some(0),
         fault_instances: Some(faults * 2),
         bytes_htod: bytes,
         bytes_dtoh: bytes,
