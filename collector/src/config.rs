@@ -12,7 +12,7 @@ const _: () = assert!(RECORD_BYTES as usize == size_of::<abi::BlockRecord>() + 8
 /// Choice of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourceChoice {
-    /// Probes, or the driver's tools where the kernel has no probes.
+    /// Probes, or the driver's tools where the kernel has neither kprobes nor fentry.
     #[default]
     Auto,
     /// Probes alone.

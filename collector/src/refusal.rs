@@ -33,9 +33,11 @@ pub(crate) enum Refusal {
          and Ubuntu want CAP_SYS_ADMIN instead"
     )]
     NotPermitted,
-    #[error("/proc/devices does not show the driver's device, by which processes that use it are found")]
+    #[error(
+        "/proc/devices does not list nvidia-uvm, so that uvmd cannot find the processes that use it: load the driver again"
+    )]
     NoDevice,
-    #[error("no process can hold trackers of the driver's tools: {0}")]
+    #[error("uvmd cannot start the process that holds trackers of the driver's tools: {0}")]
     NoHolder(String),
     #[error(
         "this kernel has no kprobes, and fentry needs bpf_preempt_disable: boot Linux 6.10 or later, \

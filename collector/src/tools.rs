@@ -9,7 +9,7 @@
 //! Each VA space is found after it was created: what happened before is not counted, and never
 //! guessed. Its process is therefore always adopted.
 //!
-//! * `finder`: processes that have the driver open
+//! * `search`: search for VA spaces, on a thread of its own; `finder`: processes that have the driver open
 //! * `holders`: holders by user
 //! * `space`: a held VA space, and its counts
 //! * `quota`: limits of VA spaces by process and user
@@ -19,8 +19,9 @@
 use std::{
     collections::{BTreeMap, HashSet},
     future,
+    ops::Bound,
+    os::fd::AsFd,
     pin::Pin,
-    sync::Arc,
     time::Duration,
 };
 
@@ -30,9 +31,8 @@ use sys::{
     Roots,
     driver::Module,
     families::Families,
-    pidfd::PidFd,
     trackers::Event,
-    uvm::{self, UvmError, openers::Device, target::VaSpace, tracker::Layout},
+    uvm::{openers::Device, tracker::Layout},
 };
 
 use crate::{
@@ -50,20 +50,21 @@ mod finder;
 pub(crate) mod fuzzing;
 mod holders;
 mod quota;
+mod search;
 mod space;
 mod tally;
 #[cfg_attr(not(any(test, feature = "fuzzing")), expect(dead_code, reason = "no records of faults are requested yet"))]
 mod timeline;
 
-use finder::{Finder, Opener};
 use holders::Holders;
 use quota::Quota;
+use search::{Counted, Finding, Found, Search};
 use space::{Gpus, Phase, Space};
 
 /// Generations of this source: none of the probes' is as large.
 const FIRST_GENERATION: Generation = 1 << 63;
-/// Interval of checks whether processes have closed their VA spaces.
-const CLOSED_EVERY: Duration = Duration::from_secs(1);
+/// Maximum of records that one look reads, of all VA spaces. The driver counts those beyond as dropped.
+const RECORDS_MAX: u32 = 1 << 17;
 /// Longest wait of a reading for records.
 const FLUSH_MAX: Duration = Duration::from_millis(50);
 
@@ -73,7 +74,7 @@ pub(crate) struct Tools {
     driver: DriverInfo,
     layout: Layout,
     procfs_ids_are_eightfold: bool,
-    finder: Finder,
+    search: Search,
     holders: Holders,
     quota: Quota,
     gpus: Gpus,
@@ -82,9 +83,10 @@ pub(crate) struct Tools {
     lifecycles: Vec<Lifecycle>,
     /// Block records of the last readings.
     blocks: Vec<BlockRecord>,
+    /// VA space whose records were read last.
+    last_read: Generation,
     /// Contradictory records of forgotten VA spaces.
     past_contradictions: u64,
-    checked_closed: Duration,
     reduced: Degradation,
     figures: Figures,
 }
@@ -101,7 +103,7 @@ impl Tools {
         let procfs_ids_are_eightfold =
             families.of(&version).is_some_and(sys::families::Family::procfs_ids_are_eightfold);
         Ok(Self {
-            finder: Finder::new(&roots, device),
+            search: Search::start(&roots, device),
             roots,
             driver: DriverInfo { version, parameters: sys::parameters::read(&config.roots), ..DriverInfo::default() },
             layout,
@@ -114,8 +116,8 @@ impl Tools {
             next: FIRST_GENERATION,
             lifecycles: Vec::new(),
             blocks: Vec::new(),
+            last_read: FIRST_GENERATION,
             past_contradictions: 0,
-            checked_closed: Duration::ZERO,
             reduced: reduced(why),
             figures: Figures { dropped: vec![0; DropReason::COUNT as usize], ..Figures::default() },
         })
@@ -170,6 +172,9 @@ impl Tools {
     /// Ends a VA space without trackers.
     fn end(&mut self, generation: Generation) {
         let Some(space) = self.spaces.get_mut(&generation) else { return };
+        if space.phase() == Phase::Ended {
+            return;
+        }
         let was_counted = space.has_counted();
         space.end();
         self.quota.give_back(&space.opener, space.has_queue());
@@ -194,75 +199,47 @@ impl Tools {
         }
     }
 
-    /// Releases VA spaces that their process has closed.
-    fn release_closed(&mut self) {
-        let mut closed = Vec::new();
-        for (generation, space) in &mut self.spaces {
-            let Some(held_at) = space.held_place() else { continue };
-            match uvm::openers::place_of(&self.roots, space.opener.pid, held_at, space.place) {
-                Ok(Some(place)) => space.place = place,
-                Ok(None) => closed.push(*generation),
-                // It has exited, which is seen by its handle.
-                Err(error) => tracing::debug!(pid = space.opener.pid, "its VA space is not compared: {error}"),
-            }
-        }
-        for generation in closed {
-            self.release(generation);
-        }
-    }
-
-    /// Attaches to the VA spaces of a process that are not held. Whether it has any.
-    fn attach(&mut self, opener: &Opener, now: Duration) -> bool {
-        match self.try_attach(opener, now) {
-            Ok(found) => found,
-            Err(UvmError::NoVaSpace(_)) => false,
-            Err(error) => {
-                tracing::debug!(pid = opener.pid, "its VA spaces are not found: {error}");
-                false
+    /// Takes what the search has found, as far as holders have room for requests.
+    fn take_findings(&mut self, now: Duration) {
+        let counted = self.spaces.iter().filter(|(_, space)| space.is_held()).map(|(generation, space)| Counted {
+            generation: *generation,
+            pid: space.opener.pid,
+            uid: space.opener.uid,
+            place: space.place,
+            held_at: space.held_place(),
+        });
+        self.search.update(counted.collect());
+        while self.holders.have_room() {
+            match self.search.next() {
+                Some(Finding::Found(found)) => self.attach(found, now),
+                Some(Finding::TooMany(opener)) => self.quota.deny(opener.uid, now),
+                Some(Finding::Moved(generation, place)) => self.with(generation, |space| space.place = place),
+                Some(Finding::Closed(generation)) => self.release(generation),
+                None => break,
             }
         }
     }
 
-    fn try_attach(&mut self, opener: &Opener, now: Duration) -> Result<bool, UvmError> {
-        let process = Arc::new(PidFd::open(opener.pid)?);
-        if !opener.is_still(&self.roots) {
-            return Ok(false);
-        }
-        let found = VaSpace::of(&process, &self.roots)?;
-        let mut new = Vec::new();
-        for va_space in found {
-            // One that is being held is compared with its place in its process.
-            let places = self.spaces.values().filter(|space| space.is_held());
-            let is_held = places.map(|space| space.held_place().unwrap_or(space.place)).any(|place| {
-                va_space.is(place).unwrap_or_else(|error| {
-                    tracing::debug!(pid = opener.pid, "its VA space is not compared with others: {error}");
-                    va_space.place() == place
-                })
-            });
-            if !is_held && self.quota.take(opener, now) {
-                new.push(va_space);
-            }
-        }
-        for va_space in new {
+    /// Attaches trackers to a VA space.
+    fn attach(&mut self, found: Found, now: Duration) {
+        let Found { opener, process, place, file } = found;
+        if self.quota.take(&opener, now) {
+            let has_queue = self.quota.take_queue(opener.uid);
             let generation = self.next;
             self.next += 1;
-            let has_queue = self.quota.take_queue(opener.uid);
-            let (process, place) = (Arc::clone(&process), va_space.place());
-            let space = match Space::new(opener.clone(), process, place, generation, &self.gpus, has_queue) {
-                Ok(space) => space,
+            match Space::new(opener.clone(), process, place, generation, &self.gpus, has_queue) {
+                Ok(space) if self.holders.hold(generation, &space, file.as_fd(), self.layout) => {
+                    self.spaces.insert(generation, space);
+                }
+                Ok(_) => self.quota.give_back(&opener, has_queue),
                 Err(error) => {
                     tracing::error!("no memory for the counters of a VA space: {error}");
-                    self.quota.give_back(opener, has_queue);
-                    continue;
+                    self.quota.give_back(&opener, has_queue);
                 }
-            };
-            if self.holders.hold(generation, &space, &va_space, self.layout) {
-                self.spaces.insert(generation, space);
-            } else {
-                self.quota.give_back(opener, has_queue);
             }
         }
-        Ok(true)
+        // It may be the last one by now, whose close runs the driver's teardown.
+        self.search.close(file);
     }
 
     /// Has the records of completed copies written, if some are missing, and waits a moment for
@@ -276,19 +253,40 @@ impl Tools {
         }
     }
 
+    /// Reads records of all VA spaces, beginning with the one after the last that was read.
+    fn read_records(&mut self) {
+        let raw_to_boot_ns = self.raw_to_boot_ns();
+        let (later, earlier) = (Bound::Excluded(self.last_read), Bound::Included(self.last_read));
+        let order: Vec<Generation> = self
+            .spaces
+            .range((later, Bound::Unbounded))
+            .chain(self.spaces.range((Bound::Unbounded, earlier)))
+            .filter(|(_, space)| space.has_counted())
+            .map(|(generation, _)| *generation)
+            .collect();
+        let mut left = RECORDS_MAX;
+        for generation in order {
+            let Some(space) = self.spaces.get_mut(&generation).filter(|_| left > 0) else { break };
+            self.last_read = generation;
+            left -= space.read_records(left, raw_to_boot_ns, &mut |record| self.blocks.push(record));
+        }
+    }
+
     /// Difference of the clock of block records to that of the driver's records.
     fn raw_to_boot_ns(&self) -> u64 {
         let boot = clock::since_boot(&self.roots).map_or(0, clock::nanoseconds);
         boot.wrapping_sub(clock::nanoseconds(sys::clock::raw()))
     }
 
-    /// Adds trackers for GPUs that were not shown before.
+    /// Adds trackers for GPUs that were not shown before, as far as holders have room for requests.
     fn look_at_gpus(&mut self) {
-        let Ok(links) = gpus::links(&self.roots, self.procfs_ids_are_eightfold) else { return };
-        if !self.gpus.see(&links) {
-            return;
+        if let Ok(links) = gpus::links(&self.roots, self.procfs_ids_are_eightfold) {
+            self.gpus.see(&links);
         }
         for (generation, space) in &mut self.spaces {
+            if !self.holders.have_room() {
+                break;
+            }
             for (page, gpu) in space.add_gpus(&self.gpus) {
                 self.holders.count(space.opener.uid, *generation, page, self.layout, gpu);
             }
@@ -315,17 +313,10 @@ impl Source for Tools {
 
     fn look(&mut self, now: Duration) {
         self.take_events();
+        self.quota.settle(now);
         self.release_exited();
-        if now.saturating_sub(self.checked_closed) >= CLOSED_EVERY {
-            self.checked_closed = now;
-            self.release_closed();
-        }
         self.look_at_gpus();
-        let counted: HashSet<u32> = self.spaces.values().map(|space| space.opener.pid).collect();
-        for opener in self.finder.look(&counted, now) {
-            let has_space = self.attach(&opener, now);
-            self.finder.tried(&opener, has_space, now);
-        }
+        self.take_findings(now);
     }
 
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -348,11 +339,10 @@ impl Source for Tools {
             space.take_totals(&self.gpus);
         }
         self.flush();
-        let raw_to_boot_ns = self.raw_to_boot_ns();
+        self.read_records();
         let mut counts = Vec::new();
         let mut contradictions = self.past_contradictions;
         for space in self.spaces.values_mut().filter(|space| space.has_counted()) {
-            space.read_records(raw_to_boot_ns, &mut |record| self.blocks.push(record));
             counts.extend(space.counts());
             contradictions = contradictions.saturating_add(space.contradictions());
         }
@@ -377,10 +367,7 @@ impl Source for Tools {
     }
 
     fn blocks(&mut self, take: &mut dyn FnMut(BlockRecord)) {
-        let raw_to_boot_ns = self.raw_to_boot_ns();
-        for space in self.spaces.values_mut().filter(|space| space.has_counted()) {
-            space.read_records(raw_to_boot_ns, &mut |record| self.blocks.push(record));
-        }
+        self.read_records();
         self.blocks.drain(..).for_each(take);
     }
 
@@ -399,14 +386,14 @@ impl Source for Tools {
 
     fn warning(&self) -> Option<String> {
         let broken = self.spaces.values().find_map(|space| Some((space.opener.pid, space.broken()?)));
-        let unread = broken.map(|(pid, error)| format!("records of process {pid} are not read any more: {error}"));
-        self.holders.warning().or_else(|| self.finder.warning()).or(unread)
+        let unread = broken.map(|(pid, error)| format!("copies of process {pid} are counted without cause and size from now on, as its queue is invalid ({error})"));
+        self.holders.warning().or_else(|| self.search.warning()).or(unread)
     }
 }
 
 /// State of a source that counts less than probes.
 fn reduced(why: &[String]) -> Degradation {
-    let why = if why.is_empty() { "the configuration says so".to_owned() } else { why.join("; ") };
+    let why = if why.is_empty() { "collector.source is \"tools\"".to_owned() } else { why.join("; ") };
     Degradation {
         reason: DegradedReason::SourceReduced,
         uid: None,

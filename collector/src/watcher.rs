@@ -172,7 +172,8 @@ impl Watcher {
             let retry = retry.filter(|_| is_same);
             match (module, of_driver, self.config.source) {
                 (Some(module), _, SourceChoice::Tools) | (Some(module), None, SourceChoice::Auto) => {
-                    let why = missing.iter().map(ToString::to_string).collect();
+                    let is_chosen = self.config.source == SourceChoice::Tools;
+                    let why = missing.iter().filter(|_| !is_chosen).map(ToString::to_string).collect();
                     self.attach_tools(module, why, retry);
                 }
                 (Some(module), Some(files), _) => self.attach(module, files, retry),
@@ -198,7 +199,7 @@ impl Watcher {
             }
             Err(refusal @ Refusal::NoHolder(_)) => self.refuse_with(module, None, &refusal, earlier),
             Err(refusal) => {
-                let tools = format!("the driver's tools cannot be used either: {refusal}");
+                let tools = format!("the driver's tools cannot be used: {refusal}");
                 self.wait(why.into_iter().chain([tools]).collect());
             }
         }
@@ -234,8 +235,14 @@ impl Watcher {
             }
             // It is the kernel that keeps probes from a driver without kprobes.
             Err(refusal) if attachment == Attachment::Fentry && self.config.source == SourceChoice::Auto => {
-                tracing::warn!("no probes: {refusal}");
-                self.attach_tools(module, vec![refusal.to_string()], earlier);
+                let tools = Tools::new(&self.config, &self.families, &module, &[refusal.to_string()]);
+                match tools {
+                    Ok(tools) => {
+                        tracing::warn!("no probes: {refusal}");
+                        self.count(module, Box::new(tools));
+                    }
+                    Err(_) => self.refuse_with(module, Some(parameters), &refusal, earlier),
+                }
             }
             Err(refusal) => {
                 self.refuse_with(module, Some(parameters), &refusal, earlier);

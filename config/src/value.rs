@@ -202,7 +202,7 @@ impl Value for LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Probes, or the driver's tools where the kernel has no probes.
+    /// Probes, or the driver's tools where the kernel has neither kprobes nor fentry.
     Auto,
     /// Probes alone.
     Probes,

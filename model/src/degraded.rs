@@ -28,7 +28,7 @@ pub enum DegradedReason {
     ResidencyUnavailable,
     /// The source is the driver's tools, which count less than the probes.
     SourceReduced,
-    /// A process or user has as many VA spaces with trackers as one may.
+    /// A process, a user or the node has reached its quota of VA spaces with trackers.
     ToolsQuota,
     /// The process that holds a user's trackers hung.
     HolderHangs,
@@ -77,14 +77,14 @@ impl DegradedReason {
                 "Populated and resident memory is not counted, as the driver's fields for it are unknown."
             }
             Self::SourceReduced => {
-                "Counts come from the driver's own counters, as probes cannot be attached. What these do not count is null."
+                "Counts come from the driver's tools, which count less than probes. Quantities that they do not count are null in the API and absent from the metrics."
             }
             Self::ToolsQuota => {
-                "A process or user has as many VA spaces counted by the driver's tools as one may. Its further ones are not counted; others are \
-                 not affected."
+                "A process, a user or the node has reached its quota of VA spaces counted by the driver's tools. Further ones are not counted."
             }
             Self::HolderHangs => {
-                "The process that holds the trackers of a user hung in the driver. Processes of that user are not counted; others are not affected."
+                "The process that holds a user's trackers hung in the driver and was killed. Processes of that user are not counted for a minute; others are \
+                 not affected."
             }
         }
     }

@@ -21,7 +21,6 @@ use crate::{
     uvm::{
         Descriptor, Uuid, UvmError,
         outcome::Outcome,
-        target::VaSpace,
         tracker::{DEVICE, Layout, REQUEST_NAME},
     },
 };
@@ -131,12 +130,12 @@ impl Holder {
     pub fn hold(
         &mut self,
         space: u64,
-        va_space: &VaSpace<'_>,
+        va_space: BorrowedFd<'_>,
         process: &PidFd,
         memory: &Memory,
     ) -> Result<(), HolderError> {
         let request = Request::Hold { space, memory_bytes: memory.bytes() as u64 };
-        self.ask(request, &[va_space.as_fd(), process.as_fd(), memory.as_fd()])
+        self.ask(request, &[va_space, process.as_fd(), memory.as_fd()])
     }
 
     /// Has a held VA space counted at a GPU, or at all processors if it is the CPU, in this page of
@@ -216,6 +215,12 @@ impl Holder {
         }
         let hangs = self.outstanding.front().is_some_and(|(_, asked)| asked.elapsed() > REPLY_MAX);
         if hangs { Err(HolderError::Hangs) } else { Ok(events) }
+    }
+
+    /// Whether it has exited.
+    #[must_use]
+    pub fn has_exited(&self) -> bool {
+        self.process.has_exited().unwrap_or_default()
     }
 
     /// Kills the holder, which closes all its trackers.

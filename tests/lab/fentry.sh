@@ -10,7 +10,7 @@ evidence="/tmp/run /tmp/status $UVMD_LOG"
 
 # The kernel shows its kprobe support here; an empty folder over it is a kernel without.
 mount -t tmpfs nodev /sys/bus/event_source/devices
-start uvmd
+start uvmd --set collector.source=probes
 if [ ! -e /sys/kernel/btf/nvidia_uvm ]; then
   state_becomes waiting
   grep -q '/sys/kernel/btf/nvidia_uvm, which fentry needs' /tmp/status || fail "the reason does not name what is missing"

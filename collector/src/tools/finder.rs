@@ -1,14 +1,15 @@
 //! Processes that have the driver open, found in /proc.
 //!
 //! Each open file of the driver holds a reference to its module. While their number does not
-//! change, no process has opened the driver, or one did for one that closed it: then all processes
-//! are inspected every ten seconds. When it changes, they are inspected at once. CUDA initialises
+//! change, no process has opened the driver, or as many were opened as closed: all processes are
+//! inspected every ten seconds. When it changes, they are inspected at once. CUDA initialises
 //! for 100 ms and more between its open and the first kernel.
 
 use std::{
     collections::{BTreeMap, HashSet},
     io,
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use sys::{
@@ -55,6 +56,37 @@ impl Opener {
     }
 }
 
+/// Maximum of processes of a user that are inspected at each look until they have a VA space.
+const INITIALIZING_OF_USER_MAX: usize = 64;
+
+/// Process that a search is at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<Mutex<Option<(u32, u32, Instant)>>>);
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, Option<(u32, u32, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins with a process of a user.
+    pub(super) fn begin(&self, pid: u32, uid: u32) {
+        self.begin_at(pid, uid, Instant::now());
+    }
+
+    pub(super) fn begin_at(&self, pid: u32, uid: u32, at: Instant) {
+        *self.lock() = Some((pid, uid, at));
+    }
+
+    pub(super) fn end(&self) {
+        *self.lock() = None;
+    }
+
+    /// Process, and its user, that it has been at for longer than this.
+    pub(super) fn stuck(&self, longer_than: Duration) -> Option<(u32, u32)> {
+        self.lock().filter(|(_, _, at)| at.elapsed() > longer_than).map(|(pid, uid, _)| (pid, uid))
+    }
+}
+
 /// Finder of openers.
 pub(super) struct Finder {
     roots: Roots,
@@ -72,10 +104,11 @@ pub(super) struct Finder {
     denied: usize,
     /// Reason why /proc cannot be read.
     unreadable: Option<String>,
+    progress: Progress,
 }
 
 impl Finder {
-    pub(super) fn new(roots: &Roots, device: Device) -> Self {
+    pub(super) fn new(roots: &Roots, device: Device, progress: Progress) -> Self {
         Self {
             roots: roots.clone(),
             device,
@@ -87,12 +120,25 @@ impl Finder {
             skipped: 0,
             denied: 0,
             unreadable: None,
+            progress,
         }
     }
 
+    /// Charges a user for processor time spent on its processes.
+    pub(super) fn charge(&mut self, uid: u32, spent: Duration, now: Duration) {
+        self.users.charge(uid, spent, now);
+        self.node.charge(spent, OF_NODE, now);
+    }
+
+    /// Whether a user's budget is used up.
+    pub(super) fn is_over(&self, uid: u32, now: Duration) -> bool {
+        self.users.is_over(uid, now)
+    }
+
     /// Openers that may have VA spaces that are not counted, at this time since boot. `counted`:
-    /// processes that have some that are; these are inspected only every ten seconds.
-    pub(super) fn look(&mut self, counted: &HashSet<u32>, now: Duration) -> Vec<Opener> {
+    /// processes that have some that are; these are inspected only every ten seconds. `omitted`: users
+    /// whose processes are not inspected.
+    pub(super) fn look(&mut self, counted: &HashSet<u32>, omitted: &HashSet<u32>, now: Duration) -> Vec<Opener> {
         let (references, last) = &mut self.references;
         let count = references.as_ref().and_then(References::count);
         let is_due = self.inspected_all.is_none_or(|last| now.saturating_sub(last) >= ALL_EVERY);
@@ -100,7 +146,7 @@ impl Finder {
         let mut found = Vec::new();
         if is_due || (has_changed && !self.node.is_over(OF_NODE, now)) {
             *last = count;
-            found = self.inspect(if is_due { None } else { Some(counted) }, now);
+            found = self.inspect(if is_due { None } else { Some(counted) }, omitted, now);
             if is_due {
                 self.inspected_all = Some(now);
             }
@@ -108,9 +154,9 @@ impl Finder {
         self.initializing
             .retain(|_, (opener, since)| now.saturating_sub(*since) < INITIALIZES_MAX && opener.is_still(&self.roots));
         let known: HashSet<u32> = found.iter().map(|opener| opener.pid).collect();
-        found.extend(
-            self.initializing.values().map(|(opener, _)| opener.clone()).filter(|each| !known.contains(&each.pid)),
-        );
+        let again = self.initializing.values().map(|(opener, _)| opener).filter(|each| !known.contains(&each.pid));
+        let again = again.filter(|each| !omitted.contains(&each.uid) && !self.users.is_over(each.uid, now));
+        found.extend(again.cloned());
         found
     }
 
@@ -118,13 +164,15 @@ impl Finder {
     pub(super) fn tried(&mut self, opener: &Opener, has_space: bool, now: Duration) {
         if has_space {
             self.initializing.remove(&opener.pid);
-        } else {
+        } else if self.initializing.values().filter(|(each, _)| each.uid == opener.uid).count()
+            < INITIALIZING_OF_USER_MAX
+        {
             self.initializing.entry(opener.pid).or_insert_with(|| (opener.clone(), now));
         }
     }
 
     /// Openers among all processes but these.
-    fn inspect(&mut self, without: Option<&HashSet<u32>>, now: Duration) -> Vec<Opener> {
+    fn inspect(&mut self, without: Option<&HashSet<u32>>, omitted: &HashSet<u32>, now: Duration) -> Vec<Opener> {
         let pids = match openers::processes(&self.roots) {
             Ok(pids) => pids,
             Err(error) => {
@@ -136,13 +184,14 @@ impl Finder {
         (self.skipped, self.denied) = (0, 0);
         let own = std::process::id();
         let mut found = Vec::new();
-        let mut begun = cpu_time::of_this_thread();
         for pid in pids.into_iter().filter(|pid| *pid != own && without.is_none_or(|known| !known.contains(pid))) {
             let Some(uid) = processes::user(&self.roots, pid) else { continue };
-            if self.users.is_over(uid, now) {
+            if omitted.contains(&uid) || self.users.is_over(uid, now) || self.node.is_over(OF_NODE, now) {
                 self.skipped += 1;
                 continue;
             }
+            let begun = cpu_time::of_this_thread();
+            self.progress.begin(pid, uid);
             match self.device.is_open_in(&self.roots, pid) {
                 // Holders and actors have VA spaces of others.
                 Ok(true) if processes::ancestors(&self.roots, pid).any(|above| above == own) => {}
@@ -153,11 +202,8 @@ impl Finder {
                 }
                 Err(error) => tracing::debug!(pid, "its open files are not inspected: {error}"),
             }
-            let ended = cpu_time::of_this_thread();
-            let spent = ended.saturating_sub(begun);
-            self.users.charge(uid, spent, now);
-            self.node.charge(spent, OF_NODE, now);
-            begun = ended;
+            self.progress.end();
+            self.charge(uid, cpu_time::of_this_thread().saturating_sub(begun), now);
         }
         found
     }
@@ -166,14 +212,14 @@ impl Finder {
     pub(super) fn warning(&self) -> Option<String> {
         let skipped = (self.skipped > 0).then(|| {
             format!(
-                "{} processes were not inspected for VA spaces, as their users have used up uvmd's time for that",
+                "{} processes were not searched for VA spaces: the budget of processor time of their users, or of the node, is used up",
                 self.skipped
             )
         });
         let denied = (self.denied > 0).then(|| {
             format!(
-                "the open files of {} processes may not be listed, so that their VA spaces are not found: give uvmd CAP_SYS_PTRACE and \
-                 CAP_DAC_READ_SEARCH",
+                "uvmd may not list the open files of {} processes, so that it does not count them: add CAP_SYS_PTRACE and \
+                 CAP_DAC_READ_SEARCH (drop-in uvmd-tools.conf)",
                 self.denied
             )
         });
@@ -211,32 +257,57 @@ mod tests {
     fn openers_are_found_when_the_references_to_the_module_change() {
         let machine = machine();
         open(&machine, 41, "/dev/zero");
-        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap());
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
         let none = HashSet::new();
         let at = Duration::from_millis;
-        assert_eq!(pids(finder.look(&none, at(0))), [0; 0]);
+        assert_eq!(pids(finder.look(&none, &none, at(0))), [0; 0]);
         open(&machine, 42, "/dev/tty");
-        assert_eq!(pids(finder.look(&none, at(100))), [0; 0]);
+        assert_eq!(pids(finder.look(&none, &none, at(100))), [0; 0]);
         machine.write("sys/module/nvidia_uvm/refcnt", "1\n");
-        assert_eq!(pids(finder.look(&none, at(200))), [42]);
-        assert_eq!(pids(finder.look(&none, at(300))), [0; 0]);
+        assert_eq!(pids(finder.look(&none, &none, at(200))), [42]);
+        assert_eq!(pids(finder.look(&none, &none, at(300))), [0; 0]);
         // Without a hint, after ten seconds.
-        assert_eq!(pids(finder.look(&none, at(10_100))), [42]);
+        assert_eq!(pids(finder.look(&none, &none, at(10_100))), [42]);
+    }
+
+    #[test]
+    fn processes_of_omitted_users_are_not_inspected() {
+        let machine = machine();
+        open(&machine, 42, "/dev/tty");
+        let device = Device::of_driver(&machine.roots).unwrap();
+        let mut finder = Finder::new(&machine.roots, device, Progress::default());
+        assert_eq!(pids(finder.look(&HashSet::new(), &[1000].into(), Duration::ZERO)), [0; 0]);
+        assert!(finder.warning().unwrap().starts_with("1 processes were not searched"));
+    }
+
+    #[test]
+    fn at_most_64_processes_of_a_user_are_inspected_at_each_look() {
+        let machine = machine();
+        for pid in 100..200 {
+            open(&machine, pid, "/dev/tty");
+        }
+        let device = Device::of_driver(&machine.roots).unwrap();
+        let mut finder = Finder::new(&machine.roots, device, Progress::default());
+        let (none, at) = (HashSet::new(), Duration::from_millis);
+        for opener in finder.look(&none, &none, at(0)) {
+            finder.tried(&opener, false, at(0));
+        }
+        assert_eq!(finder.look(&none, &none, at(100)).len(), INITIALIZING_OF_USER_MAX);
     }
 
     #[test]
     fn opener_without_a_va_space_is_tried_again_for_five_seconds() {
         let machine = machine();
         open(&machine, 42, "/dev/tty");
-        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap());
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
         let none = HashSet::new();
         let at = Duration::from_millis;
-        let found = finder.look(&none, at(0));
+        let found = finder.look(&none, &none, at(0));
         finder.tried(&found[0], false, at(0));
-        assert_eq!(pids(finder.look(&none, at(4900))), [42]);
-        assert_eq!(pids(finder.look(&none, at(5000))), [0; 0]);
+        assert_eq!(pids(finder.look(&none, &none, at(4900))), [42]);
+        assert_eq!(pids(finder.look(&none, &none, at(5000))), [0; 0]);
         finder.tried(&found[0], false, at(5000));
         finder.tried(&found[0], true, at(5100));
-        assert_eq!(pids(finder.look(&none, at(5200))), [0; 0]);
+        assert_eq!(pids(finder.look(&none, &none, at(5200))), [0; 0]);
     }
 }

@@ -2,15 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
 use model::{Degradation, DegradedReason};
 use sys::{
-    actor::Spawner,
+    actor::{ActorError, Spawner},
     executable::Program,
     trackers::{Event, Holder, HolderError},
-    uvm::{Uuid, target::VaSpace, tracker::Layout},
+    uvm::{Uuid, tracker::Layout},
 };
 
 use super::space::Space;
@@ -18,8 +19,13 @@ use crate::{ledger::Generation, refusal::Refusal};
 
 /// Maximum of holders with one user each. Further users share one.
 const OWN_MAX: usize = 16;
+/// Requests without a reply at which a holder gets no further VA space: a channel takes some 200.
+const OUTSTANDING_MAX: usize = 64;
 /// User of the shared holder, which is no user.
 const SHARED: u32 = u32::MAX;
+/// Time for which a user whose holder hung has no other one, and after which another spawner is
+/// started.
+const RETRY: Duration = Duration::from_mins(1);
 
 /// All holders, and the spawner that starts them. It belongs to the thread that made this.
 pub(super) struct Holders {
@@ -30,14 +36,18 @@ pub(super) struct Holders {
     lost: Vec<Generation>,
     /// Reason why no tracker can be made, as one sentence.
     no_tracker: Option<String>,
-    /// Users whose holder hung. They have no other one until the driver is loaded again.
-    hung: BTreeSet<u32>,
+    /// Users whose holder hung, and when.
+    hung: BTreeMap<u32, Instant>,
+    /// When a spawner or a holder could not be started.
+    not_started: Option<Instant>,
 }
 
 /// Holder of a user.
 struct Of {
     holder: Holder,
     spaces: BTreeSet<Generation>,
+    /// When it had a VA space last.
+    used: Instant,
 }
 
 impl Holders {
@@ -49,12 +59,21 @@ impl Holders {
             by_user: BTreeMap::new(),
             lost: Vec::new(),
             no_tracker: None,
-            hung: BTreeSet::new(),
+            hung: BTreeMap::new(),
+            not_started: None,
         })
     }
 
-    /// User of the holder for a user.
+    /// Whether all holders have room for the requests about one more VA space.
+    pub(super) fn have_room(&self) -> bool {
+        self.by_user.values().all(|of| of.holder.outstanding() <= OUTSTANDING_MAX)
+    }
+
+    /// Key of a user's holder: the user, or `SHARED`.
     fn key(&self, uid: u32) -> u32 {
+        if self.hung.contains_key(&uid) {
+            return uid;
+        }
         let own = self.by_user.keys().filter(|uid| **uid != SHARED).count();
         if self.by_user.contains_key(&uid) || own < OWN_MAX { uid } else { SHARED }
     }
@@ -64,11 +83,11 @@ impl Holders {
         &mut self,
         generation: Generation,
         space: &Space,
-        va_space: &VaSpace<'_>,
+        va_space: BorrowedFd<'_>,
         layout: Layout,
     ) -> bool {
         let key = self.key(space.opener.uid);
-        if self.hung.contains(&key) || !self.has(key) {
+        if self.hung.contains_key(&key) || !self.has(key) {
             return false;
         }
         let Some(of) = self.by_user.get_mut(&key) else { return false };
@@ -82,7 +101,9 @@ impl Holders {
             space.pages().try_for_each(|(page, processor)| of.holder.count(generation, page, layout, processor))
         });
         let is_asked = self.check(key, asked);
-        if !is_asked {
+        if is_asked {
+            self.no_tracker = None;
+        } else {
             self.release(space.opener.uid, generation);
         }
         is_asked
@@ -130,6 +151,14 @@ impl Holders {
 
     /// Outcomes since the last call.
     pub(super) fn events(&mut self) -> Vec<Event> {
+        self.hung.retain(|_, at| at.elapsed() < RETRY);
+        // One without VA spaces leaves its place to another user.
+        self.by_user.retain(|_, of| {
+            if !of.spaces.is_empty() {
+                of.used = Instant::now();
+            }
+            of.used.elapsed() < RETRY
+        });
         let mut all = Vec::new();
         let mut failed = Vec::new();
         for (key, of) in &mut self.by_user {
@@ -163,7 +192,7 @@ impl Holders {
 
     /// Users whose holder hung.
     pub(super) fn hung(&self) -> impl Iterator<Item = u32> + '_ {
-        self.hung.iter().copied()
+        self.hung.keys().copied()
     }
 
     /// Whether there is a holder, which is started if needed.
@@ -171,21 +200,29 @@ impl Holders {
         if self.by_user.contains_key(&key) {
             return true;
         }
+        // A start may take seconds, in which nothing else is done.
+        if self.not_started.is_some_and(|at| at.elapsed() < RETRY) {
+            return false;
+        }
         match self.start_holder() {
             Ok(holder) => {
                 tracing::debug!(uid = key, pid = holder.pid(), "a holder was started");
-                self.by_user.insert(key, Of { holder, spaces: BTreeSet::new() });
+                self.by_user.insert(key, Of { holder, spaces: BTreeSet::new(), used: Instant::now() });
                 true
             }
             Err(error) => {
                 tracing::error!("no process can hold trackers: {error}");
-                self.spawner = None;
+                // Holders exit with their spawner.
+                if matches!(error, ActorError::SpawnerGone(_)) {
+                    self.spawner = None;
+                }
+                self.not_started = Some(Instant::now());
                 false
             }
         }
     }
 
-    fn start_holder(&mut self) -> Result<Holder, sys::actor::ActorError> {
+    fn start_holder(&mut self) -> Result<Holder, ActorError> {
         let spawner = match self.spawner.take() {
             Some(spawner) => spawner,
             None => Spawner::start(&self.program)?,
@@ -196,13 +233,12 @@ impl Holders {
     /// Removes a holder that is of no more use, and with it all its trackers.
     fn check(&mut self, key: u32, asked: Result<(), HolderError>) -> bool {
         let error = match asked {
-            Ok(()) => {
-                self.no_tracker = None;
-                return true;
-            }
+            Ok(()) => return true,
             // Not the holder's fault, and no better with another one.
             Err(HolderError::Device(error)) => {
-                let reason = format!("no VA space can be counted: {error}");
+                let reason = format!(
+                    "no VA space can be counted: {error}; `nvidia-modprobe -c 0 -u` makes the device, and uvmd-tools.conf permits it"
+                );
                 if self.no_tracker.as_ref() != Some(&reason) {
                     tracing::error!("{reason}");
                 }
@@ -212,12 +248,15 @@ impl Holders {
             Err(error) => error,
         };
         tracing::error!(uid = key, "{error}");
+        let mut hangs = matches!(error, HolderError::Hangs);
         if let Some(of) = self.by_user.remove(&key) {
+            // One whose channel is full hangs as well.
+            hangs |= of.holder.outstanding() > 0 && !of.holder.has_exited();
             of.holder.kill();
             self.lost.extend(of.spaces);
         }
-        if matches!(error, HolderError::Hangs) {
-            self.hung.insert(key);
+        if hangs {
+            self.hung.insert(key, Instant::now());
         }
         false
     }
@@ -226,7 +265,7 @@ impl Holders {
 /// State of a user whose holder hung.
 pub(super) fn degradation(uid: u32, user: Option<String>) -> Degradation {
     let (uid, who) = match (uid, &user) {
-        (SHARED, _) => (None, "the users that share a holder".to_owned()),
+        (SHARED, _) => (None, "the users beyond the first 16".to_owned()),
         (uid, Some(user)) => (Some(uid), format!("user {user} (uid {uid})")),
         (uid, None) => (Some(uid), format!("uid {uid}")),
     };
@@ -236,8 +275,7 @@ pub(super) fn degradation(uid: u32, user: Option<String>) -> Degradation {
         user,
         pid: None,
         description: format!(
-            "{who}: the process that holds trackers hung in the driver and was killed; processes of that user are not counted until the \
-             driver is loaded again"
+            "{who}: the process that holds trackers hung in the driver and was killed; these processes are not counted for a minute"
         ),
     }
 }

@@ -38,14 +38,12 @@ pub(super) struct Quota {
     attached_users: BTreeMap<u32, usize>,
     /// Users with refusals: when and how many.
     refused: BTreeMap<u32, (Duration, u64)>,
-    now: Duration,
 }
 
 impl Quota {
     /// Takes room for one more VA space of a process, at this time since boot. `false` if there is
     /// none.
     pub(super) fn take(&mut self, opener: &Opener, now: Duration) -> bool {
-        self.now = now;
         if now.saturating_sub(self.second) >= Duration::from_secs(1) {
             self.second = now;
             self.attached_processes.clear();
@@ -63,12 +61,19 @@ impl Quota {
             *self.of_users.entry(*uid).or_default() += 1;
             *self.attached_processes.entry(*pid).or_default() += 1;
             *self.attached_users.entry(*uid).or_default() += 1;
-        } else if self.refused.contains_key(uid) || self.refused.len() < USERS_NAMED_MAX {
-            let (at, number) = self.refused.entry(*uid).or_default();
+        } else {
+            self.deny(*uid, now);
+        }
+        has_room
+    }
+
+    /// Records the denial of a VA space of a user.
+    pub(super) fn deny(&mut self, uid: u32, now: Duration) {
+        if self.refused.contains_key(&uid) || self.refused.len() < USERS_NAMED_MAX {
+            let (at, number) = self.refused.entry(uid).or_default();
             *at = now;
             *number = number.saturating_add(1);
         }
-        has_room
     }
 
     /// Takes room for a queue of records of a user. `false` if there is none.
@@ -95,9 +100,14 @@ impl Quota {
         }
     }
 
+    /// Forgets denials that are more than a minute old, at this time since boot.
+    pub(super) fn settle(&mut self, now: Duration) {
+        self.refused.retain(|_, (at, _)| now.saturating_sub(*at) < NAMED);
+    }
+
     /// Users that were refused a VA space of late.
     pub(super) fn degradations(&self, user: &dyn Fn(u32) -> Option<String>) -> Vec<Degradation> {
-        let recent = self.refused.iter().filter(|(_, (at, _))| self.now.saturating_sub(*at) < NAMED);
+        let recent = self.refused.iter();
         recent
             .map(|(uid, (_, number))| {
                 let name = user(*uid);
@@ -108,8 +118,9 @@ impl Quota {
                     user: name,
                     pid: None,
                     description: format!(
-                        "{who}: VA spaces are not counted, refused {number} times: at most {OF_PROCESS_MAX} of a process, {OF_USER_MAX} of a \
-                         user and {OF_NODE_MAX} of the node, and {PROCESS_RATE_MAX} and {USER_RATE_MAX} more in a second"
+                        "{who}: VA spaces are not counted; {number} attempts were denied. Limits: {OF_PROCESS_MAX} VA spaces of a process, \
+                         {OF_USER_MAX} of a user, {OF_NODE_MAX} of the node; {PROCESS_RATE_MAX} attempts a second of a process, \
+                         {USER_RATE_MAX} of a user"
                     ),
                 }
             })

@@ -273,17 +273,17 @@ impl Space {
         self.has_queue && self.is_held() && bytes_htod.saturating_add(bytes_dtoh) > self.tally.copied_bytes()
     }
 
-    /// Reads the records so far. `take`: their events at blocks. `raw_to_boot_ns`: to be added to
+    /// Reads at most `max` of the records so far, and returns how many. `take`: their events at blocks. `raw_to_boot_ns`: to be added to
     /// times of the driver's clock.
-    pub(super) fn read_records(&mut self, raw_to_boot_ns: u64, take: &mut dyn FnMut(BlockRecord)) {
+    pub(super) fn read_records(&mut self, max: u32, raw_to_boot_ns: u64, take: &mut dyn FnMut(BlockRecord)) -> u32 {
         if !self.has_queue || self.broken.is_some() {
-            return;
+            return 0;
         }
         let ring = self.memory.ring(QUEUE as usize + 1, QUEUE_RECORDS as usize);
-        let Some((control, ring)) = self.memory.page(QUEUE as usize).zip(ring) else { return };
+        let Some((control, ring)) = self.memory.page(QUEUE as usize).zip(ring) else { return 0 };
         let tally = &mut self.tally;
         let read = QueueMemory::new(control, ring).and_then(|memory| {
-            self.queue.read(&memory, READ_MAX, |record| {
+            self.queue.read(&memory, max.min(READ_MAX), |record| {
                 tally.add(&record);
                 if let Some(record) = tally.block_record(&record) {
                     let boottime_ns = record.boottime_ns.wrapping_add(raw_to_boot_ns);
@@ -291,7 +291,13 @@ impl Space {
                 }
             })
         });
-        self.broken = read.err();
+        match read {
+            Ok(reading) => reading.read,
+            Err(error) => {
+                self.broken = Some(error);
+                0
+            }
+        }
     }
 
     /// Totals of the driver so far: to be taken before the records.

@@ -42,8 +42,8 @@ async fn missing_kprobes_are_waited_for_even_with_a_driver() {
     let SourceState::Waiting { missing } = state(&machine) else { panic!() };
     let kprobes = "this kernel has no kprobes, and does not show the driver's types in /sys/kernel/btf/nvidia_uvm, which fentry \
                    needs: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS, or build the driver with BTF";
-    let tools = "the driver's tools cannot be used either: /proc/devices does not show the driver's device, by which \
-                 processes that use it are found";
+    let tools = "the driver's tools cannot be used: /proc/devices does not list nvidia-uvm, so that uvmd cannot \
+                 find the processes that use it: load the driver again";
     assert_eq!(missing, [kprobes, tools]);
     let config = Config { source: SourceChoice::Probes, ..config(&machine) };
     let state = Watcher::new(config).unwrap().snapshot().source.state;

@@ -1,6 +1,6 @@
 //! Privileges that a holder drops.
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, Rlimit};
 use seccompiler::{
     BackendError, BpfProgram, SeccompCmpArgLen as Length, SeccompCmpOp, SeccompCondition, SeccompRule, apply_filter,
 };
@@ -14,6 +14,9 @@ use crate::{
 pub(crate) fn confine(channel: i32, spawner: Pid, may_change_user: bool, filter: &BpfProgram) -> Result<(), Failed> {
     close_all_but(&[channel])?;
     let _ = rustix::thread::set_name(c"uvmd-holder");
+    // It has several descriptors for each VA space.
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     drop_privileges(may_change_user.then_some(HOLDER_ID))?;
     follow(Some(spawner))?;
     apply_filter(filter).map_err(at_filter)
