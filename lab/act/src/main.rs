@@ -31,7 +31,7 @@ use model::{
     Action, Actuator, ActuatorChoice, ActuatorKind, Advice, CallResult, DecisionId, GpuUuid, LinkBytes, LinkMeter,
     Order, Outcome, Place, ProcessId, Step,
 };
-use sys::{Roots, uvm::Uuid};
+use sys::{Roots, executable::Program, shared_memory::set_accessor_program, uvm::Uuid};
 use tracing::{
     Event, Metadata, Subscriber,
     span::{Attributes, Id, Record},
@@ -67,6 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
     if let Some(ended) = sys::actor::run_if_spawner() {
         return Ok(ended);
     }
+    set_accessor_program(Program::this());
     let options = Options::parse();
     let calls = Calls::default();
     tracing::subscriber::set_global_default(calls.clone())?;

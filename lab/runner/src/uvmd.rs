@@ -318,7 +318,7 @@ mod tests {
             r#"{{"processes":[{{"pid":7,"start_ticks":99,"name":"old","gpus":[],"reuse":{{"fetched_bytes":0,"refetched_bytes":0,"cpu_reclaimed_bytes":0,"bounces":0}},{COUNTS}}},{{"pid":7,"start_ticks":500,"name":"a","gpus":[{GPU}],"reuse":{{"fetched_bytes":0,"refetched_bytes":0,"cpu_reclaimed_bytes":0,"bounces":0}},{COUNTS}}}]}}"#
         );
         let status = format!(
-            r#"{{"version":"0.1.0","state":"counting","reasons":[],"time":"2026-01-02T03:04:05.5Z","counting_started_at":"x",
+            r#"{{"version":"0.1.0","state":"counting","backend":"ebpf","reasons":[],"time":"2026-01-02T03:04:05.5Z","counting_started_at":"x",
                 "dropped_events":0,"gpus":[],"total":{{{COUNTS}}}}}"#
         );
         let evictions = r#"{"time":"x","inferred":true,"pairs":[]}"#.to_owned();

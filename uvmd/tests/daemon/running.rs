@@ -19,7 +19,10 @@ fn missing_driver_or_kprobes_are_reported_and_uvmd_serves() {
         println!("skipped: this machine has both");
         return;
     }
-    let daemon = Daemon::start();
+    let node = Node::new();
+    let mut command = node.listening_on("127.0.0.1:0");
+    command.args(["--set", "collector.source=probes"]);
+    let daemon = Daemon::spawn(command);
     assert_eq!(daemon.get("/livez"), (200, "ok\n".to_owned()));
     let (status, reasons) = daemon.get("/readyz");
     assert_eq!(status, 503);
