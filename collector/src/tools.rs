@@ -9,7 +9,8 @@
 //! Each VA space is found after it was created: what happened before is not counted, and never
 //! guessed. Its process is therefore always adopted.
 //!
-//! * `search`: search for VA spaces, on a thread of its own; `finder`: processes that have the driver open
+//! * `search`: search for VA spaces, on a thread of its own; `finder`: processes that have the driver
+//!   open; `progress`: the process that a search is at
 //! * `holders`: holders by user
 //! * `space`: a held VA space, and its counts
 //! * `quota`: limits of VA spaces by process and user
@@ -49,6 +50,7 @@ mod finder;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod holders;
+mod progress;
 mod quota;
 mod search;
 mod space;
@@ -266,9 +268,14 @@ impl Tools {
             .collect();
         let mut left = RECORDS_MAX;
         for generation in order {
-            let Some(space) = self.spaces.get_mut(&generation).filter(|_| left > 0) else { break };
-            self.last_read = generation;
-            left -= space.read_records(left, raw_to_boot_ns, &mut |record| self.blocks.push(record));
+            let Some(space) = self.spaces.get_mut(&generation) else { continue };
+            // One that has ended is read whole: there is no later reading.
+            let max = if space.phase() == Phase::Ended { u32::MAX } else { left };
+            if max > 0 {
+                self.last_read = generation;
+                left = left
+                    .saturating_sub(space.read_records(max, raw_to_boot_ns, &mut |record| self.blocks.push(record)));
+            }
         }
     }
 

@@ -9,7 +9,10 @@ use rustix::{
     process::{DumpableBehavior, Gid, Pid, Signal, Uid},
     thread::{CapabilitySet, CapabilitySets},
 };
-use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompFilter, SeccompRule};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
 pub(crate) use step::Step;
 
 /// User and group of actors. Any process of the same user may stop, kill, renice and limit an
@@ -82,6 +85,16 @@ pub(crate) fn filter(
     let rules: BTreeMap<_, _> = calls.iter().map(|call| (*call, Vec::new())).chain(restricted).collect();
     let arch = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, arch)?.try_into()
+}
+
+/// Query by which the standard library checks a descriptor before it closes it, in builds with
+/// assertions: second argument of `fcntl`.
+pub(crate) const QUERY_BEFORE_CLOSE: u64 = libc::F_GETFD as u64;
+
+/// Rule that the second argument of a call, of which the kernel ignores the bits above 32, is this.
+pub(crate) fn argument(value: u64) -> Result<SeccompRule, BackendError> {
+    let is_it = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
+    SeccompRule::new(vec![is_it])
 }
 
 /// Error of a filter.

@@ -15,7 +15,7 @@
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
 //! * [`trackers`]: trackers of the driver's tools interface; `holder`: processes that hold them
-//! * `packets` and `messages`: messages between uvmd and these and other processes
+//! * `server`: start and end of the servers among these; `packets` and `messages`: messages between uvmd and these and other processes
 //! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: privileges that these and
 //!   actors drop
 //! * [`host_memory`]: memory of the node; [`memory`]: return of freed memory to the kernel
@@ -73,6 +73,7 @@ mod readers;
 pub mod roots;
 pub mod sandbox;
 pub mod seccomp;
+mod server;
 pub mod shared_memory;
 pub mod symbols;
 pub mod sysfs;

@@ -8,8 +8,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use sys::{
@@ -24,6 +23,8 @@ use sys::{
     },
 };
 
+use super::progress::Progress;
+
 /// Interval of inspections without a hint.
 const ALL_EVERY: Duration = Duration::from_secs(10);
 /// Time for which a process that has opened the driver is inspected at each look, until it has a VA
@@ -33,6 +34,9 @@ const INITIALIZES_MAX: Duration = Duration::from_secs(5);
 const OF_USER: Allowance = Allowance { part: 100, burst: Duration::from_secs(1), credit_part: None };
 /// Budget of all users together: opens and closes of the driver cause inspections of all processes.
 const OF_NODE: Allowance = Allowance { part: 20, burst: Duration::from_secs(2), credit_part: None };
+
+/// Maximum of processes of a user that are inspected at each look until they have a VA space.
+const INITIALIZING_OF_USER_MAX: usize = 64;
 
 /// Process that has the driver open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,37 +57,6 @@ impl Opener {
     /// Whether the process with this id is still this one.
     pub(super) fn is_still(&self, roots: &Roots) -> bool {
         processes::start_ticks(roots, self.pid).is_ok_and(|ticks| ticks == Some(self.start_ticks))
-    }
-}
-
-/// Maximum of processes of a user that are inspected at each look until they have a VA space.
-const INITIALIZING_OF_USER_MAX: usize = 64;
-
-/// Process that a search is at.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Progress(Arc<Mutex<Option<(u32, u32, Instant)>>>);
-
-impl Progress {
-    fn lock(&self) -> MutexGuard<'_, Option<(u32, u32, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins with a process of a user.
-    pub(super) fn begin(&self, pid: u32, uid: u32) {
-        self.begin_at(pid, uid, Instant::now());
-    }
-
-    pub(super) fn begin_at(&self, pid: u32, uid: u32, at: Instant) {
-        *self.lock() = Some((pid, uid, at));
-    }
-
-    pub(super) fn end(&self) {
-        *self.lock() = None;
-    }
-
-    /// Process, and its user, that it has been at for longer than this.
-    pub(super) fn stuck(&self, longer_than: Duration) -> Option<(u32, u32)> {
-        self.lock().filter(|(_, _, at)| at.elapsed() > longer_than).map(|(pid, uid, _)| (pid, uid))
     }
 }
 

@@ -27,7 +27,10 @@ use sys::{
     },
 };
 
-use super::finder::{Finder, Opener, Progress};
+use super::{
+    finder::{Finder, Opener},
+    progress::Progress,
+};
 use crate::{clock, ledger::Generation};
 
 /// Interval of looks.

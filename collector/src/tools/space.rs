@@ -9,7 +9,7 @@ use sys::{
     trackers::Memory,
     uvm::{
         Descriptor, Uuid,
-        queue::{FULL_QUEUE_RECORDS, FullQueue, QueueError, QueueMemory, QueueReader},
+        queue::{FULL_QUEUE_RECORDS, FullQueue, KindCounts, QueueError, QueueMemory, QueueReader},
         records::EventKind,
         tracker::Counters,
     },
@@ -127,6 +127,8 @@ pub(super) struct Space {
     queue: QueueReader,
     tally: SpaceTally,
     totals: Totals,
+    /// Whether records were left since the totals were taken.
+    is_behind: bool,
     /// Whether it has a queue that is read.
     has_queue: bool,
     /// Reason why a queue is not read any more.
@@ -160,6 +162,7 @@ impl Space {
             queue: QueueReader::new(),
             tally: SpaceTally::new(generation, gpus.ids_per_gpu, if has_queue { &READ } else { &[] }),
             totals: Totals::default(),
+            is_behind: false,
             has_queue,
             broken: None,
             memory,
@@ -292,7 +295,10 @@ impl Space {
             })
         });
         match read {
-            Ok(reading) => reading.read,
+            Ok(reading) => {
+                self.is_behind = reading.left() > 0;
+                reading.read
+            }
             Err(error) => {
                 self.broken = Some(error);
                 0
@@ -310,6 +316,7 @@ impl Space {
             }
             None => self.totals.kinds,
         };
+        self.is_behind = self.has_queue;
         self.totals = Totals { all: self.page(ALL), gpus: self.at_gpus(gpus), kinds };
     }
 
@@ -319,7 +326,9 @@ impl Space {
         if self.phase == Phase::Ended || self.broken.is_some() {
             self.tally.finish(&self.totals);
         } else {
-            self.tally.complete(&self.totals, self.queue.dropped());
+            // What is left may be in the records to come.
+            let none = KindCounts::default();
+            self.tally.complete(&self.totals, if self.is_behind { &none } else { self.queue.dropped() });
         }
         self.tally.counts()
     }
@@ -422,5 +431,24 @@ mod tests {
         assert_eq!(faults(&mut space, &gpus), [(1, 3), (UNKNOWN_PROCESSOR, 2)].into());
         fault(&space, 0, 3);
         assert_eq!(faults(&mut space, &gpus), [(1, 3), (UNKNOWN_PROCESSOR, 2)].into());
+    }
+
+    #[test]
+    fn rest_of_a_total_is_of_unknown_cause_only_when_no_records_are_left() {
+        let mut gpus = Gpus::new(8);
+        gpus.see(&[(1, A)].into());
+        let mut space = space(&gpus);
+        // 8 KiB were copied; one record of a copy was dropped, and two others are in the queue.
+        space.memory.page(ALL as usize).unwrap()[0].store(8192, Ordering::Relaxed);
+        let control = space.memory.page(QUEUE as usize).unwrap();
+        control[1].store(2 << 32 | 2, Ordering::Relaxed);
+        control[2 + usize::from(EventKind::Migration.number())].store(1, Ordering::Relaxed);
+        let unknown_bytes = |space: &mut Space, max| {
+            space.take_totals(&gpus);
+            space.read_records(max, 0, &mut |_| {});
+            space.counts().map(|(_, tally)| tally.amount).sum::<u64>()
+        };
+        let by_reading = [1, 1, 9].map(|max| unknown_bytes(&mut space, max));
+        assert_eq!(by_reading, [0, 8192, 8192]);
     }
 }

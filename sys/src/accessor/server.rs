@@ -6,53 +6,37 @@ use std::{
     io,
     num::NonZeroUsize,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::AtomicU64,
     time::{Duration, Instant},
 };
 
 use call_ring::{Operation, operation::apply};
-use rustix::process::Pid;
-use seccompiler::BpfProgram;
 
 use super::{
-    confinement::confine,
     mapping::{Mapping, WORD_BYTES, is_sparse},
     wire::{Outcome, Reply, Request, receive_request, send_reply},
 };
-use crate::{cpu_time, futex};
+use crate::{
+    confinement::ACCESSOR_ID,
+    cpu_time, futex,
+    server::{self, Start},
+};
 
-/// Arguments of an accessor.
-pub(crate) struct Start<'a> {
-    pub(crate) channel: OwnedFd,
-    /// Parent, which must still exist.
-    pub(crate) spawner: Pid,
-    pub(crate) may_change_user: bool,
-    pub(crate) filter: &'a BpfProgram,
-}
-
-/// Runs an accessor until its exit. The parent's objects are not dropped.
+/// Runs an accessor until its exit.
 pub(crate) fn run(start: &Start<'_>) -> ! {
-    let served = catch_unwind(AssertUnwindSafe(|| {
+    server::run(|| {
         let channel = start.channel.as_fd();
-        match confine(channel.as_raw_fd(), start.spawner, start.may_change_user, start.filter) {
+        match start.confine(c"uvmd-accessor", ACCESSOR_ID) {
             Ok(()) => serve(channel),
             Err((step, error)) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EPERM);
                 reply(channel, Outcome::NotConfined { step, errno })
             }
         }
-    }));
-    exit(i32::from(!matches!(served, Ok(Ok(())))))
-}
-
-#[expect(unsafe_code, reason = "an exit that runs nothing of the parent's")]
-fn exit(status: i32) -> ! {
-    // SAFETY: ends this process, which has no other thread.
-    unsafe { libc::_exit(status) }
+    })
 }
 
 fn reply(channel: BorrowedFd<'_>, outcome: Outcome) -> io::Result<()> {

@@ -6,13 +6,12 @@ use rustix::{
     process::{DumpableBehavior, Pid, Resource, Rlimit, Signal},
     thread::{CapabilitySet, CapabilitySets},
 };
-use seccompiler::{
-    BackendError, BpfProgram, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, apply_filter,
-};
+use seccompiler::{BackendError, BpfProgram, apply_filter};
 
 use crate::{
     confinement::{
-        self, ACTOR_ID, Failed, Step, TO_CHANGE_USER, at, at_filter, be_alone, close_all_but, drop_privileges, follow,
+        self, ACTOR_ID, Failed, Step, TO_CHANGE_USER, argument, at, at_filter, be_alone, close_all_but,
+        drop_privileges, follow,
     },
     uvm::call::Call,
 };
@@ -101,13 +100,8 @@ pub(super) fn filter() -> Result<BpfProgram, Failed> {
         libc::SYS_close,
         libc::SYS_exit_group,
     ];
-    let number = |request: u64| {
-        // The kernel ignores the bits above 32.
-        let is_it = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request)?;
-        SeccompRule::new(vec![is_it])
-    };
     let make = || {
-        let driver = Call::NUMBERS.into_iter().map(number).collect::<Result<_, BackendError>>()?;
+        let driver = Call::NUMBERS.into_iter().map(argument).collect::<Result<_, BackendError>>()?;
         confinement::filter(&calls, [(libc::SYS_ioctl, driver)])
     };
     make().map_err(at_filter)

@@ -4,7 +4,6 @@
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    panic::{AssertUnwindSafe, catch_unwind},
     time::Instant,
 };
 
@@ -14,6 +13,7 @@ use super::{
 };
 use crate::{
     messages::{receive, send},
+    server,
     uvm::outcome::Outcome,
 };
 
@@ -26,8 +26,7 @@ pub(super) struct Start<'a> {
 
 /// Runs an actor until its exit. The parent's objects are not dropped.
 pub(super) fn run(start: &Start<'_>) -> ! {
-    let served = catch_unwind(AssertUnwindSafe(|| serve(start)));
-    exit(i32::from(!matches!(served, Ok(Ok(())))))
+    server::run(|| serve(start))
 }
 
 fn serve(Start { channel, spaces, confinement }: &Start<'_>) -> io::Result<()> {
@@ -46,10 +45,4 @@ fn serve(Start { channel, spaces, confinement }: &Start<'_>) -> io::Result<()> {
         send(channel, &Response::Made { outcome, took: begun.elapsed() }, &[])?;
     }
     Ok(())
-}
-
-#[expect(unsafe_code, reason = "an exit that runs nothing of the parent's")]
-fn exit(status: i32) -> ! {
-    // SAFETY: ends this process, which has no other thread.
-    unsafe { libc::_exit(status) }
 }

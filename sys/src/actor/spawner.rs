@@ -25,6 +25,7 @@ use crate::{
     confinement::Failed,
     holder,
     messages::{receive, send},
+    server::Start,
     uvm::target::SPACES_MAX,
 };
 
@@ -142,20 +143,11 @@ impl Spawner {
         let cloned = unsafe { clone(None) }?;
         match cloned {
             Cloned::Child => {
-                let (spawner, may_change_user) = (self.own, self.may_change_user);
+                let start =
+                    |filter| Start { channel, spawner: self.own, may_change_user: self.may_change_user, filter };
                 match server {
-                    Server::Accessor => accessor::server::run(&accessor::server::Start {
-                        channel,
-                        spawner,
-                        may_change_user,
-                        filter: &self.accessor_filter,
-                    }),
-                    Server::Holder => holder::server::run(&holder::server::Start {
-                        channel,
-                        spawner,
-                        may_change_user,
-                        filter: &self.holder_filter,
-                    }),
+                    Server::Accessor => accessor::server::run(&start(&self.accessor_filter)),
+                    Server::Holder => holder::server::run(&start(&self.holder_filter)),
                 }
             }
             Cloned::Parent { pid, pidfd } => {

@@ -6,53 +6,39 @@ use std::{
     io,
     num::NonZeroUsize,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::Pid,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
 };
-use seccompiler::BpfProgram;
 
 use super::{
-    confinement::confine,
     memory::Memory,
     wire::{Reply, Request},
 };
 use crate::{
+    confinement::HOLDER_ID,
     messages::{receive, send_at_once},
+    server::{self, Start},
     uvm::{outcome::Outcome, tracker},
 };
 
-/// Arguments of a holder.
-pub(crate) struct Start<'a> {
-    pub(crate) channel: OwnedFd,
-    /// Parent, which must still exist.
-    pub(crate) spawner: Pid,
-    pub(crate) may_change_user: bool,
-    pub(crate) filter: &'a BpfProgram,
-}
-
-/// Runs a holder until its exit. The parent's objects are not dropped.
+/// Runs a holder until its exit.
 pub(crate) fn run(start: &Start<'_>) -> ! {
-    let served = catch_unwind(AssertUnwindSafe(|| {
+    server::run(|| {
         let channel = start.channel.as_fd();
-        match confine(channel.as_raw_fd(), start.spawner, start.may_change_user, start.filter) {
+        // It has several descriptors for each VA space.
+        let limit = getrlimit(Resource::Nofile);
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        match start.confine(c"uvmd-holder", HOLDER_ID) {
             Ok(()) => serve(channel),
             Err((step, error)) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EPERM);
                 send_at_once(channel, &Reply::NotConfined { step, errno }, &[])
             }
         }
-    }));
-    exit(i32::from(!matches!(served, Ok(Ok(())))))
-}
-
-#[expect(unsafe_code, reason = "an exit that runs nothing of the parent's")]
-fn exit(status: i32) -> ! {
-    // SAFETY: ends this process, which has no other thread.
-    unsafe { libc::_exit(status) }
+    })
 }
 
 /// Held VA space. Trackers are closed first, as they are declared first.
