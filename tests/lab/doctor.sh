@@ -49,6 +49,13 @@ echo "--- with kprobes switched off"
 stop_uvmd
 echo 0 >/sys/kernel/debug/kprobes/enabled
 start uvmd
+state_becomes counting
+status=0
+expect
+says 'warning kprobes kprobes are switched off' "ok tools uvmd counts by the driver's tools" 'warning uvmd counts on lab, but is degraded'
+! grep -q '^ok *probes' /tmp/doctor || fail "it speaks of probes, and there are none"
+stop_uvmd
+start uvmd --set collector.source=probes
 state_becomes waiting
 status=1
 expect
