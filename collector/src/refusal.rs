@@ -2,7 +2,11 @@
 
 use std::io;
 
-use sys::{btf::BtfError, driver_types::Disagreement, families::TableError};
+use sys::{
+    btf::BtfError,
+    driver_types::{Disagreement, Unfit},
+    families::TableError,
+};
 use thiserror::Error;
 
 /// Reason why a present driver is refused.
@@ -14,9 +18,14 @@ pub(crate) enum Refusal {
     )]
     NoVersion,
     #[error(
-        "driver {version} is not supported: the layout of its structures is unknown; supported are {supported}; update uvmd, or change the driver"
+        "driver {version} is not supported: the layout of its structures is unknown, as the kernel does not show its types in \
+         /sys/kernel/btf/nvidia_uvm; known without them are {supported}; update uvmd, or build the driver with BTF"
     )]
     UnknownVersion { version: String, supported: String },
+    #[error(
+        "driver {version} is not supported: it is of no known family, and its types do not replace that: {unfit}; update uvmd"
+    )]
+    UnknownTypes { version: String, unfit: Unfit },
     #[error("{0}")]
     Table(#[from] TableError),
     #[error("the kernel's types in /sys/kernel/btf/vmlinux cannot be used: {0}")]
@@ -80,6 +89,7 @@ impl Refusal {
             | Self::Attach { .. } => true,
             Self::NoVersion
             | Self::UnknownVersion { .. }
+            | Self::UnknownTypes { .. }
             | Self::Table(_)
             | Self::KernelTypes(_)
             | Self::DriverTypes { .. }

@@ -11,7 +11,7 @@ use super::{Check, Verdict};
 const NAME: &str = "tools";
 
 /// Checks that only probes have to meet.
-const OF_PROBES: [&str; 5] = ["BPF", "kprobes", "lockdown", "kernel types", "functions"];
+const OF_PROBES: [&str; 6] = ["BPF", "kprobes", "lockdown", "kernel types", "driver", "functions"];
 
 /// Daemon, or whoever may start one.
 pub(super) enum Subject<'a> {
