@@ -233,8 +233,13 @@ impl Watcher {
                 // Records of the VA spaces found.
                 self.take_lifecycles();
             }
-            // It is the kernel that keeps probes from a driver without kprobes.
-            Err(refusal) if attachment == Attachment::Fentry && self.config.source == SourceChoice::Auto => {
+            // It is the kernel that keeps probes from a driver without kprobes. A shortage may pass
+            // before the tools are chosen, which stay until the driver is reloaded.
+            Err(refusal)
+                if attachment == Attachment::Fentry
+                    && self.config.source == SourceChoice::Auto
+                    && (!refusal.is_of_attachment() || earlier.is_some_and(Retry::is_last)) =>
+            {
                 let tools = Tools::new(&self.config, &self.families, &module, &[refusal.to_string()]);
                 match tools {
                     Ok(tools) => {
