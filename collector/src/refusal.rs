@@ -76,6 +76,11 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// Whether the kernel failed to load or attach a probe, for memory or descriptors for example.
+    pub(crate) const fn is_of_attachment(&self) -> bool {
+        matches!(self, Self::Load(_) | Self::Attach { .. })
+    }
+
     /// Whether a retry may help: a shortage (memory, descriptors, permission) may pass. Properties
     /// of the driver do not change until it is reloaded.
     pub(crate) const fn may_pass(&self) -> bool {

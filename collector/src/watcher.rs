@@ -233,8 +233,13 @@ impl Watcher {
                 // Records of the VA spaces found.
                 self.take_lifecycles();
             }
-            // It is the kernel that keeps probes from a driver without kprobes.
-            Err(refusal) if attachment == Attachment::Fentry || !refusal.may_pass() => {
+            // It is the kernel that keeps probes from a driver without kprobes. A shortage may pass
+            // before the tools are chosen, which stay until the driver is reloaded.
+            Err(refusal)
+                if !refusal.may_pass()
+                    || attachment == Attachment::Fentry
+                        && (!refusal.is_of_attachment() || earlier.is_some_and(Retry::is_last)) =>
+            {
                 if let Err(module) = self.count_by_tools_instead(module, &refusal) {
                     self.refuse_with(module, Some(parameters), &refusal, earlier);
                 }
