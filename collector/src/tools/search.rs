@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    io,
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, PoisonError,
@@ -79,6 +80,16 @@ pub(super) enum Finding {
     Moved(Generation, Descriptor),
     /// The process has closed a counted VA space.
     Closed(Generation),
+}
+
+/// Place of a VA space, and the process that has it there or had it.
+type Place = (Descriptor, u32);
+
+/// Whether a VA space of a process is at one of these places. `is`: whether it is at one.
+fn is_among(places: &[Place], pid: u32, is: impl Fn(Descriptor) -> io::Result<bool>) -> bool {
+    // Without a comparison, another one of the same process is taken for the same. The process of a
+    // place may have exited: that says nothing about those of others.
+    places.iter().any(|(place, of)| is(*place).unwrap_or(*of == pid))
 }
 
 /// Users at whose processes a search hung, and when.
@@ -204,8 +215,8 @@ struct Thread {
     shared: Arc<Shared>,
     omitted: Omitted,
     found: SyncSender<Finding>,
-    /// Places of VA spaces that were found of late.
-    recent: Vec<(Descriptor, Instant)>,
+    /// VA spaces that were found of late.
+    recent: Vec<(Place, Instant)>,
     /// Failed comparisons in a row.
     failures: BTreeMap<Generation, u8>,
     checked_closed: Option<Duration>,
@@ -258,12 +269,12 @@ impl Thread {
             self.shared.progress.end();
             self.finder.charge(opener.uid, cpu_time::of_this_thread().saturating_sub(begun), now);
             let has_space = match found {
-                Ok(found) => {
+                Ok((found, are_settled)) => {
                     for found in found {
-                        self.recent.push((found.place, Instant::now()));
+                        self.recent.push(((found.place, opener.pid), Instant::now()));
                         self.send(Finding::Found(found))?;
                     }
-                    true
+                    are_settled
                 }
                 Err(UvmError::TooMany { .. }) => {
                     self.send(Finding::TooMany(opener.clone()))?;
@@ -280,28 +291,31 @@ impl Thread {
         Ok(())
     }
 
-    /// VA spaces of a process that are not counted, and were not found just now.
-    fn spaces_of(&self, opener: &Opener, counted: &[Counted]) -> Result<Vec<Found>, UvmError> {
+    /// VA spaces of a process that are not counted, and were not found just now; whether there are none
+    /// that were, and are not counted yet, or not any more.
+    fn spaces_of(&self, opener: &Opener, counted: &[Counted]) -> Result<(Vec<Found>, bool), UvmError> {
         let process = Arc::new(PidFd::open(opener.pid)?);
         if !opener.is_still(&self.roots) {
             return Err(UvmError::NoVaSpace(opener.pid));
         }
         // One that is not held yet is compared with its place in its process.
-        let places = counted.iter().map(|space| (space.held_at.unwrap_or(space.place), space.pid));
-        let places: Vec<_> = places.chain(self.recent.iter().map(|(place, _)| (*place, opener.pid))).collect();
-        let mut found = Vec::new();
+        let counted: Vec<Place> =
+            counted.iter().map(|space| (space.held_at.unwrap_or(space.place), space.pid)).collect();
+        let recent: Vec<Place> = self.recent.iter().map(|(place, _)| *place).collect();
+        let (mut found, mut are_settled) = (Vec::new(), true);
         for va_space in VaSpace::of(&process, &self.roots)? {
-            let is_known = places.iter().any(|(place, pid)| {
-                // Without a comparison, another one of the same process is taken for the same.
-                va_space.is(*place).unwrap_or(*pid == opener.pid)
-            });
+            let is_at = |places: &[Place]| is_among(places, opener.pid, |place| va_space.is(place));
+            let is_counted = is_at(&counted);
+            let is_recent = !is_counted && is_at(&recent);
             let place = va_space.place();
             let file = OwnedFd::from(va_space);
-            if !is_known {
+            if is_recent {
+                are_settled = false;
+            } else if !is_counted {
                 found.push(Found { opener: opener.clone(), process: Arc::clone(&process), place, file });
             }
         }
-        Ok(found)
+        Ok((found, are_settled))
     }
 
     /// Looks for counted VA spaces that their processes have closed.
@@ -362,11 +376,19 @@ mod tests {
     }
 
     #[test]
+    fn va_space_of_an_exited_process_hides_none_of_another() {
+        let exited = |_| Err(io::Error::from_raw_os_error(3));
+        let places = [((7, 3), 7)];
+        assert!(is_among(&places, 7, exited) && !is_among(&places, 8, exited));
+        assert!(is_among(&places, 8, |place| Ok(place == (7, 3))));
+    }
+
+    #[test]
     fn closed_files_are_closed_by_the_search() {
         let (_machine, search) = search();
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
         search.close(here.into());
         let mut byte = [0];
-        assert_eq!(std::io::Read::read(&mut &there, &mut byte).unwrap(), 0);
+        assert_eq!(io::Read::read(&mut &there, &mut byte).unwrap(), 0);
     }
 }
