@@ -76,23 +76,27 @@ impl Quota {
         }
     }
 
-    /// Takes room for a queue of records of a user. `false` if there is none.
-    pub(super) fn take_queue(&mut self, uid: u32) -> bool {
-        let has_room = self.queues.get(&uid).copied().unwrap_or_default() < QUEUES_OF_USER_MAX
-            && self.queues.values().sum::<usize>() < QUEUES_OF_NODE_MAX;
-        if has_room {
-            *self.queues.entry(uid).or_default() += 1;
+    /// Takes room for queues of records of a user, at most this many. Returns how many.
+    pub(super) fn take_queues(&mut self, uid: u32, wanted: usize) -> usize {
+        let of_user = self.queues.get(&uid).copied().unwrap_or_default();
+        let of_node = self.queues.values().sum::<usize>();
+        let room = QUEUES_OF_USER_MAX.saturating_sub(of_user).min(QUEUES_OF_NODE_MAX.saturating_sub(of_node));
+        let taken = wanted.min(room);
+        if taken > 0 {
+            *self.queues.entry(uid).or_default() += taken;
         }
-        has_room
+        taken
     }
 
-    /// Returns the room of a VA space, and of its queue.
-    pub(super) fn give_back(&mut self, opener: &Opener, has_queue: bool) {
-        let queue = has_queue.then_some((&mut self.queues, opener.uid));
-        let counted = [(&mut self.of_processes, opener.pid), (&mut self.of_users, opener.uid)];
-        for (counts, key) in counted.into_iter().chain(queue) {
+    /// Returns the room of a VA space, and of its queues.
+    pub(super) fn give_back(&mut self, opener: &Opener, queues: usize) {
+        for (counts, key, number) in [
+            (&mut self.of_processes, opener.pid, 1),
+            (&mut self.of_users, opener.uid, 1),
+            (&mut self.queues, opener.uid, queues),
+        ] {
             if let Some(count) = counts.get_mut(&key) {
-                *count = count.saturating_sub(1);
+                *count = count.saturating_sub(number);
                 if *count == 0 {
                     counts.remove(&key);
                 }
@@ -143,7 +147,7 @@ mod tests {
         let taken = (0..6).map(|second| quota.take(&one, Duration::from_secs(second))).filter(|taken| *taken).count();
         assert_eq!(taken, 4);
         assert_eq!(quota.degradations(&|_| None)[0].uid, Some(1000));
-        quota.give_back(&one, false);
+        quota.give_back(&one, 0);
         assert!(quota.take(&one, Duration::from_secs(6)));
     }
 
@@ -154,7 +158,7 @@ mod tests {
         let attach = |quota: &mut Quota, at| {
             let taken = quota.take(&one, at);
             if taken {
-                quota.give_back(&one, false);
+                quota.give_back(&one, 0);
             }
             taken
         };
@@ -168,9 +172,10 @@ mod tests {
     #[test]
     fn queues_of_a_user_take_64_mib_at_most() {
         let mut quota = Quota::default();
-        assert_eq!((0..100).filter(|_| quota.take_queue(1000)).count(), QUEUES_OF_USER_MAX);
-        quota.give_back(&opener(7, 1000), true);
-        assert!(quota.take_queue(1000));
+        assert_eq!(quota.take_queues(1000, 1), 1);
+        assert_eq!((0..100).map(|_| quota.take_queues(1000, 2)).sum::<usize>(), QUEUES_OF_USER_MAX - 1);
+        quota.give_back(&opener(7, 1000), 2);
+        assert_eq!([2, 2].map(|wanted| quota.take_queues(1000, wanted)), [2, 0]);
     }
 
     #[test]
