@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use abi::{RecordLimit, block::WINDOW_NS};
+use model::ToolsLevel;
 use sys::{Roots, executable::Program};
 
 /// Bytes of a block record in the ring, with the ring's own header.
@@ -26,6 +27,8 @@ pub enum SourceChoice {
 pub struct Config {
     /// Source of counts.
     pub source: SourceChoice,
+    /// Level of the driver's tools.
+    pub tools_level: ToolsLevel,
     /// Program whose main function calls [`sys::actor::run_if_spawner`] first: it holds the trackers of
     /// the driver's tools.
     pub program: Program,
@@ -143,6 +146,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             source: SourceChoice::default(),
+            tools_level: ToolsLevel::default(),
             program: Program::this(),
             interval: Duration::from_secs(1),
             ended_retention: Duration::from_mins(5),

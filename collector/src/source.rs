@@ -62,8 +62,8 @@ pub(crate) trait Source: Send + Sync {
     fn backend(&self) -> &'static str;
 
     /// Quantities that it does not count on any driver.
-    fn not_counted(&self) -> &'static [Quantity] {
-        &[]
+    fn not_counted(&self) -> Vec<Quantity> {
+        Vec::new()
     }
 
     /// The driver.

@@ -12,8 +12,9 @@
 //! * `search`: search for VA spaces, on a thread of its own; `finder`: processes that have the driver
 //!   open; `progress`: the process that a search is at
 //! * `holders`: holders by user
-//! * `space`: a held VA space, and its counts
-//! * `quota`: limits of VA spaces by process and user
+//! * `space`: a held VA space, and its counts; `queue`: a queue of its records; `replays`: that of the
+//!   node's replays; `sink`: what records of all VA spaces are made into
+//! * `full`: processes whose queues were full; `quota`: limits of VA spaces by process and user
 //! * `tally`: counts of a VA space from the driver's records; `timeline`: batches and evictors, over
 //!   all VA spaces
 
@@ -26,13 +27,13 @@ use std::{
     time::Duration,
 };
 
-use abi::{BlockRecord, DropReason, Lifecycle, LifecycleKind, Probe, Tenant};
-use model::{Degradation, DegradedReason, DriverInfo, Quantity};
+use abi::{BlockRecord, DropReason, Lifecycle, LifecycleKind, Probe, RecordFate, Tenant};
+use model::{Degradation, DegradedReason, DriverInfo, Quantity, ToolsLevel};
 use sys::{
     Roots,
     driver::Module,
     families::Families,
-    trackers::Event,
+    trackers::{Event, Holder},
     uvm::{openers::Device, tracker::Layout},
 };
 
@@ -40,28 +41,37 @@ use crate::{
     Config, clock,
     figures::Figures,
     gpus,
-    ledger::Generation,
+    ledger::{Generation, Losses},
     refusal::Refusal,
     source::{ReadError, Reading, Source},
     tenants::Tenants,
 };
 
 mod finder;
+mod full;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod holders;
 mod progress;
+mod queue;
 mod quota;
+mod replays;
 mod search;
+mod sink;
 mod space;
 mod tally;
-#[cfg_attr(not(any(test, feature = "fuzzing")), expect(dead_code, reason = "no records of faults are requested yet"))]
+#[cfg(test)]
+mod testing;
 mod timeline;
 
+use full::FullQueues;
 use holders::Holders;
 use quota::Quota;
+use replays::Replays;
 use search::{Counted, Finding, Found, Search};
-use space::{Gpus, Phase, Space};
+use sink::Sink;
+use space::{Gpus, Phase, Space, queues_of};
+use timeline::Timeline;
 
 /// Generations of this source: none of the probes' is as large.
 const FIRST_GENERATION: Generation = 1 << 63;
@@ -69,12 +79,15 @@ const FIRST_GENERATION: Generation = 1 << 63;
 const RECORDS_MAX: u32 = 1 << 17;
 /// Longest wait of a reading for records.
 const FLUSH_MAX: Duration = Duration::from_millis(50);
+/// User whose holder has the queue of replays.
+const ROOT: u32 = 0;
 
 /// Source by the driver's tools interface.
 pub(crate) struct Tools {
     roots: Roots,
     driver: DriverInfo,
     layout: Layout,
+    level: ToolsLevel,
     procfs_ids_are_eightfold: bool,
     search: Search,
     holders: Holders,
@@ -82,13 +95,16 @@ pub(crate) struct Tools {
     gpus: Gpus,
     spaces: BTreeMap<Generation, Space>,
     next: Generation,
+    replays: Replays,
+    full: FullQueues,
     lifecycles: Vec<Lifecycle>,
-    /// Block records of the last readings.
-    blocks: Vec<BlockRecord>,
+    sink: Sink,
     /// VA space whose records were read last.
     last_read: Generation,
     /// Contradictory records of forgotten VA spaces.
     past_contradictions: u64,
+    /// Losses of records of forgotten VA spaces.
+    past_losses: Losses,
     reduced: Degradation,
     figures: Figures,
 }
@@ -102,25 +118,32 @@ impl Tools {
         let layout = Layout::of(&version)
             .map_err(|_| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
         let device = Device::of_driver(&roots).ok_or(Refusal::NoDevice)?;
+        let level = config.tools_level;
         let procfs_ids_are_eightfold =
             families.of(&version).is_some_and(sys::families::Family::procfs_ids_are_eightfold);
+        // Up to 545, events have an id for each physical GPU; later, for each part of one.
+        let ids_per_gpu = if procfs_ids_are_eightfold { 1 } else { 8 };
+        let timeline = (level >= ToolsLevel::Faults).then(|| Timeline::new(ids_per_gpu));
         Ok(Self {
             search: Search::start(&roots, device),
             roots,
             driver: DriverInfo { version, parameters: sys::parameters::read(&config.roots), ..DriverInfo::default() },
             layout,
+            level,
             procfs_ids_are_eightfold,
             holders: Holders::start(&config.program)?,
             quota: Quota::default(),
-            // Up to 545, events have an id for each physical GPU; later, for each part of one.
-            gpus: Gpus::new(if procfs_ids_are_eightfold { 1 } else { 8 }),
+            gpus: Gpus::new(ids_per_gpu),
             spaces: BTreeMap::new(),
             next: FIRST_GENERATION,
+            replays: Replays::default(),
+            full: FullQueues::default(),
             lifecycles: Vec::new(),
-            blocks: Vec::new(),
+            sink: Sink { timeline, ..Sink::default() },
             last_read: FIRST_GENERATION,
             past_contradictions: 0,
-            reduced: reduced(why),
+            past_losses: Losses::default(),
+            reduced: reduced(level, why),
             figures: Figures { dropped: vec![0; DropReason::COUNT as usize], ..Figures::default() },
         })
     }
@@ -134,6 +157,16 @@ impl Tools {
     fn take(&mut self, events: Vec<Event>) {
         for event in events {
             match event {
+                Event::Watching { space, .. } if self.replays.are(space) => self.replays.watching(),
+                Event::Refused { space, error } if self.replays.are(space) => {
+                    tracing::warn!("replays of GPUs are not counted: {error}");
+                    // It may be held already.
+                    self.holders.release(ROOT, space);
+                    self.end_replays();
+                }
+                Event::Exited { space } | Event::Released { space } if self.replays.are(space) => {
+                    self.replays.end(None);
+                }
                 Event::Held { space, place } => self.with(space, |space| space.held_at(place)),
                 Event::Counting { space: generation, page } => {
                     let Some(space) = self.spaces.get_mut(&generation) else { continue };
@@ -153,7 +186,37 @@ impl Tools {
             }
         }
         for generation in self.holders.lost() {
-            self.end(generation);
+            if self.replays.are(generation) {
+                self.end_replays();
+            } else {
+                self.end(generation);
+            }
+        }
+    }
+
+    fn end_replays(&mut self) {
+        self.replays.end(Some(clock::since_boot(&self.roots).unwrap_or_default()));
+    }
+
+    /// Has the queue of replays attached while VA spaces are held, and released after.
+    fn look_at_replays(&mut self, now: Duration) {
+        if !self.spaces.values().any(Space::is_held) {
+            if let Some(generation) = self.replays.begin_release() {
+                self.holders.release(ROOT, generation);
+            }
+        } else if self.sink.timeline.is_some() && self.replays.are_missing(now) && self.holders.have_room() {
+            let generation = self.next;
+            self.next += 1;
+            let is_asked = match self.replays.begin(generation, self.layout) {
+                Ok(ask) => self.holders.hold(ROOT, generation, ask),
+                Err(error) => {
+                    tracing::error!("no memory for a queue of replays: {error}");
+                    false
+                }
+            };
+            if !is_asked {
+                self.replays.end(Some(now));
+            }
         }
     }
 
@@ -179,7 +242,7 @@ impl Tools {
         }
         let was_counted = space.has_counted();
         space.end();
-        self.quota.give_back(&space.opener, space.has_queue());
+        self.quota.give_back(&space.opener, space.queues());
         if was_counted {
             self.lifecycles.push(space.lifecycle(generation, LifecycleKind::Destroyed));
         } else {
@@ -226,18 +289,26 @@ impl Tools {
     fn attach(&mut self, found: Found, now: Duration) {
         let Found { opener, process, place, file } = found;
         if self.quota.take(&opener, now) {
-            let has_queue = self.quota.take_queue(opener.uid, now);
+            let queues = self.quota.take_queues(opener.uid, queues_of(self.level), now);
             let generation = self.next;
             self.next += 1;
-            match Space::new(opener.clone(), process, place, generation, &self.gpus, has_queue) {
-                Ok(space) if self.holders.hold(generation, &space, file.as_fd(), self.layout) => {
-                    self.spaces.insert(generation, space);
+            let is_held = match Space::new(opener.clone(), process, place, generation, &self.gpus, (self.level, queues))
+            {
+                Ok(space) => {
+                    let ask = |holder: &mut Holder| space.attach(holder, generation, file.as_fd(), self.layout);
+                    let is_held = self.holders.hold(opener.uid, generation, ask);
+                    if is_held {
+                        self.spaces.insert(generation, space);
+                    }
+                    is_held
                 }
-                Ok(_) => self.quota.give_back(&opener, has_queue),
                 Err(error) => {
                     tracing::error!("no memory for the counters of a VA space: {error}");
-                    self.quota.give_back(&opener, has_queue);
+                    false
                 }
+            };
+            if !is_held {
+                self.quota.give_back(&opener, queues);
             }
         }
         // It may be the last one by now, whose close runs the driver's teardown.
@@ -248,8 +319,9 @@ impl Tools {
     /// that: one user's holder is enough for all.
     fn flush(&mut self) {
         let pending = self.spaces.iter().find(|(_, space)| space.has_pending());
-        if let Some((generation, space)) = pending {
-            let (generation, uid) = (*generation, space.opener.uid);
+        let pending = pending.map(|(generation, space)| (*generation, space.opener.uid));
+        // A replay is not announced.
+        if let Some((generation, uid)) = pending.or_else(|| Some((self.replays.generation()?, ROOT))) {
             let events = self.holders.flush(uid, generation, FLUSH_MAX);
             self.take(events);
         }
@@ -257,7 +329,7 @@ impl Tools {
 
     /// Reads records of all VA spaces, beginning with the one after the last that was read.
     fn read_records(&mut self) {
-        let raw_to_boot_ns = self.raw_to_boot_ns();
+        self.sink.raw_to_boot_ns = self.raw_to_boot_ns();
         let (later, earlier) = (Bound::Excluded(self.last_read), Bound::Included(self.last_read));
         let order: Vec<Generation> = self
             .spaces
@@ -273,10 +345,24 @@ impl Tools {
             let max = if space.phase() == Phase::Ended { u32::MAX } else { left };
             if max > 0 {
                 self.last_read = generation;
-                left = left
-                    .saturating_sub(space.read_records(max, raw_to_boot_ns, &mut |record| self.blocks.push(record)));
+                left = left.saturating_sub(space.read_records(generation, max, &mut self.sink));
             }
         }
+    }
+
+    /// Names processes whose records were dropped. Returns the VA spaces with faults without a record.
+    fn take_losses(&mut self, now: Duration) -> Vec<Generation> {
+        let mut lacks_faults = Vec::new();
+        for (generation, space) in self.spaces.iter_mut().filter(|(_, space)| space.has_counted()) {
+            let new = space.take_losses();
+            if new.has_dropped {
+                self.full.add(&space.opener, space.losses().records, now);
+            }
+            if new.lacks_faults {
+                lacks_faults.push(*generation);
+            }
+        }
+        lacks_faults
     }
 
     /// Difference of the clock of block records to that of the driver's records.
@@ -306,8 +392,8 @@ impl Source for Tools {
         "tools"
     }
 
-    fn not_counted(&self) -> &'static [Quantity] {
-        Quantity::NOT_OF_TOOLS
+    fn not_counted(&self) -> Vec<Quantity> {
+        self.level.not_counted()
     }
 
     fn driver(&self) -> &DriverInfo {
@@ -321,9 +407,11 @@ impl Source for Tools {
     fn look(&mut self, now: Duration) {
         self.take_events();
         self.quota.settle(now);
+        self.full.settle(now);
         self.release_exited();
         self.look_at_gpus();
         self.take_findings(now);
+        self.look_at_replays(now);
     }
 
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -340,25 +428,44 @@ impl Source for Tools {
         true
     }
 
-    fn read(&mut self, _tenants: &mut Tenants, _now: Duration) -> Result<Reading, ReadError> {
+    fn read(&mut self, _tenants: &mut Tenants, now: Duration) -> Result<Reading, ReadError> {
         // Ids that GPUs have now.
         self.look_at_gpus();
+        let began_ns = clock::nanoseconds(sys::clock::raw());
         // Totals, then records: what the former have and the latter lack was dropped.
         for space in self.spaces.values_mut().filter(|space| space.has_counted()) {
             space.take_totals(&self.gpus);
         }
         self.flush();
         self.read_records();
-        let mut counts = Vec::new();
+        let lacks_faults = self.take_losses(now);
+        let has_ended = |space: &Space| space.has_counted() && space.phase() == Phase::Ended;
+        let ended = self.spaces.iter().filter(|(_, space)| has_ended(space)).map(|(generation, _)| *generation);
+        self.sink.advance(&mut self.replays, &lacks_faults, &ended.collect::<Vec<_>>(), began_ns);
+        let mut reading = Reading::default();
         let mut contradictions = self.past_contradictions;
-        for space in self.spaces.values_mut().filter(|space| space.has_counted()) {
-            counts.extend(space.counts());
+        let mut all = self.past_losses;
+        for (generation, space) in self.spaces.iter_mut().filter(|(_, space)| space.has_counted()) {
+            reading.counts.extend(space.counts());
             contradictions = contradictions.saturating_add(space.contradictions());
+            let losses = space.losses();
+            all = all.plus(losses);
+            reading.losses.insert(*generation, losses);
+        }
+        if let Some(timeline) = &self.sink.timeline {
+            reading.counts.extend(timeline.counts());
+            reading.evictions.extend(timeline.evictions());
         }
         if let Some(dropped) = self.figures.dropped.get_mut(DropReason::SelfTest as usize) {
             *dropped = contradictions;
         }
-        Ok(Reading { counts, ..Reading::default() })
+        let records = |fate: &RecordFate| match fate {
+            RecordFate::Written => 0,
+            RecordFate::SampledOut => all.records.sampled_out,
+            RecordFate::Dropped => all.records.dropped,
+        };
+        self.figures.records = RecordFate::ALL.iter().map(records).collect();
+        Ok(reading)
     }
 
     fn forget(
@@ -369,15 +476,19 @@ impl Source for Tools {
     ) -> Result<(), ReadError> {
         let is_gone =
             |generation: &Generation, space: &mut Space| gone.contains(generation) && space.phase() == Phase::Ended;
-        for (_, space) in self.spaces.extract_if(.., is_gone) {
+        for (generation, space) in self.spaces.extract_if(.., is_gone) {
             self.past_contradictions = self.past_contradictions.saturating_add(space.contradictions());
+            self.past_losses = self.past_losses.plus(space.losses());
+            if let Some(timeline) = &mut self.sink.timeline {
+                timeline.forget(generation);
+            }
         }
         Ok(())
     }
 
     fn blocks(&mut self, take: &mut dyn FnMut(BlockRecord)) {
         self.read_records();
-        self.blocks.drain(..).for_each(take);
+        self.sink.blocks.drain(..).for_each(take);
     }
 
     fn figures(&self) -> &Figures {
@@ -390,24 +501,35 @@ impl Source for Tools {
 
     fn degradations(&self, user: &dyn Fn(u32) -> Option<String>) -> Vec<Degradation> {
         let hang = self.holders.hung().map(|uid| holders::degradation(uid, user(uid)));
-        [self.reduced.clone()].into_iter().chain(self.quota.degradations(user)).chain(hang).collect()
+        [self.reduced.clone()]
+            .into_iter()
+            .chain(self.quota.degradations(user))
+            .chain(hang)
+            .chain(self.full.degradations(user))
+            .collect()
     }
 
     fn warning(&self) -> Option<String> {
         let broken = self.spaces.values().find_map(|space| Some((space.opener.pid, space.broken()?)));
-        let unread = broken.map(|(pid, error)| format!("copies of process {pid} are counted without cause and size from now on, as its queue is invalid ({error})"));
+        let unread = broken.map(|(pid, error)| format!("records of process {pid} are not read from now on, as its queue is invalid ({error}): their access types, causes and sizes are unknown"));
         self.holders.warning().or_else(|| self.search.warning()).or(unread)
     }
 }
 
 /// State of a source that counts less than probes.
-fn reduced(why: &[String]) -> Degradation {
+fn reduced(level: ToolsLevel, why: &[String]) -> Degradation {
     let why = if why.is_empty() { "collector.source is \"tools\"".to_owned() } else { why.join("; ") };
     Degradation {
         reason: DegradedReason::SourceReduced,
         uid: None,
         user: None,
         pid: None,
-        description: format!("counts come from the driver's tools, which count less than probes: {why}"),
+        description: format!(
+            "counts come from the driver's tools, at level {:?}, which count less than probes: {why}",
+            level.name()
+        ),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,7 @@ use std::{
 
 pub use error::{ConfigError, Mistake, SettingError};
 pub use load::{Loaded, Setting, load, state_dir};
+use model::ToolsLevel;
 pub use policy::Policy;
 use serde::{Deserialize, Serialize};
 use value::{
@@ -147,6 +148,9 @@ pub struct Collector {
     /// Source of counts.
     #[serde(deserialize_with = "of_file")]
     pub source: value::Source,
+    /// Level of the driver's tools.
+    #[serde(deserialize_with = "of_file")]
+    pub tools_level: ToolsLevel,
     /// Interval of readings without a request.
     #[serde(deserialize_with = "of_file")]
     pub interval: Interval,
@@ -318,6 +322,7 @@ impl Default for Collector {
     fn default() -> Self {
         Self {
             source: value::Source::Auto,
+            tools_level: ToolsLevel::default(),
             interval: value::Time(Duration::from_secs(1)),
             ended_retention: value::Time(Duration::from_mins(5)),
             max_ended: value::Number(1024),

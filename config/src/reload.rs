@@ -18,7 +18,12 @@ impl Config {
             http: Http { hosts },
             auth: Auth { token_file, write_token_file, token_file_group_readable },
             log: Log { filter: log.filter, ..self.log.clone() },
-            collector: Collector { source: self.collector.source, interval: self.collector.interval, ..collector },
+            collector: Collector {
+                source: self.collector.source,
+                tools_level: self.collector.tools_level,
+                interval: self.collector.interval,
+                ..collector
+            },
             metrics: Metrics { listen: self.metrics.listen, ..metrics },
             policy: Policy {
                 mode: policy.mode,

@@ -15,6 +15,7 @@ pub use bounded::{
 };
 pub use hosts::HostNames;
 pub use listen::Listen;
+use model::ToolsLevel;
 pub use policy::{ActuatorName, ModeName, PolicyName};
 use serde::{
     Deserializer, Serialize, Serializer,
@@ -220,6 +221,14 @@ impl Value for Source {
             "tools" => Some(Self::Tools),
             _ => None,
         }
+    }
+}
+
+impl Value for ToolsLevel {
+    const ALLOWED: &'static str = "\"counters\", \"kinds\", \"moves\" or \"faults\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == text)
     }
 }
 

@@ -33,6 +33,10 @@ fn invalid_value_is_reported_with_the_allowed_ones() {
         "1: http.hosts: invalid value: sequence, expected names of hosts without ports, such as [\"node7.example.org\"]"
     );
     assert_eq!(
+        message("[collector]\ntools_level = \"all\""),
+        "2: collector.tools_level: invalid value: string \"all\", expected \"counters\", \"kinds\", \"moves\" or \"faults\""
+    );
+    assert_eq!(
         message("[collector]\nmax_ended = -1"),
         "2: collector.max_ended: invalid value: integer `-1`, expected a whole number from 0 to 100000"
     );

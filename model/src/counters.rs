@@ -70,6 +70,15 @@ macro_rules! index_by {
     };
 }
 index_by!(Access, 6);
+
+impl PerVariant<6> {
+    /// Access types to list: without the unknown one, unless some are unknown.
+    #[must_use]
+    pub fn accesses(&self) -> &'static [Access] {
+        if self[Access::Unknown] > 0 { &Access::ALL } else { &Access::KNOWN }
+    }
+}
+
 index_by!(Cause, 7);
 index_by!(RemoteCause, 6);
 index_by!(ApiCall, 8);
@@ -235,6 +244,12 @@ impl Counters {
     #[must_use]
     pub const fn cpu_faults(&self) -> u64 {
         self.cpu_read_faults.saturating_add(self.cpu_write_faults).saturating_add(self.cpu_unknown_faults)
+    }
+
+    /// Faults of CPUs by access type; without the unknown one, unless some are unknown.
+    pub fn cpu_faults_by_access(&self) -> impl Iterator<Item = (Access, u64)> {
+        let unknown = (self.cpu_unknown_faults > 0).then_some((Access::Unknown, self.cpu_unknown_faults));
+        [(Access::Read, self.cpu_read_faults), (Access::Write, self.cpu_write_faults)].into_iter().chain(unknown)
     }
 
     /// Bytes in one direction, by cause.

@@ -32,11 +32,13 @@ pub enum DegradedReason {
     ToolsQuota,
     /// The process that holds a user's trackers hung.
     HolderHangs,
+    /// Records of a process were dropped, as its queue was full.
+    QueueFull,
 }
 
 impl DegradedReason {
     /// Every reason.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::QuotaReached,
         Self::RegistrationRate,
         Self::OwnerQuotaReached,
@@ -44,6 +46,7 @@ impl DegradedReason {
         Self::SourceReduced,
         Self::ToolsQuota,
         Self::HolderHangs,
+        Self::QueueFull,
     ];
 
     /// The name in labels and JSON.
@@ -57,6 +60,7 @@ impl DegradedReason {
             Self::SourceReduced => "source_reduced",
             Self::ToolsQuota => "tools_quota",
             Self::HolderHangs => "holder_hangs",
+            Self::QueueFull => "queue_full",
         }
     }
 
@@ -86,6 +90,10 @@ impl DegradedReason {
             Self::HolderHangs => {
                 "The process that holds a user's trackers hung in the driver and was killed. Processes of that user are not counted for a minute; others are \
                  not affected."
+            }
+            Self::QueueFull => {
+                "Records of a process came faster than they were read, and the driver dropped some. Counts are complete; what those records would have \
+                 shown is unknown."
             }
         }
     }

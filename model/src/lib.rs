@@ -78,7 +78,7 @@ pub use order::{
     Interrupt, LinkBytes, LinkMeter, Order, Outcome, Place, Proposal, Share, Step,
 };
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
-pub use quantity::Quantity;
+pub use quantity::{Quantity, ToolsLevel};
 pub use range::{Pattern, PatternKind, PeerReuse, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;
 pub use restriction::{Restriction, RestrictionScope};

@@ -1,5 +1,7 @@
 //! Quantities that some sources, drivers or configurations of uvmd do not count.
 
+use serde::Serialize;
+
 /// Defines [`Quantity`]. A row is a quantity, its name in JSON, and the functions of the driver whose probes count it, and nothing else does.
 macro_rules! quantities {
     ($($(#[$doc:meta])* $quantity:ident = $name:literal: [$($probe:literal),*];)*) => {
@@ -56,6 +58,8 @@ quantities! {
     Replays = "replays": ["uvm_tools_broadcast_replay"];
     /// Evictions of chunks. Evicted bytes are counted with all migrations.
     Evictions = "evictions": ["uvm_va_block_evict_chunks"];
+    /// Victim and evictor of evictions.
+    EvictionPairs = "eviction_pairs": ["uvm_va_block_evict_chunks"];
     /// Thrashing pages.
     ThrashingPages = "thrashing_pages": ["uvm_tools_record_thrashing"];
     /// Throttles.
@@ -66,18 +70,73 @@ quantities! {
     RemoteMappings = "remote_mappings": ["uvm_tools_record_map_remote"];
 }
 
+/// Level of the driver's tools: what uvmd asks the driver for. Each level includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolsLevel {
+    /// Counters of faults and bytes alone.
+    Counters,
+    /// Exact numbers of faults, thrashing pages and throttles.
+    Kinds,
+    /// A record of each copy, remote mapping and throttle.
+    #[default]
+    Moves,
+    /// A record of each fault and replay, as far as they are read in time.
+    Faults,
+}
+
+impl ToolsLevel {
+    /// Every level.
+    pub const ALL: [Self; 4] = [Self::Counters, Self::Kinds, Self::Moves, Self::Faults];
+
+    /// Name in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counters => "counters",
+            Self::Kinds => "kinds",
+            Self::Moves => "moves",
+            Self::Faults => "faults",
+        }
+    }
+
+    /// Quantities that the driver's tools do not count at this level.
+    #[must_use]
+    pub fn not_counted(self) -> Vec<Quantity> {
+        Quantity::ALL.into_iter().filter(|quantity| quantity.tools_level().is_none_or(|level| level > self)).collect()
+    }
+}
+
 impl Quantity {
-    /// Those that the driver's tools do not count, or not without a record of each fault.
-    pub const NOT_OF_TOOLS: &'static [Self] = &[
-        Self::FaultAccess,
-        Self::CpuFaultAccess,
-        Self::Batches,
-        Self::FreedBlocks,
-        Self::ApiCalls,
-        Self::Populated,
-        Self::Resident,
-        Self::HandlerRuns,
-        Self::Replays,
-        Self::Evictions,
-    ];
+    /// Lowest level of the driver's tools that counts it; `None` if none does.
+    const fn tools_level(self) -> Option<ToolsLevel> {
+        match self {
+            Self::FaultInstances | Self::ThrashingPages | Self::Throttles => Some(ToolsLevel::Kinds),
+            Self::CpuFaultAccess | Self::CopyCauses | Self::Reuse | Self::ThrottledTime | Self::RemoteMappings => {
+                Some(ToolsLevel::Moves)
+            }
+            Self::FaultAccess | Self::Batches | Self::Replays | Self::EvictionPairs => Some(ToolsLevel::Faults),
+            Self::FreedBlocks
+            | Self::ApiCalls
+            | Self::Populated
+            | Self::Resident
+            | Self::HandlerRuns
+            | Self::Evictions => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_counts_what_those_before_it_count() {
+        let names = |level: ToolsLevel| level.not_counted().into_iter().map(Quantity::name).collect::<Vec<_>>();
+        let levels = ToolsLevel::ALL.map(names);
+        for (higher, lower) in levels[1..].iter().zip(&levels) {
+            assert!(higher.len() < lower.len() && higher.iter().all(|name| lower.contains(name)));
+        }
+        assert_eq!(levels[3], ["freed_blocks", "api_calls", "populated", "resident", "handler_runs", "evictions"]);
+    }
 }

@@ -224,7 +224,7 @@ pub struct SourceStatus {
     /// `ebpf`, and in time `tools` and `replay`.
     pub backend: &'static str,
     /// Quantities that it does not count on any driver.
-    pub not_counted: &'static [Quantity],
+    pub not_counted: Vec<Quantity>,
     /// Whether it delivers.
     pub state: SourceState,
     /// Warnings: missing data and the remedy, each as one sentence.
@@ -251,7 +251,7 @@ impl SourceStatus {
     pub fn new(state: SourceState) -> Self {
         Self {
             backend: "ebpf",
-            not_counted: &[],
+            not_counted: Vec::new(),
             state,
             warnings: Vec::new(),
             degraded: Vec::new(),

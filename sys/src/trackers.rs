@@ -23,7 +23,7 @@ use crate::{
     uvm::{
         Descriptor, Uuid, UvmError,
         outcome::Outcome,
-        tracker::{DEVICE, Layout, REQUEST_NAME},
+        tracker::{DEVICE, DRIVER, Layout, REQUEST_NAME},
     },
 };
 
@@ -47,7 +47,7 @@ pub enum HolderError {
     /// It is stopped, by a signal or a debugger.
     #[error("a holder is stopped, and is replaced")]
     Stopped,
-    /// The tools device cannot be opened.
+    /// A device of the driver cannot be opened.
     #[error(transparent)]
     Device(UvmError),
 }
@@ -145,13 +145,25 @@ impl Holder {
         self.ask(request, &[va_space, process.as_fd(), memory.as_fd()])
     }
 
+    /// Has an empty VA space made and held, with this memory: its records are those of all GPUs. The
+    /// holder releases it when this process exits. `process`: this process.
+    ///
+    /// # Errors
+    /// If the driver's device cannot be opened, or the holder is of no more use.
+    pub fn create(&mut self, space: u64, process: &PidFd, memory: &Memory) -> Result<(), HolderError> {
+        // Without a VA space until the holder makes it one: a close of this copy does nothing.
+        let file = open_device(DRIVER)?;
+        let request = Request::Create { space, memory_bytes: memory.bytes() as u64 };
+        self.ask(request, &[file.as_fd(), process.as_fd(), memory.as_fd()])
+    }
+
     /// Has a held VA space counted at a GPU, or at all processors if it is the CPU, in this page of
     /// its memory. See [`count`](crate::uvm::tracker::count).
     ///
     /// # Errors
     /// If the tools device cannot be opened, or the holder is of no more use.
     pub fn count(&mut self, space: u64, page: u32, layout: Layout, processor: Uuid) -> Result<(), HolderError> {
-        let device = tools_device()?;
+        let device = open_device(DEVICE)?;
         self.ask(Request::Count { space, page, layout, processor }, &[device.as_fd()])
     }
 
@@ -168,7 +180,7 @@ impl Holder {
         records: u32,
         kinds: u64,
     ) -> Result<(), HolderError> {
-        let device = tools_device()?;
+        let device = open_device(DEVICE)?;
         self.ask(Request::Watch { space, control_page, layout, records, kinds }, &[device.as_fd()])
     }
 
@@ -243,9 +255,9 @@ impl Holder {
     }
 }
 
-fn tools_device() -> Result<File, HolderError> {
-    let device = OpenOptions::new().read(true).write(true).open(DEVICE);
-    device.map_err(|source| HolderError::Device(UvmError::Device { path: DEVICE, source }))
+fn open_device(path: &'static str) -> Result<File, HolderError> {
+    let device = OpenOptions::new().read(true).write(true).open(path);
+    device.map_err(|source| HolderError::Device(UvmError::Device { path, source }))
 }
 
 fn unasked() -> HolderError {
@@ -254,7 +266,9 @@ fn unasked() -> HolderError {
 
 fn event(holder: u32, request: Request, reply: Reply) -> Result<Event, HolderError> {
     Ok(match (request, reply) {
-        (Request::Hold { space, .. }, Reply::Held { fd }) => Event::Held { space, place: (holder, fd) },
+        (Request::Hold { space, .. } | Request::Create { space, .. }, Reply::Held { fd }) => {
+            Event::Held { space, place: (holder, fd) }
+        }
         (Request::Count { space, page, .. }, Reply::Made(Outcome::Done)) => Event::Counting { space, page },
         (Request::Watch { space, control_page, .. }, Reply::Made(Outcome::Done)) => {
             Event::Watching { space, control_page }
@@ -264,7 +278,10 @@ fn event(holder: u32, request: Request, reply: Reply) -> Result<Event, HolderErr
         (Request::Release { space }, Reply::Made(Outcome::Done) | Reply::NotHeld) => Event::Released { space },
         (Request::Count { space, .. } | Request::Watch { space, .. }, Reply::NotHeld) => Event::Exited { space },
         (
-            Request::Hold { space, .. } | Request::Count { space, .. } | Request::Watch { space, .. },
+            Request::Hold { space, .. }
+            | Request::Create { space, .. }
+            | Request::Count { space, .. }
+            | Request::Watch { space, .. },
             Reply::Made(outcome),
         ) => {
             let error = outcome.result(REQUEST_NAME).err().ok_or_else(unasked)?;

@@ -258,6 +258,7 @@ fn watching(collector: &config::Collector, records: config::Records, probes: boo
             config::value::Source::Probes => SourceChoice::Probes,
             config::value::Source::Tools => SourceChoice::Tools,
         },
+        tools_level: collector.tools_level,
         program: Program::this(),
         interval: collector.interval.0,
         ended_retention,

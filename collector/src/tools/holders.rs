@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
@@ -14,7 +13,6 @@ use sys::{
     uvm::{Uuid, tracker::Layout},
 };
 
-use super::space::Space;
 use crate::{ledger::Generation, refusal::Refusal};
 
 /// Maximum of holders with one user each. Further users share one.
@@ -78,33 +76,27 @@ impl Holders {
         if self.by_user.contains_key(&uid) || own < OWN_MAX { uid } else { SHARED }
     }
 
-    /// Has a VA space held and counted. `false` if it cannot be.
+    /// Has a VA space held and counted: `ask` makes the requests to the holder of this user. `false` if
+    /// it cannot be.
     pub(super) fn hold(
         &mut self,
+        uid: u32,
         generation: Generation,
-        space: &Space,
-        va_space: BorrowedFd<'_>,
-        layout: Layout,
+        ask: impl FnOnce(&mut Holder) -> Result<(), HolderError>,
     ) -> bool {
-        let key = self.key(space.opener.uid);
+        let key = self.key(uid);
         if self.hung.contains_key(&key) || !self.has(key) {
             return false;
         }
         let Some(of) = self.by_user.get_mut(&key) else { return false };
         of.spaces.insert(generation);
         // What was asked for before an error is released.
-        let asked = of.holder.hold(generation, va_space, &space.process, &space.memory).and_then(|()| {
-            // The queues first: once the counters count, so does everything.
-            space
-                .queues()
-                .try_for_each(|(page, records, kinds)| of.holder.watch(generation, page, layout, records, kinds))?;
-            space.pages().try_for_each(|(page, processor)| of.holder.count(generation, page, layout, processor))
-        });
+        let asked = ask(&mut of.holder);
         let is_asked = self.check(key, asked);
         if is_asked {
             self.no_tracker = None;
         } else {
-            self.release(space.opener.uid, generation);
+            self.release(uid, generation);
         }
         is_asked
     }

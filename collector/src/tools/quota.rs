@@ -98,25 +98,31 @@ impl Quota {
         Some(refusals)
     }
 
-    /// Takes room for a queue of records of a user, at this time since boot. `false` if there is none.
-    pub(super) fn take_queue(&mut self, uid: u32, now: Duration) -> bool {
+    /// Takes room for queues of records of a user, at most this many, at this time since boot. Returns
+    /// how many.
+    pub(super) fn take_queues(&mut self, uid: u32, wanted: usize, now: Duration) -> usize {
+        let of_node = self.queues.values().sum::<usize>();
         let own = self.queues.get(&uid).copied().unwrap_or_default();
-        let has_room = has_room(own, QUEUES_OF_USER_MAX, self.queues.values().sum(), QUEUES_OF_NODE_MAX);
-        if has_room {
-            *self.queues.entry(uid).or_default() += 1;
-        } else if let Some(refusals) = self.refusals(uid, now) {
-            refusals.queues = refusals.queues.saturating_add(1);
+        let fits = |taken| has_room(own + taken, QUEUES_OF_USER_MAX, of_node + taken, QUEUES_OF_NODE_MAX);
+        let taken = (0..wanted).take_while(|taken| fits(*taken)).count();
+        if taken > 0 {
+            *self.queues.entry(uid).or_default() += taken;
         }
-        has_room
+        if let Some(refusals) = (taken < wanted).then(|| self.refusals(uid, now)).flatten() {
+            refusals.queues = refusals.queues.saturating_add((wanted - taken) as u64);
+        }
+        taken
     }
 
-    /// Returns the room of a VA space, and of its queue.
-    pub(super) fn give_back(&mut self, opener: &Opener, has_queue: bool) {
-        let queue = has_queue.then_some((&mut self.queues, opener.uid));
-        let counted = [(&mut self.of_processes, opener.pid), (&mut self.of_users, opener.uid)];
-        for (counts, key) in counted.into_iter().chain(queue) {
+    /// Returns the room of a VA space, and of its queues.
+    pub(super) fn give_back(&mut self, opener: &Opener, queues: usize) {
+        for (counts, key, number) in [
+            (&mut self.of_processes, opener.pid, 1),
+            (&mut self.of_users, opener.uid, 1),
+            (&mut self.queues, opener.uid, queues),
+        ] {
             if let Some(count) = counts.get_mut(&key) {
-                *count = count.saturating_sub(1);
+                *count = count.saturating_sub(number);
                 if *count == 0 {
                     counts.remove(&key);
                 }
@@ -160,7 +166,7 @@ impl Refusals {
         });
         let of_queues = (*queues > 0).then(|| {
             format!(
-                "copies of {queues} VA spaces are counted without cause and size, as there is no room for their records. Limits: \
+                "{queues} queues of records were denied, so that copies count without cause and size, or GPU faults without access. Limits: \
                  {QUEUES_OF_USER_MAX} queues of a user, {QUEUES_OF_NODE_MAX} of the node"
             )
         });
@@ -183,7 +189,7 @@ mod tests {
         let taken = (0..6).map(|second| quota.take(&one, Duration::from_secs(second))).filter(|taken| *taken).count();
         assert_eq!(taken, 4);
         assert_eq!(quota.degradations(&|_| None)[0].uid, Some(1000));
-        quota.give_back(&one, false);
+        quota.give_back(&one, 0);
         assert!(quota.take(&one, Duration::from_secs(6)));
     }
 
@@ -194,7 +200,7 @@ mod tests {
         let attach = |quota: &mut Quota, at| {
             let taken = quota.take(&one, at);
             if taken {
-                quota.give_back(&one, false);
+                quota.give_back(&one, 0);
             }
             taken
         };
@@ -208,19 +214,20 @@ mod tests {
     #[test]
     fn queues_of_a_user_take_64_mib_at_most() {
         let mut quota = Quota::default();
-        let now = Duration::ZERO;
-        assert_eq!((0..100).filter(|_| quota.take_queue(1000, now)).count(), QUEUES_OF_USER_MAX);
-        quota.give_back(&opener(7, 1000), true);
-        assert!(quota.take_queue(1000, now));
+        let mut take = |wanted| quota.take_queues(1000, wanted, Duration::ZERO);
+        assert_eq!(take(1), 1);
+        assert_eq!((0..100).map(|_| take(2)).sum::<usize>(), QUEUES_OF_USER_MAX - 1);
+        quota.give_back(&opener(7, 1000), 2);
+        assert_eq!([2, 2].map(|wanted| quota.take_queues(1000, wanted, Duration::ZERO)), [2, 0]);
     }
 
     #[test]
     fn user_without_a_queue_is_named() {
         let mut quota = Quota::default();
-        while quota.take_queue(1000, Duration::ZERO) {}
+        while quota.take_queues(1000, 1, Duration::ZERO) > 0 {}
         let [named] = quota.degradations(&|_| None).try_into().unwrap();
         assert_eq!((named.reason, named.uid), (DegradedReason::ToolsQuota, Some(1000)));
-        assert!(named.description.contains("copies of 1 VA spaces are counted without cause"), "{named:?}");
+        assert!(named.description.contains("1 queues of records were denied"), "{named:?}");
         assert!(!named.description.contains("not counted"), "{named:?}");
         quota.settle(NAMED);
         assert!(quota.degradations(&|_| None).is_empty());
@@ -231,13 +238,13 @@ mod tests {
         let mut quota = Quota::default();
         for process in 0..1000 {
             quota.take(&opener(process, 1000 + process % 6), Duration::from_secs(process.into()));
-            quota.take_queue(1000 + process % 6, Duration::ZERO);
+            quota.take_queues(1000 + process % 6, 1, Duration::ZERO);
         }
         let held = quota.of_users.values().sum::<usize>();
         assert_eq!((held, quota.queues.values().sum()), (OF_NODE_MAX / 4 * 3, QUEUES_OF_NODE_MAX / 4 * 3));
         let mut of_newcomer = 0;
         while quota.take(&opener(2000 + of_newcomer, 7), Duration::from_secs(u64::from(2000 + of_newcomer))) {
-            assert!(quota.take_queue(7, Duration::ZERO));
+            assert_eq!(quota.take_queues(7, 1, Duration::ZERO), 1);
             of_newcomer += 1;
         }
         assert_eq!(of_newcomer as usize, RESERVED_OF_USER);

@@ -1,25 +1,30 @@
 //! A VA space with trackers, and its counts.
 
-use std::{collections::BTreeMap, io, num::NonZeroUsize, sync::Arc};
+use std::{collections::BTreeMap, io, num::NonZeroUsize, os::fd::BorrowedFd, sync::Arc};
 
-use abi::{BlockRecord, CountKey, Lifecycle, LifecycleKind, Tally};
-use model::GpuUuid;
+use abi::{CountKey, Lifecycle, LifecycleKind, Tally, count::RecordLosses};
+use model::{GpuUuid, ToolsLevel};
 use sys::{
     pidfd::PidFd,
-    trackers::Memory,
+    trackers::{Holder, HolderError, Memory},
     uvm::{
         Descriptor, Uuid,
-        queue::{FULL_QUEUE_RECORDS, FullQueue, KindCounts, QueueError, QueueMemory, QueueReader},
-        records::EventKind,
-        tracker::Counters,
+        queue::{FULL_QUEUE_RECORDS, FullQueue, KindCounts, QueueError},
+        records::{EventKind, Record},
+        tracker::{Counters, Layout},
     },
 };
 
 use super::{
     finder::Opener,
+    queue::{Queue, mask},
+    sink::Sink,
     tally::{SpaceTally, Totals},
 };
-use crate::{gpus::Links, ledger::Generation};
+use crate::{
+    gpus::Links,
+    ledger::{Generation, Losses},
+};
 
 /// Maximum of GPUs with trackers of their own.
 const GPUS_MAX: u32 = 32;
@@ -29,18 +34,28 @@ const ALL: u32 = 0;
 const FULL: u32 = ALL + 1 + GPUS_MAX;
 const FULL_RECORDS: u32 = 2;
 const _: () = assert!(FULL_RECORDS as usize == FULL_QUEUE_RECORDS);
-/// Control page of the queue that is read, and its ring after it.
-const QUEUE: u32 = FULL + 2;
-/// Records of that queue: 1 MiB. Copies of 64 KiB at the full rate of a link fill it in 40 ms.
-const QUEUE_RECORDS: u32 = 16_384;
-/// Maximum of records that one reading takes, so that a fast writer cannot keep it busy.
-const READ_MAX: u32 = 2 * QUEUE_RECORDS;
+/// First page of the queues that are read.
+const QUEUES: u32 = FULL + 2;
 /// Kinds that are counted by the full queue: none of them leaves the driver's thread anything to do.
 const COUNTED: [EventKind; 4] =
     [EventKind::GpuFault, EventKind::Thrashing, EventKind::ThrottleStart, EventKind::MapRemote];
-/// Kinds whose records are read.
-const READ: [EventKind; 4] =
-    [EventKind::Migration, EventKind::MapRemote, EventKind::ThrottleStart, EventKind::ThrottleEnd];
+/// Kinds of records of the first queue. CPU faults are with the copies, as their order shows who uses
+/// memory by turns; each waits for the copies before it, so that they cannot fill the queue alone.
+const MOVES: [EventKind; 5] =
+    [EventKind::Migration, EventKind::MapRemote, EventKind::ThrottleStart, EventKind::ThrottleEnd, EventKind::CpuFault];
+/// Kinds of records of the second queue, so that many faults do not displace the copies.
+const FAULTS: [EventKind; 1] = [EventKind::GpuFault];
+/// Queues in the order in which a VA space has them.
+const KINDS: [&[EventKind]; 2] = [&MOVES, &FAULTS];
+
+/// Queues that a VA space has at a level.
+pub(super) const fn queues_of(level: ToolsLevel) -> usize {
+    match level {
+        ToolsLevel::Counters | ToolsLevel::Kinds => 0,
+        ToolsLevel::Moves => 1,
+        ToolsLevel::Faults => 2,
+    }
+}
 
 /// GPUs that the driver has shown, in their order.
 #[derive(Debug)]
@@ -111,6 +126,15 @@ pub(super) enum Phase {
     Ended,
 }
 
+/// Losses of records since the last look at them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NewLosses {
+    /// Whether the driver dropped records.
+    pub(super) has_dropped: bool,
+    /// Whether there were GPU faults without a record that was read.
+    pub(super) lacks_faults: bool,
+}
+
 /// VA space of a process.
 pub(super) struct Space {
     pub(super) opener: Opener,
@@ -128,32 +152,35 @@ pub(super) struct Space {
     /// uses, and another GPU may have it after that.
     by_id: BTreeMap<u32, Counters>,
     by_page: Vec<Counters>,
+    level: ToolsLevel,
     full: FullQueue,
-    queue: QueueReader,
+    /// Reason why the full queue is not read any more.
+    broken: Option<QueueError>,
+    queues: Vec<Queue>,
     tally: SpaceTally,
     totals: Totals,
-    /// Whether records were left since the totals were taken.
-    is_behind: bool,
-    /// Whether it has a queue that is read.
-    has_queue: bool,
-    /// Reason why a queue is not read any more.
-    broken: Option<QueueError>,
+    /// GPU faults at the last call of [`Self::take_losses`].
+    faults_before: u64,
 }
 
 impl Space {
-    /// VA space of a process, of which nothing is counted yet. `has_queue`: whether there is room
-    /// for a queue that is read.
+    /// VA space of a process, of which nothing is counted yet. `queues`: number of queues that there is
+    /// room for.
     pub(super) fn new(
         opener: Opener,
         process: Arc<PidFd>,
         place: Descriptor,
         generation: Generation,
         gpus: &Gpus,
-        has_queue: bool,
+        (level, queues): (ToolsLevel, usize),
     ) -> io::Result<Self> {
-        let ring_pages = if has_queue { Memory::pages_of_ring(QUEUE_RECORDS as usize) } else { 0 };
-        let memory = Memory::new(NonZeroUsize::MIN.saturating_add(QUEUE as usize + ring_pages))?;
+        let pages = QUEUES as usize + queues * Queue::pages();
+        let memory = Memory::new(NonZeroUsize::new(pages).unwrap_or(NonZeroUsize::MIN))?;
         let control = memory.page(FULL as usize).unwrap_or_default();
+        let control_pages = (QUEUES..).step_by(Queue::pages());
+        let queues: Vec<_> =
+            control_pages.zip(KINDS).take(queues).map(|(page, kinds)| Queue::new(page, kinds)).collect();
+        let requested: Vec<_> = queues.iter().flat_map(Queue::kinds).copied().collect();
         Ok(Self {
             opener,
             process,
@@ -164,32 +191,48 @@ impl Space {
             gpus: if gpus.are_several() { gpus.seen.clone() } else { Vec::new() },
             by_id: BTreeMap::new(),
             by_page: Vec::new(),
+            level,
             full: FullQueue::new(control).map_err(io::Error::other)?,
-            queue: QueueReader::new(),
-            tally: SpaceTally::new(generation, gpus.ids_per_gpu, if has_queue { &READ } else { &[] }),
-            totals: Totals::default(),
-            is_behind: false,
-            has_queue,
             broken: None,
+            queues,
+            tally: SpaceTally::new(generation, gpus.ids_per_gpu, &requested),
+            totals: Totals::default(),
+            faults_before: 0,
             memory,
         })
     }
 
-    /// Queues of its memory: control page, records and kinds.
-    pub(super) fn queues(&self) -> impl Iterator<Item = (u32, u32, u64)> {
-        let mask = |kinds: [EventKind; 4]| kinds.iter().fold(0, |mask, kind| mask | kind.mask());
-        let full = (FULL, FULL_RECORDS, mask(COUNTED));
-        [full].into_iter().chain(self.has_queue.then(|| (QUEUE, QUEUE_RECORDS, mask(READ))))
+    /// Requests a holder to hold it, by this descriptor of it, and to count it.
+    pub(super) fn attach(
+        &self,
+        holder: &mut Holder,
+        generation: Generation,
+        va_space: BorrowedFd<'_>,
+        layout: Layout,
+    ) -> Result<(), HolderError> {
+        holder.hold(generation, va_space, &self.process, &self.memory)?;
+        // The queues first: once the counters count, so does everything.
+        let full = (self.level >= ToolsLevel::Kinds).then(|| (FULL, FULL_RECORDS, mask(&COUNTED)));
+        for (page, records, kinds) in full.into_iter().chain(self.queues.iter().map(Queue::request)) {
+            holder.watch(generation, page, layout, records, kinds)?;
+        }
+        self.pages().try_for_each(|(page, processor)| holder.count(generation, page, layout, processor))
     }
 
-    /// Whether it has a queue that is read.
-    pub(super) const fn has_queue(&self) -> bool {
-        self.has_queue
+    /// Control pages of the queues that are read.
+    #[cfg(test)]
+    pub(super) fn control_pages(&self) -> impl Iterator<Item = usize> {
+        self.queues.iter().map(|queue| queue.request().0 as usize)
+    }
+
+    /// Number of queues that are read.
+    pub(super) const fn queues(&self) -> usize {
+        self.queues.len()
     }
 
     /// Reason why records of it are not read any more.
-    pub(super) const fn broken(&self) -> Option<QueueError> {
-        self.broken
+    pub(super) fn broken(&self) -> Option<QueueError> {
+        self.broken.or_else(|| self.queues.iter().find_map(Queue::broken))
     }
 
     /// Pages of its memory, and the processor that each counts; the CPU stands for all.
@@ -279,42 +322,34 @@ impl Space {
     /// Whether copies have begun whose records are not written.
     pub(super) fn has_pending(&self) -> bool {
         let Counters { bytes_htod, bytes_dtoh, .. } = self.page(ALL);
-        self.has_queue && self.is_held() && bytes_htod.saturating_add(bytes_dtoh) > self.tally.copied_bytes()
+        !self.queues.is_empty() && self.is_held() && bytes_htod.saturating_add(bytes_dtoh) > self.tally.copied_bytes()
     }
 
-    /// Reads at most `max` of the records so far, and returns how many. `take`: their events at blocks. `raw_to_boot_ns`: to be added to
-    /// times of the driver's clock.
-    pub(super) fn read_records(&mut self, max: u32, raw_to_boot_ns: u64, take: &mut dyn FnMut(BlockRecord)) -> u32 {
-        if !self.has_queue || self.broken.is_some() {
-            return 0;
-        }
-        let ring = self.memory.ring(QUEUE as usize + 1, QUEUE_RECORDS as usize);
-        let Some((control, ring)) = self.memory.page(QUEUE as usize).zip(ring) else { return 0 };
-        let tally = &mut self.tally;
-        let read = QueueMemory::new(control, ring).and_then(|memory| {
-            self.queue.read(&memory, max.min(READ_MAX), |record| {
-                tally.add(&record);
-                if let Some(record) = tally.block_record(&record) {
-                    let boottime_ns = record.boottime_ns.wrapping_add(raw_to_boot_ns);
-                    take(BlockRecord { boottime_ns, ..record });
+    /// Reads at most `max` of the records of each queue so far, and returns how many.
+    pub(super) fn read_records(&mut self, generation: Generation, max: u32, sink: &mut Sink) -> u32 {
+        let Self { queues, memory, tally, .. } = self;
+        let from = sink.blocks.len();
+        let read = queues.iter_mut().map(|queue| {
+            queue.read(memory, max, |record| {
+                let event = tally.add(&record);
+                let is_merged = matches!(record, Record::GpuFault(_)) && event.is_none();
+                if let Some(event) = event {
+                    sink.add_event(generation, event);
+                }
+                if let Some(block) = tally.block_record(&record).filter(|_| !is_merged) {
+                    sink.add_block(block);
                 }
             })
         });
-        match read {
-            Ok(reading) => {
-                self.is_behind = reading.left() > 0;
-                reading.read
-            }
-            Err(error) => {
-                self.broken = Some(error);
-                0
-            }
-        }
+        let read = read.fold(0, u32::saturating_add);
+        sink.sort_blocks(from);
+        read
     }
 
     /// Totals of the driver so far: to be taken before the records.
     pub(super) fn take_totals(&mut self, gpus: &Gpus) {
-        let kinds = match self.memory.page(FULL as usize).map(|control| self.full.read(control)) {
+        let control = self.memory.page(FULL as usize).filter(|_| self.broken.is_none());
+        let kinds = match control.map(|control| self.full.read(control)) {
             Some(Ok(kinds)) => kinds,
             Some(Err(error)) => {
                 self.broken = Some(error);
@@ -322,7 +357,7 @@ impl Space {
             }
             None => self.totals.kinds,
         };
-        self.is_behind = self.has_queue;
+        self.queues.iter_mut().for_each(Queue::expect_records);
         let all = self.page(ALL);
         self.totals = Totals { all, gpus: self.at_gpus(gpus), kinds };
     }
@@ -330,14 +365,49 @@ impl Space {
     /// Counts of the totals taken last, and of the records read since. No count ever decreases.
     pub(super) fn counts(&mut self) -> impl Iterator<Item = (CountKey, Tally)> {
         // Without further records, the totals have all that is known.
-        if self.phase == Phase::Ended || self.broken.is_some() {
+        if self.phase == Phase::Ended {
             self.tally.finish(&self.totals);
         } else {
-            // What is left may be in the records to come.
-            let none = KindCounts::default();
-            self.tally.complete(&self.totals, if self.is_behind { &none } else { self.queue.dropped() });
+            let mut dropped = KindCounts::default();
+            for queue in &self.queues {
+                if queue.broken().is_some() {
+                    self.tally.abandon(mask(queue.kinds()));
+                } else if !queue.is_behind() {
+                    // Else, what is left may be in the records to come.
+                    dropped = dropped.plus(queue.dropped());
+                }
+            }
+            self.tally.complete(&self.totals, &dropped);
         }
         self.tally.counts()
+    }
+
+    /// Losses of records since the last call. To be called after the records were read.
+    pub(super) fn take_losses(&mut self) -> NewLosses {
+        let mut new = NewLosses::default();
+        let mut has_all_faults = false;
+        for queue in &mut self.queues {
+            let has_dropped = queue.has_dropped();
+            new.has_dropped |= has_dropped;
+            if queue.kinds() == FAULTS {
+                new.lacks_faults = has_dropped;
+                has_all_faults = !queue.is_behind() && queue.broken().is_none();
+            }
+        }
+        let faults = self.totals.all.fault_entries;
+        let has_faulted = std::mem::replace(&mut self.faults_before, faults) < faults;
+        new.lacks_faults |= has_faulted && !has_all_faults;
+        new
+    }
+
+    /// Records that were dropped as their queue was full: those of faults, and all others.
+    pub(super) fn losses(&self) -> Losses {
+        let mut records = RecordLosses::default();
+        for queue in &self.queues {
+            let dropped = queue.dropped().sum();
+            *(if queue.kinds() == FAULTS { &mut records.sampled_out } else { &mut records.dropped }) += dropped;
+        }
+        Losses { events: 0, records }
     }
 
     /// Records that contradict the driver's types.
@@ -386,17 +456,28 @@ fn combine(one: Counters, other: Counters, by: fn(u64, u64) -> u64) -> Counters 
 mod tests {
     use std::{collections::BTreeMap as Map, sync::atomic::Ordering};
 
-    use abi::Kind;
+    use abi::{Kind, block::RecordKind};
 
-    use super::{super::tally::UNKNOWN_PROCESSOR, *};
+    use super::{
+        super::{
+            tally::UNKNOWN_PROCESSOR,
+            testing::{copy, cpu_fault, enqueue, gpu_fault},
+        },
+        *,
+    };
 
     const A: GpuUuid = GpuUuid([1; 16]);
     const B: GpuUuid = GpuUuid([2; 16]);
 
     fn space(gpus: &Gpus) -> Space {
+        space_at(ToolsLevel::Moves, gpus)
+    }
+
+    fn space_at(level: ToolsLevel, gpus: &Gpus) -> Space {
         let opener = Opener { pid: 7, start_ticks: 5, uid: 1000, comm: [0; 16] };
         let process = PidFd::open(std::process::id()).unwrap();
-        let mut space = Space::new(opener, Arc::new(process), (7, 3), FIRST, gpus, true).unwrap();
+        let level = (level, queues_of(level));
+        let mut space = Space::new(opener, Arc::new(process), (7, 3), FIRST, gpus, level).unwrap();
         assert!(space.counts_in(ALL));
         space
     }
@@ -486,15 +567,50 @@ mod tests {
         let mut space = space(&gpus);
         // 8 KiB were copied; one record of a copy was dropped, and two others are in the queue.
         space.memory.page(ALL as usize).unwrap()[0].store(8192, Ordering::Relaxed);
-        let control = space.memory.page(QUEUE as usize).unwrap();
+        let control = space.memory.page(QUEUES as usize).unwrap();
         control[1].store(2 << 32 | 2, Ordering::Relaxed);
         control[2 + usize::from(EventKind::Migration.number())].store(1, Ordering::Relaxed);
         let unknown_bytes = |space: &mut Space, max| {
             space.take_totals(&gpus);
-            space.read_records(max, 0, &mut |_| {});
+            space.read_records(FIRST, max, &mut Sink::default());
             space.counts().map(|(_, tally)| tally.amount).sum::<u64>()
         };
         let by_reading = [1, 1, 9].map(|max| unknown_bytes(&mut space, max));
         assert_eq!(by_reading, [0, 8192, 8192]);
+    }
+
+    #[test]
+    fn each_level_has_its_queues() {
+        let kinds = |level| {
+            let space = space_at(level, &Gpus::new(8));
+            space.queues.iter().map(|queue| queue.kinds().to_vec()).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(ToolsLevel::Counters), Vec::<Vec<_>>::new());
+        assert_eq!(kinds(ToolsLevel::Kinds), Vec::<Vec<_>>::new());
+        assert_eq!(kinds(ToolsLevel::Moves), [MOVES.to_vec()]);
+        assert_eq!(kinds(ToolsLevel::Faults), [MOVES.to_vec(), FAULTS.to_vec()]);
+    }
+
+    #[test]
+    fn block_records_of_both_queues_are_in_the_order_of_time() {
+        let space = &mut space_at(ToolsLevel::Faults, &Gpus::new(8));
+        let pages: Vec<_> = space.control_pages().collect();
+        // The driver writes a copy when it has completed.
+        enqueue(&space.memory, pages[0], cpu_fault(0x7f00_0000_1234, 50));
+        enqueue(&space.memory, pages[0], copy(false, 0x7f00_0000_0000, 20));
+        for (address, batch) in
+            [(0x7f00_0000_0000, 1), (0x7f00_0001_0000, 1), (0x7f00_0020_0000, 1), (0x7f00_0000_0000, 2)]
+        {
+            enqueue(&space.memory, pages[1], gpu_fault(address, 9 + u64::from(batch), batch));
+        }
+        let mut sink = Sink::default();
+        assert_eq!(space.read_records(FIRST, u32::MAX, &mut sink), 6);
+        let records: Vec<_> = sink.blocks.iter().map(|record| (record.kind, record.address, record.events)).collect();
+        let (faults, copied, cpu) =
+            (RecordKind::GpuFaults as u16, RecordKind::CopyHtod as u16, RecordKind::CpuFault as u16);
+        let (one, other) = (0x7f00_0000_0000, 0x7f00_0020_0000);
+        // Consecutive faults of a batch at a block are one record.
+        assert_eq!(records, [(faults, one, 2), (faults, other, 1), (faults, one, 1), (copied, one, 1), (cpu, one, 1)]);
+        assert_eq!((sink.blocks[0].slots, sink.blocks[0].cause, sink.blocks[2].cause), (0b11, 1, 2));
     }
 }

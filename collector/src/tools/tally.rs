@@ -244,6 +244,11 @@ impl SpaceTally {
         self.complete_with(totals, |_| Expected::All);
     }
 
+    /// Records that no further records of these kinds will be added.
+    pub(super) const fn abandon(&mut self, kinds: u64) {
+        self.requested &= !kinds;
+    }
+
     /// Sums since the attachment.
     pub(super) fn counts(&self) -> impl Iterator<Item = (CountKey, Tally)> {
         self.sums.iter().map(|(key, tally)| (*key, *tally))
@@ -255,11 +260,22 @@ impl SpaceTally {
         bytes_htod.counted.saturating_add(bytes_dtoh.counted)
     }
 
-    /// Event at a block of a record that [`Self::add`] accepts: a copy between host and a GPU, or
-    /// between GPUs.
+    /// Event at a block of a record that [`Self::add`] accepts: a fault, or a copy between host and a
+    /// GPU, or between GPUs. Of a GPU fault, its entry alone.
     pub(super) fn block_record(&self, record: &Record) -> Option<BlockRecord> {
-        let Record::Migration(Migration { cause, source, destination, address, bytes, begin_ns, .. }) = *record else {
-            return None;
+        let (cause, source, destination, address, bytes, begin_ns) = match *record {
+            Record::Migration(Migration { cause, source, destination, address, bytes, begin_ns, .. }) => {
+                (cause, source, destination, address, bytes, begin_ns)
+            }
+            Record::GpuFault(GpuFault { gpu, address, time_ns, batch, .. }) => {
+                let at = (self.id(gpu).ok()?, address, time_ns);
+                #[expect(clippy::cast_possible_truncation, reason = "the lower half of the batch's number")]
+                return Some(BlockRecord { cause: batch as u16, ..self.fault_at(RecordKind::GpuFaults, at) });
+            }
+            Record::CpuFault(CpuFault { address, time_ns, .. }) => {
+                return Some(self.fault_at(RecordKind::CpuFault, (0, address, time_ns)));
+            }
+            _ => return None,
         };
         let (from, to) = (self.id(source).ok()?, self.id(destination).ok()?);
         if bytes > BLOCK_BYTES {
@@ -283,6 +299,20 @@ impl SpaceTally {
             cause: copy_cause(cause),
             ..BlockRecord::default()
         })
+    }
+
+    /// Block record of a fault at a processor, an address and a time.
+    fn fault_at(&self, kind: RecordKind, (gpu, address, boottime_ns): (u32, u64, u64)) -> BlockRecord {
+        BlockRecord {
+            boottime_ns,
+            generation: self.generation,
+            address: address & !(BLOCK_BYTES - 1),
+            events: 1,
+            gpu,
+            slots: slots(address, 1),
+            kind: kind as u16,
+            ..BlockRecord::default()
+        }
     }
 
     /// Records that cannot be true, and are not counted.

@@ -114,7 +114,7 @@ impl Watcher {
         warnings.dedup();
         let (backend, not_counted) = match &self.state {
             State::Counting(counting) => (counting.source.backend(), counting.source.not_counted()),
-            _ => ("ebpf", &[][..]),
+            _ => ("ebpf", Vec::new()),
         };
         let gpus = self.gpus.with(totals.gpus.keys().copied());
         for (gpu, residency) in processes.iter_mut().flat_map(|process| &mut process.residency) {

@@ -51,6 +51,18 @@ const fn field(name: &'static str, uvmd: &'static [&'static str], [process, gpu,
 
 pub(crate) const FAULT_ENTRIES: Field = field("fault_entries", &["/fault_entries"], [Exact, Unknown, Exact]);
 pub(crate) const FAULT_INSTANCES: Field = field("fault_instances", &["/fault_instances"], [Unknown, Exact, Exact]);
+/// Fault instances by the access of their entry, in the order of the driver's statistics. uvmd
+/// distinguishes two kinds of atomics.
+pub(crate) const INSTANCES_BY_ACCESS: [Field; 4] = [
+    field("fault_instances.prefetch", &["/fault_instances_by_access/prefetch"], [Unknown, Exact, Exact]),
+    field("fault_instances.read", &["/fault_instances_by_access/read"], [Unknown, Exact, Exact]),
+    field("fault_instances.write", &["/fault_instances_by_access/write"], [Unknown, Exact, Exact]),
+    field(
+        "fault_instances.atomic",
+        &["/fault_instances_by_access/atomic_weak", "/fault_instances_by_access/atomic_strong"],
+        [Unknown, Exact, Exact],
+    ),
+];
 pub(crate) const CPU_FAULTS: Field = field("cpu_faults", &["/cpu_faults"], [Exact, Unknown, Exact]);
 pub(crate) const BYTES_HTOD: Field = field("bytes_htod", &["/bytes_htod"], [Exact, Exact, Exact]);
 pub(crate) const BYTES_DTOH: Field = field("bytes_dtoh", &["/bytes_dtoh"], [Exact, Exact, Exact]);
@@ -140,7 +152,7 @@ static FIELDS: [&Field; 20] = [
 
 /// All figures, in the report's order.
 pub(crate) fn fields() -> impl Iterator<Item = &'static Field> {
-    FIELDS.into_iter().chain(&CALLS).chain(&CALL_BYTES)
+    FIELDS.into_iter().chain(&INSTANCES_BY_ACCESS).chain(&CALLS).chain(&CALL_BYTES)
 }
 
 /// Set of figures. An absent figure is not known.

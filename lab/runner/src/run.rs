@@ -114,7 +114,7 @@ fn pass(
     let uvmd = match (client, before) {
         (None, _) | (_, None) => Uvmd::Unwanted,
         (_, Some(Err(error))) => pass.without_uvmd(&error),
-        (Some(client), Some(Ok(before))) => match client.ask_after(quiet_since) {
+        (Some(client), Some(Ok(before))) => match ask_after(client, quiet_since, is_of_tools) {
             Ok(answer) => fill(&mut pass, &answer, &before, team.members())
                 .map(|()| compare(&mut pass, &seen, &answer, &before, team.members()))
                 .map_or_else(|error| pass.without_uvmd(&error), |()| Uvmd::Answered),
@@ -142,6 +142,13 @@ fn pass(
     }
     let verdict = pass.judge(uvmd, counters);
     Ok((observer, verdict, pass))
+}
+
+/// First state after a moment with all figures. Of the driver's tools, each reading completes the
+/// events of the one before.
+fn ask_after(client: &Client, moment: SystemTime, is_of_tools: bool) -> anyhow::Result<Answer> {
+    let answer = client.ask_after(moment)?;
+    if is_of_tools { client.ask_after(SystemTime::now()) } else { Ok(answer) }
 }
 
 /// Truth of a pass, without a verification of memory, which the end of the processes brings.

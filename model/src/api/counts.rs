@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Index};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, ApiCall, Capabilities, Cause, Counters, Direction, Quantity, RemoteCause, counters::PerVariant};
+use crate::{ApiCall, Capabilities, Cause, Counters, Direction, Quantity, RemoteCause, counters::PerVariant};
 
 /// Defines [`CountsSummary`] of the first rows and [`Counts`] of all. A row is a field, its type and its value. A count that some drivers lack
 /// is an `Option`, and `if` names its [`Quantity`].
@@ -93,8 +93,8 @@ counts! {
         evictions: Option<u64> = counters.evictions, if Evictions;
         /// Evictions that needed memory for this process, of any process's chunks, its own included.
         induced_evictions: Option<u64> = counters.induced_evictions, if Evictions;
-        /// Bytes evicted in `induced_evictions`.
-        induced_eviction_bytes: Option<u64> = counters.induced_eviction_bytes, if Evictions;
+        /// Bytes evicted because this process needed memory, of any process's memory, its own included.
+        induced_eviction_bytes: Option<u64> = counters.induced_eviction_bytes, if EvictionPairs;
         /// Fault batches that held faults of it.
         batches: Option<u64> = counters.batches.entries.count(), if Batches;
         /// Nanoseconds of each of those batches, from its first fault entry to its replay.
@@ -128,11 +128,11 @@ counts! {
         batch_entries: Option<Distribution> = (&counters.batches.entries).into(), if Batches;
         /// Nanoseconds of each run of the driver's fault handler, which services several batches. Only in a GPU's totals.
         fault_handler_duration_ns: Option<Distribution> = (&counters.fault_handler_duration_ns).into(), if HandlerRuns;
-        /// `fault_entries` by access type.
-        fault_entries_by_access: Option<BTreeMap<String, u64>> = by(Access::KNOWN, Access::name, &counters.fault_entries), if FaultAccess;
-        /// `fault_instances` by access type.
-        fault_instances_by_access: Option<BTreeMap<String, u64>> = by(Access::KNOWN, Access::name, &counters.fault_instances), if FaultAccess;
-        /// `cpu_faults` by access type.
+        /// `fault_entries` by access type. `unknown`, if there is one: faults whose record was dropped.
+        fault_entries_by_access: Option<BTreeMap<String, u64>> = by_access(&counters.fault_entries), if FaultAccess;
+        /// `fault_instances` by access type, likewise.
+        fault_instances_by_access: Option<BTreeMap<String, u64>> = by_access(&counters.fault_instances), if FaultAccess;
+        /// `cpu_faults` by access type, likewise.
         cpu_faults_by_access: Option<BTreeMap<String, u64>> = cpu_faults_by_access(counters), if CpuFaultAccess;
         /// Bytes by direction (`htod`, `dtoh`, `dtod`), then by cause.
         bytes_by_cause: Option<BTreeMap<String, BTreeMap<String, u64>>> = bytes_by_cause(counters), if CopyCauses;
@@ -165,10 +165,12 @@ where
     variants.map(|variant| (name(variant).to_owned(), counts[variant])).into()
 }
 
+fn by_access(counts: &PerVariant<6>) -> BTreeMap<String, u64> {
+    counts.accesses().iter().map(|access| (access.name().to_owned(), counts[*access])).collect()
+}
+
 fn cpu_faults_by_access(counters: &Counters) -> BTreeMap<String, u64> {
-    [(Access::Read, counters.cpu_read_faults), (Access::Write, counters.cpu_write_faults)]
-        .map(|(access, faults)| (access.name().to_owned(), faults))
-        .into()
+    counters.cpu_faults_by_access().map(|(access, faults)| (access.name().to_owned(), faults)).collect()
 }
 
 fn bytes_by_cause(counters: &Counters) -> BTreeMap<String, BTreeMap<String, u64>> {

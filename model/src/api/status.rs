@@ -86,8 +86,8 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Degradation {
-    /// `quota_reached`, `registration_rate`, `owner_quota_reached`, `residency_unavailable`, `source_reduced`, `tools_quota` or
-    /// `holder_hangs`.
+    /// `quota_reached`, `registration_rate`, `owner_quota_reached`, `residency_unavailable`, `source_reduced`, `tools_quota`,
+    /// `holder_hangs` or `queue_full`.
     pub reason: String,
     /// The user that caused it; null where none did.
     pub uid: Option<u32>,

@@ -97,12 +97,15 @@ fn wait(channel: BorrowedFd<'_>, spaces: &Spaces) -> io::Result<(bool, Vec<u64>)
 fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply {
     match request {
         Request::Hold { space, memory_bytes } => match hold(memory_bytes, files) {
-            Ok(held) => {
-                let fd = held.file.as_raw_fd();
-                spaces.insert(space, held);
-                Reply::Held { fd }
-            }
-            Err(error) => Reply::Made(Outcome::NotCalled { errno: error.raw_os_error().unwrap_or(libc::EINVAL) }),
+            Ok(held) => insert(spaces, space, held),
+            Err(error) => not_held(&error),
+        },
+        Request::Create { space, memory_bytes } => match hold(memory_bytes, files) {
+            Ok(held) => match Outcome::of(tracker::create_space(held.file.as_fd())) {
+                Outcome::Done => insert(spaces, space, held),
+                failed => Reply::Made(failed),
+            },
+            Err(error) => not_held(&error),
         },
         Request::Count { space, page, layout, processor } => {
             let Some(held) = spaces.get_mut(&space) else { return Reply::NotHeld };
@@ -142,6 +145,16 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
             None => Reply::NotHeld,
         },
     }
+}
+
+fn insert(spaces: &mut Spaces, space: u64, held: Space) -> Reply {
+    let fd = held.file.as_raw_fd();
+    spaces.insert(space, held);
+    Reply::Held { fd }
+}
+
+fn not_held(error: &io::Error) -> Reply {
+    Reply::Made(Outcome::NotCalled { errno: error.raw_os_error().unwrap_or(libc::EINVAL) })
 }
 
 fn hold(memory_bytes: u64, files: Vec<OwnedFd>) -> io::Result<Space> {
@@ -210,6 +223,9 @@ mod tests {
         assert_eq!(ask(&channel, hold(0), &[null.as_fd(), process.as_fd(), memory.as_fd()]), not_called(libc::EINVAL));
         assert_eq!(ask(&channel, hold(4096), &[null.as_fd()]), not_called(libc::EINVAL));
         let files = [null.as_fd(), process.as_fd(), memory.as_fd()];
+        let create = Request::Create { space: 2, memory_bytes: memory.bytes() as u64 };
+        assert_eq!(ask(&channel, create, &files), not_called(libc::ENOTTY));
+        assert_eq!(ask(&channel, Request::Release { space: 2 }, &[]), Reply::NotHeld);
         let reply = ask(&channel, hold(memory.bytes() as u64), &files);
         assert!(matches!(reply, Reply::Held { .. }), "{reply:?}");
         assert_eq!(ask(&channel, count(1), &[null.as_fd()]), not_called(libc::EINVAL));

@@ -12,6 +12,9 @@ pub(crate) enum Request {
     /// A VA space, and bytes of its memory. Descriptors: the VA space, the pidfd of its process, and
     /// the memory.
     Hold { space: u64, memory_bytes: u64 },
+    /// An empty VA space of uvmd's own, and bytes of its memory. Descriptors: an unused file of the
+    /// driver, the pidfd of uvmd, and the memory.
+    Create { space: u64, memory_bytes: u64 },
     /// Counters of a held VA space at this processor, or at all of them if it is the CPU, in this
     /// page of its memory. Descriptor: a new open file of the tools device.
     Count { space: u64, page: u32, layout: Layout, processor: Uuid },
@@ -57,6 +60,9 @@ impl Wire for Request {
                 let rest = u128::from(records) << 8 | layout as u128;
                 Fields { code: 4, number: control_page, base: space, length: kinds, uuid: rest.to_le_bytes() }
             }
+            Self::Create { space, memory_bytes } => {
+                Fields { code: 6, base: space, length: memory_bytes, ..Fields::default() }
+            }
             Self::Flush { space } => Fields { code: 5, base: space, ..Fields::default() },
         }
     }
@@ -77,6 +83,7 @@ impl Wire for Request {
                 Self::Watch { space, control_page: number, layout, records, kinds: length }
             }
             5 => Self::Flush { space },
+            6 => Self::Create { space, memory_bytes: length },
             _ => return None,
         })
     }
@@ -121,7 +128,8 @@ mod tests {
         let requests =
             [Request::Hold { space: 1 << 63, memory_bytes: 8192 }, Request::Release { space: 3 }].into_iter();
         let watch = |layout| Request::Watch { space: 5, control_page: 33, layout, records: 16_384, kinds: 1 << 13 };
-        let requests = requests.chain([Request::Flush { space: 5 }]).chain(Layout::ALL.map(watch));
+        let others = [Request::Flush { space: 5 }, Request::Create { space: 7, memory_bytes: 4096 }];
+        let requests = requests.chain(others).chain(Layout::ALL.map(watch));
         for request in requests.chain(Layout::ALL.map(count)) {
             assert_eq!(Request::of_fields(request.to_fields()), Some(request));
         }

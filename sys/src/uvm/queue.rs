@@ -99,6 +99,15 @@ impl KindCounts {
         increase
     }
 
+    /// Sum with the counts of another queue.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        for (count, other) in self.0.iter_mut().zip(other.0) {
+            *count = count.saturating_add(other);
+        }
+        self
+    }
+
     /// Reads the dropped records of a control page.
     fn read(control: &[AtomicU64]) -> Self {
         let mut counts = Self::default();

@@ -14,16 +14,26 @@ use super::{
     Status, Uuid, UvmError,
     queue::CONTROL_WORDS,
     records::RECORD_BYTES,
-    request::{EnableCounters, EnableEvents, FlushEvents, InitEventTracker, Request, call},
+    request::{EnableCounters, EnableEvents, FlushEvents, InitEventTracker, Initialize, Request, call},
 };
 
 /// Device of trackers.
 pub const DEVICE: &str = "/dev/nvidia-uvm-tools";
+/// Device of VA spaces.
+pub(crate) const DRIVER: &str = "/dev/nvidia-uvm";
 /// Name of the request that fails in most cases.
 pub(crate) const REQUEST_NAME: &str = InitEventTracker::NAME;
 /// Numbers of all requests of a holder.
-pub(crate) const NUMBERS: [u64; 4] =
-    [InitEventTracker::REQUEST, EnableEvents::REQUEST, EnableCounters::REQUEST, FlushEvents::REQUEST];
+pub(crate) const NUMBERS: [u64; 5] = [
+    InitEventTracker::REQUEST,
+    EnableEvents::REQUEST,
+    EnableCounters::REQUEST,
+    FlushEvents::REQUEST,
+    Initialize::REQUEST,
+];
+/// Flags of an empty VA space: no HMM, and not bound to the memory of the process that creates it
+/// (`UVM_INIT_FLAGS_DISABLE_HMM | UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE`).
+const EMPTY: u64 = 1 | 2;
 /// Bytes of the counters in a page: more than the driver has.
 const COUNTERS_BYTES: usize = 512;
 
@@ -110,6 +120,15 @@ pub(crate) unsafe fn watch(
     let ring = page_address(ring, RECORD_BYTES)?;
     call(tracker, &mut InitEventTracker::queue(layout, (ring, records), control, va_space))?;
     call(tracker, &mut EnableEvents { kinds, status: 0 })
+}
+
+/// Makes an unused file of the driver an empty VA space, which has no GPUs and no memory. Its
+/// trackers receive the replays of all GPUs.
+///
+/// # Errors
+/// If the driver fails the call.
+pub(crate) fn create_space(file: BorrowedFd<'_>) -> Result<(), UvmError> {
+    call(file, &mut Initialize { flags: EMPTY, status: 0 })
 }
 
 /// Waits until the driver's thread for tools has written the records of all that has completed, of

@@ -1,6 +1,6 @@
 //! Output of `show` for one process.
 
-use model::{Block, Blocks, Process, ProcessId, Quantity, Snapshot};
+use model::{Block, Blocks, Process, ProcessId, Snapshot, ToolsLevel};
 
 use crate::support::{GPU, at, busy, run, serve_snapshot, stderr, stdout};
 
@@ -76,7 +76,7 @@ fn unavailable_residency_is_not_shown_as_0() {
 fn what_the_source_does_not_count_is_a_dash_and_lines_of_it_are_omitted() {
     let mut snapshot = busy();
     snapshot.source.backend = "tools";
-    snapshot.source.not_counted = Quantity::NOT_OF_TOOLS;
+    snapshot.source.not_counted = ToolsLevel::Moves.not_counted();
     let server = serve_snapshot(snapshot);
     let row = |text: &str| text.lines().find(|line| line.contains("41207")).unwrap().to_owned();
     let cells = |text: &str| row(text).split_whitespace().map(str::to_owned).collect::<Vec<_>>();

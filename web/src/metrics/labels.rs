@@ -103,7 +103,8 @@ pub(super) static DEGRADED_REASON: Label = Label {
     help: "`quota_reached` (a process or user reached its quota of entries in the kernel's maps), `registration_rate` (VA spaces are created too fast for uvmd to \
            distinguish them), `owner_quota_reached` (a user reached its quota of listed owners), `residency_unavailable` (populated and resident \
            memory cannot be counted on this driver), `source_reduced` (counts come from the driver's tools, which count less than probes), \
-           `tools_quota` (a process or user reached its quota of VA spaces with trackers), `holder_hangs` (the process that holds a user's trackers hung).",
+           `tools_quota` (a process or user reached its quota of VA spaces with trackers), `holder_hangs` (the process that holds a user's trackers hung), \
+           `queue_full` (records of a process came faster than they were read).",
 };
 pub(super) static RESOURCE: Label = Label {
     name: "resource",

@@ -1,6 +1,6 @@
 //! What a source does not count: null in the API, absent in the metrics, never 0.
 
-use model::{Access, Quantity, Snapshot, VerdictKind};
+use model::{Access, Counters, Snapshot, ToolsLevel, VerdictKind};
 use serde_json::Value;
 
 use crate::{
@@ -8,11 +8,11 @@ use crate::{
     support::{busy, get, router},
 };
 
-/// A snapshot of the driver's tools, which do not know the access types of faults.
-fn of_tools() -> Snapshot {
+/// A snapshot of the driver's tools at a level. They know no access types of GPU faults.
+fn of_tools(level: ToolsLevel) -> Snapshot {
     let mut snapshot = busy();
     snapshot.source.backend = "tools";
-    snapshot.source.not_counted = Quantity::NOT_OF_TOOLS;
+    snapshot.source.not_counted = level.not_counted();
     snapshot.source.probes = Vec::new();
     let of_gpus = snapshot.processes.iter_mut().flat_map(|process| process.gpus.values_mut());
     for counters in of_gpus.chain(snapshot.gpu_totals.values_mut()) {
@@ -26,7 +26,11 @@ fn of_tools() -> Snapshot {
 }
 
 async fn json(path: &str) -> Value {
-    get(&router(of_tools()), path).await.json()
+    at_level(ToolsLevel::Moves, path).await
+}
+
+async fn at_level(level: ToolsLevel, path: &str) -> Value {
+    get(&router(of_tools(level)), path).await.json()
 }
 
 #[tokio::test]
@@ -34,7 +38,7 @@ async fn status_names_the_source_and_what_it_does_not_count() {
     let status = json("/api/v1/status").await;
     assert_eq!((&status["backend"], &status["source"]["backend"]), (&"tools".into(), &"tools".into()));
     let not_counted = status["source"]["not_counted"].as_array().unwrap();
-    assert_eq!(not_counted.len(), Quantity::NOT_OF_TOOLS.len());
+    assert_eq!(not_counted.len(), ToolsLevel::Moves.not_counted().len());
     assert!(not_counted.contains(&"batches".into()) && not_counted.contains(&"resident".into()), "{not_counted:?}");
     let of_probes = get(&router(busy()), "/api/v1/status").await.json();
     assert_eq!(of_probes["source"]["not_counted"], Value::Array(Vec::new()));
@@ -59,7 +63,6 @@ async fn counts_of_the_source_are_numbers_and_all_others_null() {
         "api_calls",
         "tool_calls_by_kind",
         "fault_entries_by_access",
-        "cpu_faults_by_access",
         "resident",
     ] {
         assert!(process.get(count).is_some_and(Value::is_null), "{count}: {}", process[count]);
@@ -68,14 +71,15 @@ async fn counts_of_the_source_are_numbers_and_all_others_null() {
 
 #[tokio::test]
 async fn series_of_what_is_not_counted_are_absent_and_sums_have_one_series() {
-    let samples = scrape_from(&router(of_tools())).await;
+    let samples = scrape_from(&router(of_tools(ToolsLevel::Moves))).await;
     let of = |family: &str| -> Vec<_> {
         let is_of = |series: &&String| series.split(['{', ' ']).next() == Some(family);
         samples.keys().filter(is_of).map(|series| (series.clone(), samples[series].clone())).collect()
     };
     let gpu = r#"gpu="0",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f""#;
     assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{gpu},access="unknown"}}"#)], "917");
-    assert_eq!(of("uvm_cpu_faults_total"), [(r#"uvm_cpu_faults_total{access="unknown"}"#.to_owned(), "7".to_owned())]);
+    // CPU faults have their access types.
+    assert_eq!(of("uvm_cpu_faults_total").len(), 2);
     // One series for each of two GPUs.
     assert_eq!(of("uvm_gpu_faults_total").len(), 2);
     for family in [
@@ -91,6 +95,48 @@ async fn series_of_what_is_not_counted_are_absent_and_sums_have_one_series() {
     ] {
         assert_eq!(of(family), [], "{family}");
     }
+}
+
+#[tokio::test]
+async fn each_level_of_the_tools_counts_more() {
+    let process = |level| at_level(level, "/api/v1/processes/20");
+    for (level, counted, not_counted) in [
+        (ToolsLevel::Counters, "fault_entries", "fault_instances"),
+        (ToolsLevel::Kinds, "thrashing_pages", "remote_mappings"),
+        (ToolsLevel::Moves, "cpu_faults_by_access", "batches"),
+        (ToolsLevel::Faults, "induced_eviction_bytes", "induced_evictions"),
+    ] {
+        let process = process(level).await;
+        assert!(!process[counted].is_null() && process[not_counted].is_null(), "{level:?}: {process}");
+    }
+    let samples = scrape_from(&router(of_tools(ToolsLevel::Counters))).await;
+    assert_eq!(samples[r#"uvm_cpu_faults_total{access="unknown"}"#], "7");
+    assert!(!samples.keys().any(|series| series.starts_with("uvm_gpu_fault_instances_total")));
+}
+
+#[tokio::test]
+async fn faults_without_a_record_are_of_unknown_access() {
+    let mut snapshot = of_tools(ToolsLevel::Faults);
+    let with_reads = |counters: &mut Counters| {
+        counters.fault_entries[Access::Read] = 10;
+        (counters.cpu_read_faults, counters.cpu_write_faults, counters.cpu_unknown_faults) = (1, 2, 4);
+    };
+    snapshot.gpu_totals.values_mut().for_each(with_reads);
+    with_reads(&mut snapshot.host_totals);
+    let process = snapshot.processes.iter_mut().find(|process| process.id.pid == 20).unwrap();
+    process.gpus.values_mut().chain([&mut process.host]).for_each(with_reads);
+    let router = router(snapshot);
+    let process = get(&router, "/api/v1/processes/20").await.json();
+    let by_access = &process["fault_entries_by_access"];
+    let sum: u64 = by_access.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+    assert!(by_access["read"].as_u64() > Some(0) && by_access["unknown"].as_u64() > Some(0), "{by_access}");
+    assert_eq!(process["fault_entries"], sum);
+    let samples = scrape_from(&router).await;
+    let of = |access: &str| samples[&format!(r#"uvm_cpu_faults_total{{access="{access}"}}"#)].as_str();
+    assert_eq!(["read", "write", "unknown"].map(of), ["1", "2", "4"]);
+    let gpu = r#"gpu="0",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f""#;
+    let of = |access: &str| samples[&format!(r#"uvm_gpu_faults_total{{{gpu},access="{access}"}}"#)].as_str();
+    assert_eq!(["read", "write", "unknown"].map(of), ["10", "0", "917"]);
 }
 
 #[tokio::test]

@@ -7,8 +7,9 @@ use super::{Counted, evictions::Evictions, facts::ProcessFacts, population::resi
 use crate::{
     figures::{
         BYTES_DTOD, BYTES_DTOH, BYTES_HTOD, CALL_BYTES, CALLS, CPU_FAULTS, EVICTED_BYTES, EVICTED_BYTES_CAUSED,
-        FAULT_BYTES_IN, FAULT_BYTES_OUT, FAULT_ENTRIES, FAULT_INSTANCES, Field, LINK_BYTES_DTOD, LINK_BYTES_DTOH,
-        LINK_BYTES_HTOD, POPULATED_BYTES, REMOTE_BYTES, REPLAYS, Relation, THRASHING_PAGES, THROTTLES, Truth,
+        FAULT_BYTES_IN, FAULT_BYTES_OUT, FAULT_ENTRIES, FAULT_INSTANCES, Field, INSTANCES_BY_ACCESS, LINK_BYTES_DTOD,
+        LINK_BYTES_DTOH, LINK_BYTES_HTOD, POPULATED_BYTES, REMOTE_BYTES, REPLAYS, Relation, THRASHING_PAGES, THROTTLES,
+        Truth,
     },
     scenario::Call,
     sys::{counters::ProcessCounters, ledger::Ledger},
@@ -45,6 +46,7 @@ const WITHOUT_COUNTERS: &str = "the driver was not asked to count";
 const KILLED: &str = "the process was killed before its own counts were read";
 const OWN_CALLS: &str = "the application moved memory itself, which the driver does not tell from evictions";
 
+const MIXED: &str = "faults of several kinds may be merged";
 const TEARDOWN: &str = "a process ended, and the driver counts the replays of its end";
 
 /// Truth of a process: the driver's counters of it, the GPUs' ledgers, and its own counts of its
@@ -100,6 +102,21 @@ fn evicted_bytes(gpu: &Counted) -> Option<u64> {
     gpu.driver.pages_out.checked_sub(gpu.driver.fault_pages_out).map(|pages| pages * PAGE_BYTES)
 }
 
+/// Instances count by the access of their entry, into which the driver merges others of one page. So
+/// the driver's own count, by the access of each, is the same where all are of one kind.
+fn set_by_access(truth: &mut Truth, gpus: &[Counted]) {
+    let of = |at: usize| gpus.iter().filter_map(|gpu| gpu.driver.by_access.get(at)).sum::<u64>();
+    let is_mixed = (0..INSTANCES_BY_ACCESS.len()).filter(|at| of(*at) > 0).count() > 1;
+    let are_others = gpus.iter().any(|gpu| gpu.driver.non_replayable_faults > 0);
+    for (at, field) in INSTANCES_BY_ACCESS.iter().enumerate() {
+        if is_mixed || are_others {
+            truth.waive(field, MIXED);
+        } else {
+            truth.figures.set(field, of(at));
+        }
+    }
+}
+
 fn set_replays(truth: &mut Truth, replays: u64, processes: &[ProcessFacts]) {
     truth.figures.set(&REPLAYS, replays);
     if processes.iter().any(|facts| facts.ended) {
@@ -114,6 +131,7 @@ pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFac
     let received = received(gpus, number);
     let sent: u64 = (0..gpus.len()).filter(|other| *other != number).map(|other| self::received(gpus, other)).sum();
     truth.figures.set(&FAULT_INSTANCES, driver.replayable_faults + driver.non_replayable_faults);
+    set_by_access(&mut truth, std::slice::from_ref(gpu));
     truth.figures.set(&BYTES_HTOD, (driver.pages_in * PAGE_BYTES).checked_sub(received));
     truth.figures.set(&BYTES_DTOH, (driver.pages_out * PAGE_BYTES).checked_sub(sent));
     truth.figures.set(&BYTES_DTOD, received);
@@ -153,6 +171,7 @@ pub(crate) fn total_truth(gpus: &[Counted], processes: &[ProcessFacts]) -> Truth
         truth.waived.insert(field, reason);
     }
     evictions(gpus, processes).set_total(&mut truth);
+    set_by_access(&mut truth, gpus);
     set_replays(&mut truth, gpus.iter().map(|gpu| gpu.driver.replays).sum(), processes);
     if moved_memory(processes) {
         truth.waive(&EVICTED_BYTES, OWN_CALLS);

@@ -15,6 +15,9 @@ use gpu::Uuid;
 const GPUS: &str = "/proc/driver/nvidia-uvm/gpus";
 const CPU_THRASHING: &str = "/proc/driver/nvidia-uvm/cpu/thrashing_stats";
 
+/// Section of replayable faults by access; that of others has the same name, and comes later.
+const BY_ACCESS: &str = "faults_by_access_type:";
+
 /// Statistics of a GPU, from `fault_stats` and `info`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GpuStats {
@@ -24,6 +27,8 @@ pub(crate) struct GpuStats {
     /// again.
     pub(crate) duplicates: u64,
     pub(crate) non_replayable_faults: u64,
+    /// Replayable faults by access: prefetches, reads, writes and atomics.
+    pub(crate) by_access: [u64; 4],
     /// Replays, those of a teardown included and those of a cancel not.
     pub(crate) replays: u64,
     /// Pages copied to and from this GPU because of replayable faults, those of CPUs included.
@@ -47,6 +52,12 @@ impl GpuStats {
             replayable_faults: stats("", "replayable_faults")?,
             duplicates: stats("", "duplicates")?,
             non_replayable_faults: stats("", "non_replayable_faults")?,
+            by_access: [
+                stats(BY_ACCESS, "prefetch")?,
+                stats(BY_ACCESS, "read")?,
+                stats(BY_ACCESS, "write")?,
+                stats(BY_ACCESS, "atomic")?,
+            ],
             replays: stats("replays:", "start")?,
             fault_pages_in: stats("migrations:", "num_pages_in")?,
             fault_pages_out: stats("migrations:", "num_pages_out")?,
@@ -63,6 +74,10 @@ impl GpuStats {
             replayable_faults: self.replayable_faults - before.replayable_faults,
             duplicates: self.duplicates - before.duplicates,
             non_replayable_faults: self.non_replayable_faults - before.non_replayable_faults,
+            by_access: std::array::from_fn(|at| {
+                let of = |stats: &Self| stats.by_access.get(at).copied().unwrap_or_default();
+                of(self) - of(before)
+            }),
             replays: self.replays - before.replays,
             fault_pages_in: self.fault_pages_in - before.fault_pages_in,
             fault_pages_out: self.fault_pages_out - before.fault_pages_out,
@@ -207,6 +222,7 @@ migrated_pages_out                     1024 (4 MB)
             replayable_faults: 1234,
             duplicates: 34,
             non_replayable_faults: 0,
+            by_access: [0, 1000, 234, 0],
             replays: 17,
             fault_pages_in: 4096,
             fault_pages_out: 512,

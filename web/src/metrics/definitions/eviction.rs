@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use model::{GpuKey, OwnerEvictions, OwnerKey};
+use model::{GpuKey, OwnerEvictions, OwnerKey, Quantity};
 
 use crate::metrics::{
-    definition::{Definition, Sample, Samples},
+    definition::{Definition, Sample, Samples, counted},
     figures::{Figures, labels_of_gpu},
     labels::{EVICTION_CAUSE, EVICTOR, EVICTOR_KIND, GPU, Label, UUID, VICTIM, VICTIM_KIND},
 };
@@ -25,7 +25,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_owner_pair_evicted_chunks_total",
         labels: PAIR,
         help: "Chunks of at most 2 MiB of those evictions, also where nothing had to be copied.",
-        samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.evictions)),
+        samples: Samples::Counter(|figures| {
+            counted(figures, Quantity::Evictions, || each_pair(figures, |pair| pair.evictions))
+        }),
     },
 ];
 

@@ -1,6 +1,6 @@
 //! Counts of each GPU.
 
-use model::{Access, Cause, Counters, Direction, Quantity, RemoteCause};
+use model::{Access, Cause, Counters, Direction, Quantity, RemoteCause, counters::PerVariant};
 
 use crate::metrics::{
     definition::{Buckets, Definition, Rows, Sample, Samples, counted},
@@ -54,13 +54,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "GPU page faults that the UVM driver handled, after it merged equal faults of a batch: on managed memory, and under HMM or ATS \
                on any other; fatal ones too.",
         samples: Samples::Counter(|figures| {
-            let has_access = figures.capabilities.has(Quantity::FaultAccess);
-            each_gpu(figures, |gpu, counters| {
-                if !has_access {
-                    return vec![gpu.sample([Access::Unknown.name()], counters.fault_entries.total())];
-                }
-                gpu.each(&Access::KNOWN, Access::name, |access| counters.fault_entries[access])
-            })
+            by_access(figures, |counters| &counters.fault_entries)
         }),
     },
     Definition {
@@ -68,11 +62,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&GPU, &UUID, &GPU_ACCESS],
         help: "GPU page faults as the hardware reported them, before merging.",
         samples: Samples::Counter(|figures| {
-            counted(figures, Quantity::FaultInstances, || {
-                each_gpu(figures, |gpu, counters| {
-                    gpu.each(&Access::KNOWN, Access::name, |access| counters.fault_instances[access])
-                })
-            })
+            counted(figures, Quantity::FaultInstances, || by_access(figures, |counters| &counters.fault_instances))
         }),
     },
     Definition {
@@ -239,6 +229,18 @@ const NANOSECONDS: f64 = 1e9;
 
 fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {
     figures.gpus.iter().flat_map(|row| samples(row, &row.counters)).collect()
+}
+
+/// Faults of GPUs by access type; all in one where that is not counted.
+fn by_access(figures: &Figures<'_>, faults: fn(&Counters) -> &PerVariant<6>) -> Vec<Sample> {
+    let has_access = figures.capabilities.has(Quantity::FaultAccess);
+    each_gpu(figures, |gpu, counters| {
+        let faults = faults(counters);
+        if !has_access {
+            return vec![gpu.sample([Access::Unknown.name()], faults.total())];
+        }
+        gpu.each(faults.accesses(), Access::name, |access| faults[access])
+    })
 }
 
 fn each_processor(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample>) -> Vec<Sample> {

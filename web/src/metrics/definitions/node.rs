@@ -97,7 +97,7 @@ pub(super) fn cpu_faults(figures: &Figures<'_>, host: &Counters) -> Vec<(Access,
     if !figures.capabilities.has(Quantity::CpuFaultAccess) {
         return vec![(Access::Unknown, host.cpu_faults())];
     }
-    vec![(Access::Read, host.cpu_read_faults), (Access::Write, host.cpu_write_faults)]
+    host.cpu_faults_by_access().collect()
 }
 
 fn by_call(figures: &Figures<'_>, counts: fn(&Counters) -> &PerVariant<8>) -> Vec<Sample> {

@@ -76,7 +76,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "Bytes of an owner's memory evicted from the GPU, for itself or for another owner.",
     ),
     ON_GPUS.count_if(
-        Quantity::Evictions,
+        Quantity::EvictionPairs,
         "uvm_owner_induced_eviction_bytes_total",
         |row| row.counters.induced_eviction_bytes,
         "Bytes evicted from the GPU because an owner's process needed memory, its own included.",

@@ -39,7 +39,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "Bytes of a process's memory evicted from the GPU, for itself or for another process. Requires `metrics.per_process`.",
     ),
     ON_GPUS.count_if(
-        Quantity::Evictions,
+        Quantity::EvictionPairs,
         "uvm_process_induced_eviction_bytes_total",
         |row| row.counters.induced_eviction_bytes,
         "Bytes evicted from the GPU because a process needed memory, its own included. Requires `metrics.per_process`.",
