@@ -45,6 +45,8 @@ pub(super) struct BlockMap {
     knowledge: Knowledge,
     returns: Returns,
     staged: Staged,
+    /// Whether the source has records of faults: not all of the driver's tools have.
+    has_faults: bool,
     /// Blocks evicted from the table to make room.
     forgotten: u64,
 }
@@ -69,7 +71,11 @@ impl BlockMap {
         }
         let Some((seen, is_new)) = self.table.entry(number, max) else { return };
         let staged_bytes = self.staged.add(number, kind, record);
-        let (reuse, taken) = seen.add(kind, record, gpu, staged_bytes);
+        let (mut reuse, taken) = seen.add(kind, record, gpu, staged_bytes);
+        self.has_faults |= matches!(kind, RecordKind::GpuFaults | RecordKind::CpuFault);
+        if !self.has_faults {
+            reuse.bounces += seen.copied_to_cpu(kind, record);
+        }
         if let Some(taken) = taken {
             self.gpus.took(gpu, taken);
         }

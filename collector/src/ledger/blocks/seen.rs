@@ -209,6 +209,13 @@ impl Seen {
         (reuse, taken)
     }
 
+    /// Records the use by a CPU that faulted, where its copy is all that is recorded of it. Returns
+    /// whether it changed sides.
+    pub(super) fn copied_to_cpu(&mut self, kind: RecordKind, record: &BlockRecord) -> u64 {
+        let is_fault = matches!(cause(record.cause), Cause::Fault | Cause::TreePrefetch);
+        if kind == RecordKind::CopyDtoh && is_fault { self.used_by(GpuIndex::CPU) } else { 0 }
+    }
+
     /// Records a use. Returns whether it changed sides. A GPU counts as user when memory arrives:
     /// its faults alone, throttled or for remote mappings, move nothing.
     fn used_by(&mut self, user: GpuIndex) -> u64 {

@@ -87,6 +87,28 @@ fn gpu_of_a_block_outlives_its_va_space() {
     assert_eq!(published(&map).busiest[0].gpu, Some(GpuKey::Unknown(1)));
 }
 
+#[test]
+fn without_records_of_faults_a_copy_to_the_host_by_a_fault_is_the_cpus_use() {
+    let there_and_back = |cause, times| {
+        let mut map = BlockMap::default();
+        for _ in 0..times {
+            map.add(&record(RecordKind::CopyHtod, 3, 1, 4096), 10, 4096);
+            map.add(&BlockRecord { cause, ..record(RecordKind::CopyDtoh, 3, 1, 4096) }, 10, 4096);
+        }
+        map
+    };
+    let (fault, prefetch, eviction) = (0, 3, 4);
+    let bounces = |map: &BlockMap| published(map).busiest[0].bounces;
+    assert_eq!([fault, prefetch, eviction].map(|cause| bounces(&there_and_back(cause, 4))), [7, 7, 0]);
+    // A source that records faults has one for each use by a CPU.
+    let mut map = there_and_back(fault, 1);
+    map.add(&record(RecordKind::GpuFaults, 3, 1, 0), 10, 4096);
+    for kind in [RecordKind::CopyHtod, RecordKind::CopyDtoh, RecordKind::CopyHtod] {
+        map.add(&record(kind, 3, 1, 4096), 10, 4096);
+    }
+    assert_eq!(bounces(&map), 2);
+}
+
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
