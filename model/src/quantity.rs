@@ -44,6 +44,10 @@ quantities! {
     FreedBlocks = "freed_blocks": [];
     /// Calls of the driver.
     ApiCalls = "api_calls": [];
+    /// GPU and CPU faults of blocks and ranges.
+    BlockFaults = "block_faults": [];
+    /// Sites of CPU faults.
+    CpuFaultSites = "cpu_fault_sites": [];
     /// Reuse of evicted and reclaimed memory, and figures of blocks, by block records.
     Reuse = "reuse": [];
     /// Memory that became resident without a copy.
@@ -56,6 +60,8 @@ quantities! {
     Replays = "replays": ["uvm_tools_broadcast_replay"];
     /// Evictions of chunks. Evicted bytes are counted with all migrations.
     Evictions = "evictions": ["uvm_va_block_evict_chunks"];
+    /// Victim and evictor of evictions.
+    EvictionPairs = "eviction_pairs": ["uvm_va_block_evict_chunks"];
     /// Thrashing pages.
     ThrashingPages = "thrashing_pages": ["uvm_tools_record_thrashing"];
     /// Throttles.
@@ -74,10 +80,13 @@ impl Quantity {
         Self::Batches,
         Self::FreedBlocks,
         Self::ApiCalls,
+        Self::BlockFaults,
+        Self::CpuFaultSites,
         Self::Populated,
         Self::Resident,
         Self::HandlerRuns,
         Self::Replays,
         Self::Evictions,
+        Self::EvictionPairs,
     ];
 }

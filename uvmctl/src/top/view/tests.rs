@@ -110,7 +110,7 @@ fn two_tenants() -> State {
             (gpu.counts.bytes_htod, gpu.counts.bytes_dtoh) = (sent_bytes, sent_bytes);
         }
         let mut evictions = thrashing::evictions(&at, (4096 << 20) + sent_bytes);
-        for pair in evictions.pairs.iter_mut().skip(1) {
+        for pair in evictions.pairs.iter_mut().flatten().skip(1) {
             pair.bytes += sent_bytes / 9;
         }
         Sample {
