@@ -26,7 +26,7 @@ impl Quantity {
         }
         if snapshot.source.not_counted.contains(&self) {
             return Some(
-                "not counted by the driver's tools. Probes count it: they need a kernel with kprobes or fentry, and collector.source \"auto\" or \"probes\""
+                "not counted by the driver's tools, but by probes: these need a kernel with kprobes or fentry, and collector.source \"auto\" or \"probes\""
                     .to_owned(),
             );
         }
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(reason(&of_tools), None);
         of_tools.source.not_counted = Quantity::NOT_OF_TOOLS;
         let text = reason(&of_tools).unwrap();
-        assert!(text.starts_with("not counted by the driver's tools. Probes count it"), "{text}");
+        assert!(text.starts_with("not counted by the driver's tools, but by probes"), "{text}");
         let mut without_probe = snapshot();
         without_probe.source.probes = vec![ProbeStatus {
             name: "uvm_va_block_evict_chunks".to_owned(),

@@ -65,14 +65,14 @@ describe("tools:", () => {
     const { page, close } = await openPage(browser, node.url, { token: TOKEN });
     await settle(page);
     const titles = async (table) => page.locator(`#${table} thead th:visible`).allTextContents();
-    assert.ok((await page.locator("#no-evictions").textContent()).startsWith("Victims and evictors are not counted by the driver's tools."));
+    assert.ok((await page.locator("#no-evictions").textContent()).startsWith("Victims and evictors are not counted by the driver's tools"));
     for (const title of ["Resident", "Batches/s", "Batch p99", "Induced", "Calls/s"]) assert.ok(!(await titles("processes")).includes(title), title);
     await page.goto(`${node.url}/#process=${PROCESSES[0]}`);
     await settlePanel(page);
     await openAllDetails(page);
     for (const title of ["Faults", "CPU faults", "Evictions"]) assert.ok(!(await titles("detail-blocks")).includes(title), title);
     for (const title of ["Faults", "Pattern", "Resident"]) assert.ok(!(await titles("detail-ranges")).includes(title), title);
-    assert.ok((await page.locator("#sites-others").textContent()).startsWith("CPU code is not counted by the driver's tools."));
+    assert.ok((await page.locator("#sites-others").textContent()).startsWith("CPU code is not counted by the driver's tools"));
     assert.deepEqual(await page.locator("#heat-measure option:disabled").allTextContents(), ["GPU faults", "CPU faults"]);
     await close();
   });
