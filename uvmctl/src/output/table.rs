@@ -221,6 +221,7 @@ mod tests {
 
     #[test]
     fn columns_that_are_unknown_in_all_rows_are_dropped_where_wanted() {
+        const CONCESSIONS: [Concession; 2] = [Concession::DropUnknown("EVICTED"), Concession::DropUnknown("RESIDENT")];
         let table = || {
             let columns = vec![
                 Column::text("NAME", ["a", "b"].map(str::to_owned).into_iter()),
@@ -231,7 +232,6 @@ mod tests {
         };
         let known = "NAME  EVICTED\na           -\nb         0 B\n";
         assert_eq!(table().known().render(Colour::OFF), known);
-        const CONCESSIONS: [Concession; 2] = [Concession::DropUnknown("EVICTED"), Concession::DropUnknown("RESIDENT")];
         assert_eq!(table().fit(Some(20), &CONCESSIONS).render(Colour::OFF), known);
         assert!(table().fit(Some(80), &CONCESSIONS).render(Colour::OFF).contains("RESIDENT"));
     }

@@ -234,19 +234,15 @@ fn blocks(detail: &ProcessDetail, process: &Process, look: Look, width: usize) -
     let is_known = |(_, _, figure): &&Figure| detail.blocks.iter().any(|block| figure(block).is_some());
     let columns: Vec<_> = FIGURES.iter().filter(is_known).collect();
     if !detail.blocks.is_empty() {
-        let titles: String = columns.iter().map(|&&(title, width, _)| format!("{title:>width$} ")).collect();
-        let heading = format!(" {:<14} {:>gpu_width$} {titles}", "ADDRESS", "GPU");
+        let titles: Vec<_> = columns.iter().map(|&&(title, width, _)| format!("{title:>width$}")).collect();
+        let heading = format!(" {:<14} {:>gpu_width$} {}", "ADDRESS", "GPU", titles.join(" "));
         lines.push(Line::styled(format!("{heading:<width$}"), Look::HEADING));
     }
     lines.extend(detail.blocks.iter().map(|block| {
         let cell =
-            |&&(_, width, figure): &&Figure| format!("{:>width$} ", figure(block).unwrap_or_else(|| "-".to_owned()));
-        let figures = format!(
-            " {:<14} {:>gpu_width$} {}",
-            look.text(&block.address),
-            gpu(block),
-            columns.iter().map(cell).collect::<String>(),
-        );
+            |&&(_, width, figure): &&Figure| format!("{:>width$}", figure(block).unwrap_or_else(|| "-".to_owned()));
+        let cells: Vec<_> = columns.iter().map(cell).collect();
+        let figures = format!(" {:<14} {:>gpu_width$} {} ", look.text(&block.address), gpu(block), cells.join(" "));
         let bar =
             Look::bar(busyness(block) as f64 / busiest.max(1) as f64, width.saturating_sub(figures.len()).min(40));
         Line::raw(figures + bar.trim_end())
