@@ -113,8 +113,8 @@ struct Entry {
     command_line: Option<String>,
     blocks: BlockMap,
     sites: SitesOfProcess,
-    /// Whether it had a VA space before the probes were attached.
-    is_adopted: bool,
+    /// When the last VA space was found that it had before the source counted.
+    counted_from: Option<SystemTime>,
     /// Losses of block records of its destroyed VA spaces.
     past_records: RecordLosses,
     /// Owner of the counts.
@@ -197,7 +197,7 @@ impl Ledger {
             command_line: None,
             blocks: BlockMap::with_returns(self.limits.blocks.returns_of_process),
             sites: SitesOfProcess::default(),
-            is_adopted: false,
+            counted_from: None,
             past_records: RecordLosses::default(),
             share: ProcessShare::new(owner, &account),
         });

@@ -2,7 +2,11 @@
 
 use std::io;
 
-use sys::{btf::BtfError, driver_types::Disagreement, families::TableError};
+use sys::{
+    btf::BtfError,
+    driver_types::{Disagreement, Unfit},
+    families::TableError,
+};
 use thiserror::Error;
 
 /// Reason why a present driver is refused.
@@ -14,9 +18,14 @@ pub(crate) enum Refusal {
     )]
     NoVersion,
     #[error(
-        "driver {version} is not supported: the layout of its structures is unknown; supported are {supported}; update uvmd, or change the driver"
+        "driver {version} is not supported: the layout of its structures is unknown, as the kernel does not show its types in \
+         /sys/kernel/btf/nvidia_uvm; known without them are {supported}; update uvmd, or build the driver with BTF"
     )]
     UnknownVersion { version: String, supported: String },
+    #[error(
+        "driver {version} is not supported: it is of no known family, and its types do not replace that: {unfit}; update uvmd"
+    )]
+    UnknownTypes { version: String, unfit: Unfit },
     #[error("{0}")]
     Table(#[from] TableError),
     #[error("the kernel's types in /sys/kernel/btf/vmlinux cannot be used: {0}")]
@@ -67,6 +76,11 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// Whether the kernel failed to load or attach a probe, for memory or descriptors for example.
+    pub(crate) const fn is_of_attachment(&self) -> bool {
+        matches!(self, Self::Load(_) | Self::Attach { .. })
+    }
+
     /// Whether a retry may help: a shortage (memory, descriptors, permission) may pass. Properties
     /// of the driver do not change until it is reloaded.
     pub(crate) const fn may_pass(&self) -> bool {
@@ -80,6 +94,7 @@ impl Refusal {
             | Self::Attach { .. } => true,
             Self::NoVersion
             | Self::UnknownVersion { .. }
+            | Self::UnknownTypes { .. }
             | Self::Table(_)
             | Self::KernelTypes(_)
             | Self::DriverTypes { .. }

@@ -226,7 +226,7 @@ impl Tools {
     fn attach(&mut self, found: Found, now: Duration) {
         let Found { opener, process, place, file } = found;
         if self.quota.take(&opener, now) {
-            let has_queue = self.quota.take_queue(opener.uid);
+            let has_queue = self.quota.take_queue(opener.uid, now);
             let generation = self.next;
             self.next += 1;
             match Space::new(opener.clone(), process, place, generation, &self.gpus, has_queue) {
@@ -341,6 +341,8 @@ impl Source for Tools {
     }
 
     fn read(&mut self, _tenants: &mut Tenants, _now: Duration) -> Result<Reading, ReadError> {
+        // Ids that GPUs have now.
+        self.look_at_gpus();
         // Totals, then records: what the former have and the latter lack was dropped.
         for space in self.spaces.values_mut().filter(|space| space.has_counted()) {
             space.take_totals(&self.gpus);

@@ -233,21 +233,35 @@ impl Watcher {
                 // Records of the VA spaces found.
                 self.take_lifecycles();
             }
-            // It is the kernel that keeps probes from a driver without kprobes.
-            Err(refusal) if attachment == Attachment::Fentry && self.config.source == SourceChoice::Auto => {
-                let tools = Tools::new(&self.config, &self.families, &module, &[refusal.to_string()]);
-                match tools {
-                    Ok(tools) => {
-                        tracing::warn!("no probes: {refusal}");
-                        self.count(module, Box::new(tools));
-                    }
-                    Err(_) => self.refuse_with(module, Some(parameters), &refusal, earlier),
+            // It is the kernel that keeps probes from a driver without kprobes. A shortage may pass
+            // before the tools are chosen, which stay until the driver is reloaded.
+            Err(refusal)
+                if !refusal.may_pass()
+                    || attachment == Attachment::Fentry
+                        && (!refusal.is_of_attachment() || earlier.is_some_and(Retry::is_last)) =>
+            {
+                if let Err(module) = self.count_by_tools_instead(module, &refusal) {
+                    self.refuse_with(module, Some(parameters), &refusal, earlier);
                 }
             }
             Err(refusal) => {
                 self.refuse_with(module, Some(parameters), &refusal, earlier);
             }
         }
+    }
+
+    /// Counts by the driver's tools where probes are refused, if the source may be chosen and they
+    /// can be used. Gives the module back otherwise.
+    fn count_by_tools_instead(&mut self, module: Module, refusal: &Refusal) -> Result<(), Module> {
+        if self.config.source != SourceChoice::Auto {
+            return Err(module);
+        }
+        let Ok(tools) = Tools::new(&self.config, &self.families, &module, &[refusal.to_string()]) else {
+            return Err(module);
+        };
+        tracing::warn!("no probes: {refusal}");
+        self.count(module, Box::new(tools));
+        Ok(())
     }
 
     fn count(&mut self, module: Module, source: Box<dyn Source>) {
@@ -312,7 +326,7 @@ impl Watcher {
         self.ledger.closing().len() >= BACKLOG_MAX
     }
 
-    /// Reads all counts, and stops counting if an event contradicted the layout.
+    /// Reads all counts, and stops counting by probes if an event contradicted the layout.
     pub(crate) fn read(&mut self) {
         self.read_counts();
         self.look_at_gpus();
@@ -320,7 +334,9 @@ impl Watcher {
         if let Some(refusal) = attached.source.contradiction() {
             let (module, driver) = (attached.module.clone(), attached.source.driver().clone());
             self.discard();
-            self.refuse(module, Some(driver), &refusal, None);
+            if let Err(module) = self.count_by_tools_instead(module, &refusal) {
+                self.refuse(module, Some(driver), &refusal, None);
+            }
         }
     }
 

@@ -80,7 +80,8 @@ impl DegradedReason {
                 "Counts come from the driver's tools, which count less than probes. Quantities that they do not count are null in the API and absent from the metrics."
             }
             Self::ToolsQuota => {
-                "A process, a user or the node has reached its quota of VA spaces counted by the driver's tools. Further ones are not counted."
+                "A process, a user or the node has reached its quota of VA spaces counted by the driver's tools, or of queues of records. Further VA spaces \
+                 are not counted, or have copies without cause and size."
             }
             Self::HolderHangs => {
                 "The process that holds a user's trackers hung in the driver and was killed. Processes of that user are not counted for a minute; others are \

@@ -71,8 +71,9 @@ pub struct Process {
     pub host: Counters,
     /// Counters by GPU.
     pub gpus: BTreeMap<GpuKey, Counters>,
-    /// Whether what it did before uvmd counted was not seen: what it advised the driver, for one.
-    pub is_adopted: bool,
+    /// Time from which it is counted, if it may have used the driver before. What it did before is in no
+    /// count, and its earlier advice is unknown.
+    pub counted_from: Option<SystemTime>,
     /// Bytes of managed memory mapped, as /proc said last; `None` if it could not be read.
     pub managed_bytes: Option<u64>,
     /// Steady growth of these; `None` if there is none, or it is unknown.
@@ -109,7 +110,7 @@ impl Process {
             exited_at: None,
             host: Counters::ZERO,
             gpus: BTreeMap::new(),
-            is_adopted: false,
+            counted_from: None,
             managed_bytes: None,
             managed_growth: None,
             blocks: Blocks::default(),

@@ -33,6 +33,7 @@ const KIND_FUNCTION: u32 = 12;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_TYPEDEF: u32 = 8;
+const KIND_ENUM: u32 = 6;
 /// Limit on anonymous structs inside anonymous structs: the kernel has a few levels, a malicious
 /// file may have a cycle.
 const NESTING_MAX: u32 = 8;
@@ -59,6 +60,16 @@ struct Type<'b> {
     of: &'b Btf<'b>,
     begin: u32,
     header: Header,
+}
+
+/// Member of a struct or union.
+#[derive(Clone, Copy)]
+struct Member {
+    /// Offset in bits.
+    bit: u32,
+    /// Width of a bit field, 0 of others.
+    bits: u32,
+    type_id: u32,
 }
 
 /// Common part of all kinds of types.
@@ -112,6 +123,12 @@ impl<'a> Btf<'a> {
         Ok(btf)
     }
 
+    /// Number of types.
+    #[cfg(any(test, feature = "fake"))]
+    pub(crate) fn types(&self) -> u32 {
+        u32::try_from(self.begins.len()).unwrap_or(u32::MAX)
+    }
+
     /// Size of a struct in bytes.
     ///
     /// # Errors
@@ -126,7 +143,7 @@ impl<'a> Btf<'a> {
     /// If there is no such struct or member.
     pub fn offset_of(&self, name: &'static str, member: &'static str) -> Result<u32, BtfError> {
         let found = self.find(name).ok_or(BtfError::NoStruct(name))?;
-        found.member(member).map(|(bit, _)| bit / 8).ok_or(BtfError::NoMember(name, member))
+        found.member(member).map(|found| found.bit / 8).ok_or(BtfError::NoMember(name, member))
     }
 
     /// The same types, with all functions but one replaced by unnamed declarations. For a library
@@ -176,13 +193,34 @@ impl<'a> Btf<'a> {
         let mut bit = 0_u32;
         let mut members = path.split('.').peekable();
         while let Some(member) = members.next() {
-            let (offset, type_id) = within.member(member)?;
+            let Member { bit: offset, type_id, .. } = within.member(member)?;
             bit = bit.checked_add(offset)?;
             if members.peek().is_some() {
                 within = self.type_of(type_id)?.target()?;
             }
         }
         Some(bit)
+    }
+
+    /// Width in bits of a bit field.
+    #[must_use]
+    pub fn width_of(&self, name: &str, member: &str) -> Option<u32> {
+        let within = self.named(name)?;
+        let Member { bits, .. } = within.member(member)?;
+        (bits > 0).then_some(bits)
+    }
+
+    /// Value of an enumerator of these types, without the kernel's.
+    #[must_use]
+    pub fn enumerator(&self, name: &str) -> Option<u32> {
+        self.begins.iter().find_map(|begin| {
+            let Header { kind, members, .. } = self.header(*begin)?;
+            let values = begin.checked_add(12)?;
+            (0..if kind == KIND_ENUM { members } else { 0 }).find_map(|index| {
+                let at = values.checked_add(index.checked_mul(8)?)?;
+                if self.is_named(self.u32(at)?, name) { self.u32(at.checked_add(4)?) } else { None }
+            })
+        })
     }
 
     /// Finds a struct or union of these types, without the kernel's.
@@ -278,31 +316,30 @@ impl Type<'_> {
         None
     }
 
-    /// Offset in bits and type of a member. Members of anonymous structs and unions inside are
+    /// Finds a member. Members of anonymous structs and unions inside are
     /// included.
-    fn member(self, wanted: &str) -> Option<(u32, u32)> {
+    fn member(self, wanted: &str) -> Option<Member> {
         let mut members_left = MEMBERS_MAX;
         self.nested_member(wanted, NESTING_MAX, &mut members_left)
     }
 
-    fn nested_member(self, wanted: &str, nesting: u32, members_left: &mut u32) -> Option<(u32, u32)> {
+    fn nested_member(self, wanted: &str, nesting: u32, members_left: &mut u32) -> Option<Member> {
         let Self { of, begin, header } = self;
         (0..header.members).find_map(|index| {
             *members_left = members_left.checked_sub(1)?;
             let at = begin.checked_add(12)?.checked_add(index.checked_mul(12)?)?;
-            let (name, type_id, bits) = (of.u32(at)?, of.u32(at + 4)?, of.u32(at + 8)?);
-            let offset = if header.has_bit_fields { bits & 0x00ff_ffff } else { bits };
+            let (name, type_id, place) = (of.u32(at)?, of.u32(at + 4)?, of.u32(at + 8)?);
+            let (bit, bits) = if header.has_bit_fields { (place & 0x00ff_ffff, place >> 24) } else { (place, 0) };
             if of.is_named(name, wanted) {
-                return Some((offset, type_id));
+                return Some(Member { bit, bits, type_id });
             }
             if name != 0 || nesting == 0 {
                 return None;
             }
             let inner = of.type_of(type_id)?;
             let is_nested = matches!(inner.header.kind, KIND_STRUCT | KIND_UNION);
-            let (inner_offset, found) =
-                is_nested.then(|| inner.nested_member(wanted, nesting - 1, members_left)).flatten()?;
-            Some((offset.checked_add(inner_offset)?, found))
+            let found = is_nested.then(|| inner.nested_member(wanted, nesting - 1, members_left)).flatten()?;
+            Some(Member { bit: bit.checked_add(found.bit)?, ..found })
         })
     }
 }

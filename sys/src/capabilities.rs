@@ -28,6 +28,8 @@ pub enum CapabilityError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
+    /// Permission to list open files of other users.
+    DacReadSearch = 2,
     /// Permission to inspect processes of other users.
     SysPtrace = 19,
     /// Permission for everything that had no separate capability when capabilities were introduced.

@@ -8,6 +8,7 @@
 )]
 
 mod process;
+mod types;
 
 use std::{
     fs,
@@ -18,6 +19,7 @@ use std::{
 
 pub use process::Process;
 use rustix::fs::{FileType, Mode};
+pub use types::driver_with;
 
 use crate::{btf::MAGIC, roots::Roots};
 

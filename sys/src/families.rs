@@ -1,4 +1,7 @@
-//! Driver families: layouts by driver version.
+//! Driver families: layouts by driver version, or by the driver's own types.
+//!
+//! * `table`: known families
+//! * `kernel_numbers`: what depends on the kernel
 
 mod kernel_numbers;
 mod table;
@@ -9,6 +12,8 @@ use abi::Layout;
 pub use kernel_numbers::KernelNumbers;
 pub use table::TableError;
 
+/// Name of a family that is known by its types alone.
+const FROM_TYPES: &str = "from types";
 /// Highest GPU id up to 545: `UVM_PARENT_ID_MAX_GPUS`.
 const GPU_MAX_TO_545: u32 = 32;
 
@@ -19,7 +24,7 @@ pub struct Families(Vec<Family>);
 /// Driver versions with one layout.
 #[derive(Clone, Debug)]
 pub struct Family {
-    majors: RangeInclusive<u32>,
+    origin: Origin,
     /// Layout, complete except for the parts that depend on the kernel.
     layout: Layout,
     /// `UVM_PERF_EVENT_COUNT`: number of list heads in the events structure before the pointer to
@@ -28,6 +33,27 @@ pub struct Family {
     /// Distance from a block's pointer to its range to its array of GPU states, with pages of 4
     /// KiB; see [`Family::with_residency`].
     gpus_after_range: Option<u32>,
+    /// Values of the driver's enumerations that the probes interpret.
+    values: Vec<Value>,
+}
+
+/// Value of one of the driver's enumerators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub(crate) name: String,
+    pub(crate) value: u32,
+}
+
+/// Where a family is from.
+#[derive(Clone, Debug)]
+enum Origin {
+    /// Table of major versions.
+    Versions(RangeInclusive<u32>),
+    /// Types of a driver of another version.
+    Types {
+        /// First major version of the family whose functions it is expected to have.
+        like: u32,
+    },
 }
 
 impl Families {
@@ -35,7 +61,7 @@ impl Families {
     #[must_use]
     pub fn of(&self, version: &str) -> Option<&Family> {
         let major = major(version)?;
-        self.0.iter().find(|family| family.majors.contains(&major))
+        self.0.iter().find(|family| matches!(&family.origin, Origin::Versions(majors) if majors.contains(&major)))
     }
 
     /// All families, oldest first.
@@ -71,8 +97,11 @@ impl fmt::Display for Families {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, last) = (self.majors.start(), self.majors.end());
-        if first == last { write!(f, "{first}") } else { write!(f, "{first}-{last}") }
+        match &self.origin {
+            Origin::Versions(majors) if majors.start() == majors.end() => write!(f, "{}", majors.start()),
+            Origin::Versions(majors) => write!(f, "{}-{}", majors.start(), majors.end()),
+            Origin::Types { .. } => f.write_str(FROM_TYPES),
+        }
     }
 }
 
@@ -135,10 +164,35 @@ impl Family {
         }
     }
 
-    /// First of its major versions.
+    /// First of its major versions, or of those of the family that it is like.
     #[must_use]
     pub const fn first_major(&self) -> u32 {
-        *self.majors.start()
+        match &self.origin {
+            Origin::Versions(majors) => *majors.start(),
+            Origin::Types { like } => *like,
+        }
+    }
+
+    /// Family of a driver with the functions of this one, and a layout from its own types.
+    pub(crate) fn of_types(&self, layout: Layout, event_count: u32) -> Self {
+        let Layout { gpu_ids, gpu_max, .. } = self.layout;
+        Self {
+            origin: Origin::Types { like: self.first_major() },
+            layout: Layout { gpu_ids, gpu_max, ..layout },
+            event_count,
+            gpus_after_range: None,
+            values: self.values.clone(),
+        }
+    }
+
+    /// Highest id of a GPU.
+    pub(crate) const fn gpu_max(&self) -> u32 {
+        self.layout.gpu_max
+    }
+
+    /// Values of the driver's enumerations that the probes interpret.
+    pub(crate) fn values(&self) -> &[Value] {
+        &self.values
     }
 
     /// Whether procfs names GPUs by eight ids each while events use one each.

@@ -68,6 +68,11 @@ pub fn start_ticks(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
 }
 
+/// Whether a process is stopped, by a signal or a debugger; `false` if unknown.
+pub(crate) fn is_stopped(roots: &Roots, pid: u32) -> bool {
+    stat(roots, pid).ok().flatten().is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+}
+
 /// Short name of a process, padded with 0; empty if it cannot be read.
 #[must_use]
 pub fn name(roots: &Roots, pid: u32) -> [u8; 16] {

@@ -14,10 +14,12 @@ use thiserror::Error;
 
 pub use crate::holder::memory::Memory;
 use crate::{
+    Roots,
     actor::{ActorError, Spawner},
     holder::wire::{Reply, Request},
     messages::{receive_at_once, send_at_once},
     pidfd::PidFd,
+    processes,
     uvm::{
         Descriptor, Uuid, UvmError,
         outcome::Outcome,
@@ -27,6 +29,8 @@ use crate::{
 
 /// Time after which a holder that has not replied hangs.
 const REPLY_MAX: Duration = Duration::from_secs(5);
+/// The same for one that is stopped: it keeps the GPU memory of processes that have exited.
+const STOPPED_MAX: Duration = Duration::from_millis(300);
 
 /// Reason why a holder is of no more use.
 #[derive(Debug, Error)]
@@ -40,6 +44,9 @@ pub enum HolderError {
     /// It hangs, in the driver's teardown for example.
     #[error("a holder has not replied for {} s", REPLY_MAX.as_secs())]
     Hangs,
+    /// It is stopped, by a signal or a debugger.
+    #[error("a holder is stopped, and is replaced")]
+    Stopped,
     /// The tools device cannot be opened.
     #[error(transparent)]
     Device(UvmError),
@@ -213,8 +220,15 @@ impl Holder {
                 }
             }
         }
-        let hangs = self.outstanding.front().is_some_and(|(_, asked)| asked.elapsed() > REPLY_MAX);
-        if hangs { Err(HolderError::Hangs) } else { Ok(events) }
+        match self.outstanding.front().map(|(_, asked)| asked.elapsed()) {
+            Some(waited) if waited > REPLY_MAX => Err(HolderError::Hangs),
+            Some(waited) if waited > STOPPED_MAX && self.is_stopped() => Err(HolderError::Stopped),
+            _ => Ok(events),
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        processes::is_stopped(&Roots::default(), self.process.pid())
     }
 
     /// Whether it has exited.

@@ -49,6 +49,13 @@ echo "--- with kprobes switched off"
 stop_uvmd
 echo 0 >/sys/kernel/debug/kprobes/enabled
 start uvmd
+state_becomes counting
+status=0
+expect
+says 'warning kprobes kprobes are switched off' "ok tools uvmd counts by the driver's tools" 'warning uvmd counts on lab, but is degraded'
+! grep -q '^ok *probes' /tmp/doctor || fail "it speaks of probes, and there are none"
+stop_uvmd
+start uvmd --set collector.source=probes
 state_becomes waiting
 status=1
 expect
@@ -57,13 +64,18 @@ stop_uvmd
 echo 1 >/sys/kernel/debug/kprobes/enabled
 
 echo "--- with a version that nobody knows"
-echo 999.12.03 >/tmp/version
+echo 400.12.03 >/tmp/version
 mount --bind /tmp/version /sys/module/nvidia_uvm/version
+# Without types, too.
+mkdir /tmp/btf
+cp /sys/kernel/btf/vmlinux /tmp/btf/
+mount --bind /tmp/btf /sys/kernel/btf || fail "mount"
 start uvmd
 state_becomes refused
 expect
-says 'missing driver nvidia-uvm 999.12.03 is not supported' 'missing uvmd refuses the driver' '2 things that uvmd needs are missing'
+says 'missing driver nvidia-uvm 400.12.03 is of no known family' 'missing uvmd refuses the driver' '2 things that uvmd needs are missing'
 stop_uvmd
+umount /sys/kernel/btf
 
 echo "--- with a configuration that is wrong"
 umount /sys/module/nvidia_uvm/version

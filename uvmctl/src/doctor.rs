@@ -5,6 +5,7 @@
 //!
 //! * `node`: the kernel and the privileges of uvmd
 //! * `driver`: the loaded nvidia-uvm
+//! * `tools`: the driver's tools, in place of probes
 //! * `service`: the daemon and its configuration
 //! * `report`: the checks as text and as JSON
 
@@ -12,19 +13,23 @@ mod driver;
 mod node;
 mod report;
 mod service;
+mod tools;
 
 use std::{fs, io::Write, path::PathBuf};
 
 use clap::Args;
+use config::value::Source;
+use model::api::Status;
 use serde::Serialize;
 use sys::{
     Roots,
+    capabilities::Capabilities,
     driver::module,
     preconditions::{Missing, missing},
 };
 
 use crate::{
-    client::Client,
+    client::{Client, Error},
     output::{Page, Screen, View},
 };
 
@@ -129,7 +134,24 @@ impl Doctor {
         let lacking = missing(&roots, module.as_ref());
         let mut checks = node::checks(&roots, &lacking);
         checks.extend(driver::checks(&roots, module.as_ref(), &lacking));
-        checks.extend(service::checks(client, config.as_deref()));
+        let loaded = config::load(config.as_deref(), &[]);
+        let wants_probes = loaded.as_ref().is_ok_and(|loaded| loaded.config.collector.source == Source::Probes);
+        let status = client.get::<Status>("/api/v1/status").map(|answer| answer.body);
+        let subject = match &status {
+            Ok(status) => Some(tools::Subject::Daemon(status)),
+            Err(Error::Unreachable { .. }) if !wants_probes => {
+                Some(tools::Subject::Caller(Capabilities::of_this_process().ok()))
+            }
+            Err(_) => None,
+        };
+        if let Some(tools) = subject.and_then(|subject| tools::check(&subject, &lacking)) {
+            if tools.verdict != Verdict::Unknown {
+                tools::replace_probes(&mut checks);
+            }
+            checks.push(tools);
+        }
+        checks.push(service::configuration(&loaded));
+        checks.extend(service::checks(status.as_ref()));
         self.is_something_missing = checks.iter().any(|check| check.verdict == Verdict::Missing);
         checks
     }

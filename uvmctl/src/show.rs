@@ -73,6 +73,9 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
         line("Command", &text::printable(command_line))?;
     }
     line("State", &state(process, colour))?;
+    if let Some(time) = &process.counted_from {
+        line("Counted", &format!("from {} on; not what it did before", text::printable(time)))?;
+    }
     for text in problems(process) {
         line("Verdict", &colour.paint(Style::Warning, &text))?;
     }

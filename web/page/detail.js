@@ -193,6 +193,7 @@ function show(process, verdicts) {
 function identity(process) {
   const parts = [process.user ?? `uid ${process.uid}`, process.state, words.fullOwner(process.owner)].filter(Boolean);
   if (process.started_at) parts.push(`started ${format.moment(process.started_at)}`);
+  if (process.counted_from) parts.push(`counted from ${format.moment(process.counted_from)} on`);
   if (process.exited_at) parts.push(`exited ${format.moment(process.exited_at)}`);
   return format.printable(parts.join(" · "));
 }

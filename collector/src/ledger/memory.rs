@@ -49,10 +49,10 @@ impl Ledger {
         }
     }
 
-    /// Marks the earlier events of a process as unknown.
-    pub(crate) fn adopted(&mut self, process: ProcessId) {
+    /// Marks the events of a process before this time as unknown.
+    pub(crate) fn adopted(&mut self, process: ProcessId, now: SystemTime) {
         if let Some(entry) = self.processes.get_mut(&process) {
-            entry.is_adopted = true;
+            entry.counted_from = Some(now);
         }
         self.mark_stale(process);
     }

@@ -56,6 +56,20 @@ fn with_cpu_faults(ledger: &mut Ledger, process: ProcessId, generation: Generati
 }
 
 #[test]
+fn process_is_counted_from_when_its_last_earlier_va_space_was_found() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("a"));
+    ledger.registered(2, OTHER, named("b"));
+    ledger.adopted(OTHER, at(10));
+    // Its holder was killed, and it was found again.
+    ledger.destroyed(2, Losses::default(), at(11));
+    ledger.registered(3, OTHER, named("b"));
+    ledger.adopted(OTHER, at(12));
+    let counted_from: Vec<_> = processes(&ledger).iter().map(|process| (process.id, process.counted_from)).collect();
+    assert_eq!(counted_from, [(PROCESS, None), (OTHER, Some(at(12)))]);
+}
+
+#[test]
 fn changed_retention_applies_to_earlier_exits() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("a"));

@@ -41,7 +41,7 @@ impl Ledger {
                 let Entry {
                     identity,
                     ended,
-                    is_adopted,
+                    counted_from,
                     managed_bytes,
                     managed_growth,
                     command_line,
@@ -64,7 +64,7 @@ impl Ledger {
                     exited_at: *ended,
                     host,
                     gpus,
-                    is_adopted: *is_adopted,
+                    counted_from: *counted_from,
                     managed_bytes: *managed_bytes,
                     managed_growth: managed_growth.steady(),
                     blocks: Blocks {

@@ -17,7 +17,7 @@ use model::DriverInfo;
 use sys::{
     btf::Btf,
     driver::{self, Module},
-    driver_types::{self, Disagreement},
+    driver_types,
     families::{Families, Family, KernelNumbers, va_space_file_type},
     preconditions::Attachment,
     sysfs,
@@ -99,22 +99,24 @@ impl Attached {
     ) -> Result<Self, Refusal> {
         let roots = &config.roots;
         let version = module.version.clone().ok_or(Refusal::NoVersion)?;
-        let family = families
-            .of(&version)
-            .cloned()
-            .ok_or_else(|| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
-        let (layout, iterated, fentry) = {
+        let (family, layout, iterated, fentry) = {
             let file = files.kernel_types.map_err(Refusal::KernelTypesUnreadable)?;
             let btf = Btf::parse(&file)?;
+            let types = types_of(&btf, files.driver_types.as_deref());
+            let family = family(families, &version, types.as_ref())?;
             let layout = family.layout(&KernelNumbers::from_btf(&btf, procfs::page_size())?);
-            let layout = agreed(files.driver_types.as_deref(), &btf, &layout).map_err(|disagreement| {
-                Refusal::DriverTypes { version: version.clone(), family: family.to_string(), disagreement }
+            let layout = types.map_or(Ok(layout), |types| driver_types::completed(&family, &layout, &types));
+            let layout = layout.map_err(|disagreement| Refusal::DriverTypes {
+                version: version.clone(),
+                family: family.to_string(),
+                disagreement,
             })?;
             let fentry = match files.attachment {
                 Attachment::Kprobe => None,
                 Attachment::Fentry => Some(Functions::find(&btf, files.driver_types.as_deref())?),
             };
-            (family.with_residency(layout), btf.only_function(ITERATED), fentry)
+            let layout = family.with_residency(layout);
+            (family, layout, btf.only_function(ITERATED), fentry)
         };
         let device = driver::uvm_device(roots);
         let layout = Layout {
@@ -366,14 +368,26 @@ fn keys<K: Copy>(tallies: &[(K, Tally)]) -> Vec<K> {
     tallies.iter().map(|(key, _)| *key).collect()
 }
 
-/// Layout, checked against the driver's types if the kernel exposes them.
-fn agreed(driver: Option<&[u8]>, kernel: &Btf<'_>, layout: &Layout) -> Result<Layout, Disagreement> {
-    let Some(file) = driver else { return Ok(*layout) };
-    match Btf::parse_module(kernel, file) {
-        Ok(types) => driver_types::completed(layout, &types),
-        Err(error) => {
-            tracing::warn!("the driver's types in /sys/kernel/btf/nvidia_uvm cannot be used: {error}");
-            Ok(*layout)
+/// The driver's types, if the kernel exposes them.
+fn types_of<'a>(kernel: &'a Btf<'_>, file: Option<&'a [u8]>) -> Option<Btf<'a>> {
+    let types = Btf::parse_module(kernel, file?);
+    types
+        .inspect_err(|error| tracing::warn!("the driver's types in /sys/kernel/btf/nvidia_uvm cannot be used: {error}"))
+        .ok()
+}
+
+/// Family of a version, or by the driver's types if none is known.
+fn family(families: &Families, version: &str, types: Option<&Btf<'_>>) -> Result<Family, Refusal> {
+    if let Some(family) = families.of(version) {
+        return Ok(family.clone());
+    }
+    let (version, supported) = (version.to_owned(), families.to_string());
+    match types.map(|types| driver_types::family(families, types)) {
+        None => Err(Refusal::UnknownVersion { version, supported }),
+        Some(Err(unfit)) => Err(Refusal::UnknownTypes { version, unfit }),
+        Some(Ok(family)) => {
+            tracing::warn!("driver {version} is in no known family ({supported}): its layout is from its types");
+            Ok(family)
         }
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct Finder {
     device: Device,
     /// References to the module, and their number at the last look.
     references: (Option<References>, Option<u64>),
+    /// Processes that were counted since the last inspection.
+    counted: HashSet<u32>,
     inspected_all: Option<Duration>,
     /// Openers without a VA space, and when they were found.
     initializing: BTreeMap<u32, (Opener, Duration)>,
@@ -86,6 +88,7 @@ impl Finder {
             roots: roots.clone(),
             device,
             references: (References::open(roots).ok(), None),
+            counted: HashSet::new(),
             inspected_all: None,
             initializing: BTreeMap::new(),
             users: Accounts::new(OF_USER),
@@ -115,10 +118,14 @@ impl Finder {
         let (references, last) = &mut self.references;
         let count = references.as_ref().and_then(References::count);
         let is_due = self.inspected_all.is_none_or(|last| now.saturating_sub(last) >= ALL_EVERY);
-        let has_changed = count != *last;
+        // The references may have changed before it was known that the process is not counted any
+        // more, as its holder is gone.
+        let has_changed = count != *last || !self.counted.is_subset(counted);
+        self.counted.extend(counted);
         let mut found = Vec::new();
         if is_due || (has_changed && !self.node.is_over(OF_NODE, now)) {
             *last = count;
+            self.counted.clone_from(counted);
             found = self.inspect(if is_due { None } else { Some(counted) }, omitted, now);
             if is_due {
                 self.inspected_all = Some(now);
@@ -241,6 +248,21 @@ mod tests {
         assert_eq!(pids(finder.look(&none, &none, at(300))), [0; 0]);
         // Without a hint, after ten seconds.
         assert_eq!(pids(finder.look(&none, &none, at(10_100))), [42]);
+    }
+
+    #[test]
+    fn opener_that_is_not_counted_any_more_is_found_at_once() {
+        let machine = machine();
+        open(&machine, 42, "/dev/tty");
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
+        let (none, counted, at) = (HashSet::new(), HashSet::from([42]), Duration::from_millis);
+        assert_eq!(pids(finder.look(&none, &none, at(0))), [42]);
+        finder.tried(&Opener { pid: 42, start_ticks: 77, uid: 1000, comm: [0; 16] }, true, at(0));
+        assert_eq!(pids(finder.look(&counted, &none, at(100))), [0; 0]);
+        // Its holder was killed, and the references changed before that was known.
+        machine.write("sys/module/nvidia_uvm/refcnt", "1\n");
+        assert_eq!(pids(finder.look(&counted, &none, at(150))), [0; 0]);
+        assert_eq!(pids(finder.look(&none, &none, at(200))), [42]);
     }
 
     #[test]

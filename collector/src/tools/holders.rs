@@ -250,8 +250,8 @@ impl Holders {
         tracing::error!(uid = key, "{error}");
         let mut hangs = matches!(error, HolderError::Hangs);
         if let Some(of) = self.by_user.remove(&key) {
-            // One whose channel is full hangs as well.
-            hangs |= of.holder.outstanding() > 0 && !of.holder.has_exited();
+            // One whose channel is full hangs as well. One that is stopped does not hang in the driver.
+            hangs |= !matches!(error, HolderError::Stopped) && of.holder.outstanding() > 0 && !of.holder.has_exited();
             of.holder.kill();
             self.lost.extend(of.spaces);
         }

@@ -12,15 +12,17 @@ use super::finder::Opener;
 const OF_PROCESS_MAX: usize = 4;
 /// Maximum of VA spaces of a user.
 const OF_USER_MAX: usize = 128;
-/// Maximum of VA spaces of the node.
+/// Maximum of VA spaces of the node. A quarter is a reserve for users with few.
 const OF_NODE_MAX: usize = 512;
+/// VA spaces, and queues, of a user that may be in the reserve.
+const RESERVED_OF_USER: usize = 8;
 /// Maximum attachments of a process in a second.
 const PROCESS_RATE_MAX: usize = 8;
 /// Maximum attachments of a user in a second.
 const USER_RATE_MAX: usize = 64;
 /// Maximum of a user's queues of records, of 1 MiB each. Further VA spaces are counted without.
 const QUEUES_OF_USER_MAX: usize = 64;
-/// Maximum of queues of the node.
+/// Maximum of queues of the node. A quarter is a reserve for users with few.
 const QUEUES_OF_NODE_MAX: usize = 256;
 /// Time after its last refusal for which a user is named.
 const NAMED: Duration = Duration::from_mins(1);
@@ -36,8 +38,23 @@ pub(super) struct Quota {
     second: Duration,
     attached_processes: BTreeMap<u32, usize>,
     attached_users: BTreeMap<u32, usize>,
-    /// Users with refusals: when and how many.
-    refused: BTreeMap<u32, (Duration, u64)>,
+    /// Users with refusals.
+    refused: BTreeMap<u32, Refusals>,
+}
+
+/// Refusals of a user of late.
+#[derive(Debug, Default)]
+struct Refusals {
+    /// When the last one was.
+    at: Duration,
+    va_spaces: u64,
+    queues: u64,
+}
+
+/// Whether a user has room for one more, given its own and those of the node.
+const fn has_room(of_user: usize, of_user_max: usize, of_node: usize, of_node_max: usize) -> bool {
+    let reserve = if of_user < RESERVED_OF_USER { 0 } else { of_node_max / 4 };
+    of_user < of_user_max && of_node < of_node_max - reserve
 }
 
 impl Quota {
@@ -52,8 +69,7 @@ impl Quota {
         let Opener { pid, uid, .. } = opener;
         let of = |counts: &BTreeMap<u32, usize>, key| counts.get(key).copied().unwrap_or_default();
         let has_room = of(&self.of_processes, pid) < OF_PROCESS_MAX
-            && of(&self.of_users, uid) < OF_USER_MAX
-            && self.of_users.values().sum::<usize>() < OF_NODE_MAX
+            && has_room(of(&self.of_users, uid), OF_USER_MAX, self.of_users.values().sum(), OF_NODE_MAX)
             && of(&self.attached_processes, pid) < PROCESS_RATE_MAX
             && of(&self.attached_users, uid) < USER_RATE_MAX;
         if has_room {
@@ -69,19 +85,27 @@ impl Quota {
 
     /// Records the denial of a VA space of a user.
     pub(super) fn deny(&mut self, uid: u32, now: Duration) {
-        if self.refused.contains_key(&uid) || self.refused.len() < USERS_NAMED_MAX {
-            let (at, number) = self.refused.entry(uid).or_default();
-            *at = now;
-            *number = number.saturating_add(1);
+        if let Some(refusals) = self.refusals(uid, now) {
+            refusals.va_spaces = refusals.va_spaces.saturating_add(1);
         }
     }
 
-    /// Takes room for a queue of records of a user. `false` if there is none.
-    pub(super) fn take_queue(&mut self, uid: u32) -> bool {
-        let has_room = self.queues.get(&uid).copied().unwrap_or_default() < QUEUES_OF_USER_MAX
-            && self.queues.values().sum::<usize>() < QUEUES_OF_NODE_MAX;
+    /// Refusals of a user, if it is among those that are named.
+    fn refusals(&mut self, uid: u32, now: Duration) -> Option<&mut Refusals> {
+        let is_named = self.refused.contains_key(&uid) || self.refused.len() < USERS_NAMED_MAX;
+        let refusals = is_named.then(|| self.refused.entry(uid).or_default())?;
+        refusals.at = now;
+        Some(refusals)
+    }
+
+    /// Takes room for a queue of records of a user, at this time since boot. `false` if there is none.
+    pub(super) fn take_queue(&mut self, uid: u32, now: Duration) -> bool {
+        let own = self.queues.get(&uid).copied().unwrap_or_default();
+        let has_room = has_room(own, QUEUES_OF_USER_MAX, self.queues.values().sum(), QUEUES_OF_NODE_MAX);
         if has_room {
             *self.queues.entry(uid).or_default() += 1;
+        } else if let Some(refusals) = self.refusals(uid, now) {
+            refusals.queues = refusals.queues.saturating_add(1);
         }
         has_room
     }
@@ -102,14 +126,14 @@ impl Quota {
 
     /// Forgets denials that are more than a minute old, at this time since boot.
     pub(super) fn settle(&mut self, now: Duration) {
-        self.refused.retain(|_, (at, _)| now.saturating_sub(*at) < NAMED);
+        self.refused.retain(|_, refusals| now.saturating_sub(refusals.at) < NAMED);
     }
 
-    /// Users that were refused a VA space of late.
+    /// Users that were refused a VA space or a queue of late.
     pub(super) fn degradations(&self, user: &dyn Fn(u32) -> Option<String>) -> Vec<Degradation> {
         let recent = self.refused.iter();
         recent
-            .map(|(uid, (_, number))| {
+            .map(|(uid, refusals)| {
                 let name = user(*uid);
                 let who = name.as_ref().map_or_else(|| format!("uid {uid}"), |name| format!("user {name} (uid {uid})"));
                 Degradation {
@@ -117,14 +141,30 @@ impl Quota {
                     uid: Some(*uid),
                     user: name,
                     pid: None,
-                    description: format!(
-                        "{who}: VA spaces are not counted; {number} attempts were denied. Limits: {OF_PROCESS_MAX} VA spaces of a process, \
-                         {OF_USER_MAX} of a user, {OF_NODE_MAX} of the node; {PROCESS_RATE_MAX} attempts a second of a process, \
-                         {USER_RATE_MAX} of a user"
-                    ),
+                    description: format!("{who}: {}", refusals.description()),
                 }
             })
             .collect()
+    }
+}
+
+impl Refusals {
+    fn description(&self) -> String {
+        let Self { va_spaces, queues, .. } = self;
+        let of_va_spaces = (*va_spaces > 0).then(|| {
+            format!(
+                "VA spaces are not counted; {va_spaces} attempts were denied. Limits: {OF_PROCESS_MAX} VA spaces of a process, \
+                 {OF_USER_MAX} of a user, {OF_NODE_MAX} of the node; {PROCESS_RATE_MAX} attempts a second of a process, \
+                 {USER_RATE_MAX} of a user"
+            )
+        });
+        let of_queues = (*queues > 0).then(|| {
+            format!(
+                "copies of {queues} VA spaces are counted without cause and size, as there is no room for their records. Limits: \
+                 {QUEUES_OF_USER_MAX} queues of a user, {QUEUES_OF_NODE_MAX} of the node"
+            )
+        });
+        of_va_spaces.into_iter().chain(of_queues).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -168,9 +208,39 @@ mod tests {
     #[test]
     fn queues_of_a_user_take_64_mib_at_most() {
         let mut quota = Quota::default();
-        assert_eq!((0..100).filter(|_| quota.take_queue(1000)).count(), QUEUES_OF_USER_MAX);
+        let now = Duration::ZERO;
+        assert_eq!((0..100).filter(|_| quota.take_queue(1000, now)).count(), QUEUES_OF_USER_MAX);
         quota.give_back(&opener(7, 1000), true);
-        assert!(quota.take_queue(1000));
+        assert!(quota.take_queue(1000, now));
+    }
+
+    #[test]
+    fn user_without_a_queue_is_named() {
+        let mut quota = Quota::default();
+        while quota.take_queue(1000, Duration::ZERO) {}
+        let [named] = quota.degradations(&|_| None).try_into().unwrap();
+        assert_eq!((named.reason, named.uid), (DegradedReason::ToolsQuota, Some(1000)));
+        assert!(named.description.contains("copies of 1 VA spaces are counted without cause"), "{named:?}");
+        assert!(!named.description.contains("not counted"), "{named:?}");
+        quota.settle(NAMED);
+        assert!(quota.degradations(&|_| None).is_empty());
+    }
+
+    #[test]
+    fn users_at_their_quotas_leave_a_reserve_to_users_with_few() {
+        let mut quota = Quota::default();
+        for process in 0..1000 {
+            quota.take(&opener(process, 1000 + process % 6), Duration::from_secs(process.into()));
+            quota.take_queue(1000 + process % 6, Duration::ZERO);
+        }
+        let held = quota.of_users.values().sum::<usize>();
+        assert_eq!((held, quota.queues.values().sum()), (OF_NODE_MAX / 4 * 3, QUEUES_OF_NODE_MAX / 4 * 3));
+        let mut of_newcomer = 0;
+        while quota.take(&opener(2000 + of_newcomer, 7), Duration::from_secs(u64::from(2000 + of_newcomer))) {
+            assert!(quota.take_queue(7, Duration::ZERO));
+            of_newcomer += 1;
+        }
+        assert_eq!(of_newcomer as usize, RESERVED_OF_USER);
     }
 
     #[test]

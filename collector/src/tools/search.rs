@@ -247,6 +247,11 @@ impl Thread {
         };
         let pids = counted.iter().map(|space| space.pid).collect();
         for opener in self.finder.look(&pids, &omitted, now) {
+            // Each of a user's processes may have many VA spaces: the others wait.
+            if self.finder.is_over(opener.uid, now) {
+                self.finder.tried(&opener, false, now);
+                continue;
+            }
             let begun = cpu_time::of_this_thread();
             self.shared.progress.begin(opener.pid, opener.uid);
             let found = self.spaces_of(&opener, &counted);

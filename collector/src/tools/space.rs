@@ -48,8 +48,8 @@ pub(super) struct Gpus {
     /// Processor ids of events for one physical GPU.
     ids_per_gpu: u32,
     seen: Vec<GpuUuid>,
-    /// Last processor id of each.
-    ids: Vec<u32>,
+    /// Last processor id of each, while no other GPU has it.
+    ids: Vec<Option<u32>>,
 }
 
 impl Gpus {
@@ -64,15 +64,18 @@ impl Gpus {
             match self.seen.iter().position(|seen| seen == uuid) {
                 Some(at) => {
                     if let Some(last) = self.ids.get_mut(at) {
-                        *last = *id;
+                        *last = Some(*id);
                     }
                 }
                 None if self.seen.len() < GPUS_MAX as usize => {
                     self.seen.push(*uuid);
-                    self.ids.push(*id);
+                    self.ids.push(Some(*id));
                 }
                 None => {}
             }
+        }
+        for (uuid, last) in self.seen.iter().zip(&mut self.ids) {
+            *last = last.filter(|id| links.get(id).is_none_or(|now| now == uuid));
         }
         self.seen.len() > before
     }
@@ -84,13 +87,13 @@ impl Gpus {
     /// Processor id of a GPU.
     fn id(&self, gpu: &GpuUuid) -> Option<u32> {
         let at = self.seen.iter().position(|seen| seen == gpu)?;
-        self.ids.get(at).copied()
+        self.ids.get(at).copied().flatten()
     }
 
     /// The only GPU.
     fn only(&self) -> Option<u32> {
         match self.ids.as_slice() {
-            [id] => Some(*id),
+            [id] => *id,
             _ => None,
         }
     }
@@ -121,8 +124,10 @@ pub(super) struct Space {
     has_counted: bool,
     /// GPUs with a page of their own, of which the first is page 1. None while there is one GPU.
     gpus: Vec<GpuUuid>,
-    /// Counts at the only GPU before there were others, and its processor id.
-    before: Option<(u32, Counters)>,
+    /// Counters by processor id, and those of them by page. A VA space keeps the id of a GPU that it
+    /// uses, and another GPU may have it after that.
+    by_id: BTreeMap<u32, Counters>,
+    by_page: Vec<Counters>,
     full: FullQueue,
     queue: QueueReader,
     tally: SpaceTally,
@@ -157,7 +162,8 @@ impl Space {
             phase: Phase::Attaching,
             has_counted: false,
             gpus: if gpus.are_several() { gpus.seen.clone() } else { Vec::new() },
-            before: None,
+            by_id: BTreeMap::new(),
+            by_page: Vec::new(),
             full: FullQueue::new(control).map_err(io::Error::other)?,
             queue: QueueReader::new(),
             tally: SpaceTally::new(generation, gpus.ids_per_gpu, if has_queue { &READ } else { &[] }),
@@ -198,7 +204,7 @@ impl Space {
             return Vec::new();
         }
         if let (true, Some(first)) = (self.gpus.is_empty(), gpus.ids.first()) {
-            self.before = Some((*first, self.page(ALL)));
+            self.count_page(ALL, *first);
         }
         let from = self.gpus.len() + 1;
         self.gpus.clone_from(&gpus.seen);
@@ -317,7 +323,8 @@ impl Space {
             None => self.totals.kinds,
         };
         self.is_behind = self.has_queue;
-        self.totals = Totals { all: self.page(ALL), gpus: self.at_gpus(gpus), kinds };
+        let all = self.page(ALL);
+        self.totals = Totals { all, gpus: self.at_gpus(gpus), kinds };
     }
 
     /// Counts of the totals taken last, and of the records read since. No count ever decreases.
@@ -339,26 +346,39 @@ impl Space {
     }
 
     /// Counters by processor id.
-    fn at_gpus(&self, gpus: &Gpus) -> Vec<(u32, Counters)> {
+    fn at_gpus(&mut self, gpus: &Gpus) -> Vec<(u32, Counters)> {
         if self.gpus.is_empty() {
-            return gpus.only().map(|gpu| (gpu, self.page(ALL))).into_iter().collect();
+            self.count_page(ALL, gpus.only());
         }
-        let mut by_gpu: BTreeMap<u32, Counters> = self.before.into_iter().collect();
-        for (page, gpu) in (1..).zip(&self.gpus) {
-            let Some(id) = gpus.id(gpu) else { continue };
-            let counters = by_gpu.entry(id).or_default();
-            *counters = sum(*counters, self.page(page));
+        let ids: Vec<_> = self.gpus.iter().map(|gpu| gpus.id(gpu)).collect();
+        for (page, id) in (1..).zip(ids) {
+            self.count_page(page, id);
         }
-        by_gpu.into_iter().collect()
+        self.by_id.iter().map(|(id, counters)| (*id, *counters)).collect()
+    }
+
+    /// Adds what a page counts anew to the processor that it belongs to; later, if that is unknown.
+    fn count_page(&mut self, page: u32, id: Option<u32>) {
+        let Some(id) = id else { return };
+        let (at, now) = (page as usize, self.page(page));
+        if self.by_page.len() <= at {
+            self.by_page.resize(at + 1, Counters::default());
+        }
+        let Some(counted) = self.by_page.get_mut(at) else { return };
+        let increase = combine(now, *counted, u64::saturating_sub);
+        *counted = now;
+        let counters = self.by_id.entry(id).or_default();
+        *counters = combine(*counters, increase, u64::saturating_add);
     }
 }
 
-fn sum(one: Counters, other: Counters) -> Counters {
+/// Counters from each two of them.
+fn combine(one: Counters, other: Counters, by: fn(u64, u64) -> u64) -> Counters {
     Counters {
-        fault_entries: one.fault_entries.saturating_add(other.fault_entries),
-        cpu_faults: one.cpu_faults.saturating_add(other.cpu_faults),
-        bytes_htod: one.bytes_htod.saturating_add(other.bytes_htod),
-        bytes_dtoh: one.bytes_dtoh.saturating_add(other.bytes_dtoh),
+        fault_entries: by(one.fault_entries, other.fault_entries),
+        cpu_faults: by(one.cpu_faults, other.cpu_faults),
+        bytes_htod: by(one.bytes_htod, other.bytes_htod),
+        bytes_dtoh: by(one.bytes_dtoh, other.bytes_dtoh),
     }
 }
 
@@ -401,6 +421,10 @@ mod tests {
         assert!(gpus.see(&[(1, A)].into()));
         fault(&space, 0, 5);
         assert_eq!(faults(&mut space, &gpus), [(1, 5)].into());
+        // Another id of it has only what follows.
+        gpus.see(&[(4, A)].into());
+        fault(&space, 0, 2);
+        assert_eq!(faults(&mut space, &gpus), [(1, 5), (4, 2)].into());
     }
 
     #[test]
@@ -417,6 +441,28 @@ mod tests {
             fault(&space, page, count);
         }
         assert_eq!(faults(&mut space, &gpus), [(1, 8), (2, 4), (UNKNOWN_PROCESSOR, 2)].into());
+    }
+
+    #[test]
+    fn counts_stay_at_the_id_that_a_gpu_had() {
+        let mut gpus = Gpus::new(8);
+        gpus.see(&[(1, A), (2, B)].into());
+        let mut space = space(&gpus);
+        fault(&space, 0, 3);
+        fault(&space, 1, 1);
+        fault(&space, 2, 2);
+        assert_eq!(faults(&mut space, &gpus), [(1, 1), (2, 2)].into());
+        // Both were released, and B is used again, as the first GPU.
+        gpus.see(&[(1, B)].into());
+        assert_eq!(faults(&mut space, &gpus), [(1, 1), (2, 2)].into());
+        fault(&space, 0, 4);
+        fault(&space, 2, 4);
+        assert_eq!(faults(&mut space, &gpus), [(1, 5), (2, 2)].into());
+        // And A as the third.
+        gpus.see(&[(1, B), (3, A)].into());
+        fault(&space, 0, 6);
+        fault(&space, 1, 6);
+        assert_eq!(faults(&mut space, &gpus), [(1, 5), (2, 2), (3, 6)].into());
     }
 
     #[test]

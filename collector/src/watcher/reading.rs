@@ -26,7 +26,7 @@ impl Watcher {
                     let process = self.registered(&record, now);
                     tracing::debug!(pid = process.pid, ?kind, "a process opened the driver");
                     if kind == Some(LifecycleKind::Adopted) {
-                        self.ledger.adopted(process);
+                        self.ledger.adopted(process, self.clock.now());
                     } else if misses_moves {
                         self.ledger.mark_stale(process);
                     }

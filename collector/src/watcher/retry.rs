@@ -7,6 +7,8 @@ use tokio::time::Instant;
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// Pause from which a failure counts as lasting.
+const LASTING: Duration = Duration::from_secs(4);
 
 /// Time and pause of a retry.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,11 @@ impl Retry {
     pub(super) fn after(earlier: Option<Self>, now: Instant) -> Self {
         let pause = earlier.map_or(PAUSE_MIN, |earlier| (earlier.pause * 2).min(PAUSE_MAX));
         Self { at: now + pause, pause }
+    }
+
+    /// Whether the failure of this retry is a lasting one.
+    pub(super) fn is_last(self) -> bool {
+        self.pause >= LASTING
     }
 
     pub(super) fn is_due(self, now: Instant) -> bool {
@@ -49,6 +56,17 @@ mod tests {
             })
             .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn failure_lasts_after_three_retries() {
+        let mut retry = Retry::after(None, Instant::now());
+        let mut number = 1;
+        while !retry.is_last() {
+            retry = Retry::after(Some(retry), Instant::now());
+            number += 1;
+        }
+        assert_eq!(number, 3);
     }
 
     #[test]

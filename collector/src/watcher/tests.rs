@@ -65,9 +65,17 @@ async fn unknown_driver_is_refused_with_the_supported_versions() {
     let SourceState::Refused { reason } = state(&with_driver("600.10\n")) else { panic!() };
     assert_eq!(
         reason,
-        "driver 600.10 is not supported: the layout of its structures is unknown; supported are \
-         515-525, 530-545, 550-555, 560, 565-575, 580-595; update uvmd, or change the driver"
+        "driver 600.10 is not supported: the layout of its structures is unknown, as the kernel does not show its types in \
+         /sys/kernel/btf/nvidia_uvm; known without them are 515-525, 530-545, 550-555, 560, 565-575, 580-595; update uvmd, or \
+         build the driver with BTF"
     );
+}
+
+#[tokio::test]
+async fn unknown_driver_whose_types_lack_something_is_refused_by_its_name() {
+    let machine = with_driver("600.10\n").with("sys/kernel/btf/nvidia_uvm", small_driver(136, 0));
+    let SourceState::Refused { reason } = state(&machine) else { panic!() };
+    assert!(reason.contains("of no known family, and its types do not replace that: they have no UVM_"), "{reason}");
 }
 
 #[tokio::test]

@@ -64,6 +64,9 @@ processes! {
     start_ticks: u64,
     /// Time of its start.
     started_at: Option<String>,
+    /// Time from which it is counted, if it may have used the driver before: what it did before is in no
+    /// count. Null if it was counted from the start.
+    counted_from: Option<String>,
     /// Short name (comm).
     name: String,
     /// Real user id.

@@ -183,7 +183,7 @@ impl Simulated {
 
     pub(crate) fn process(&self) -> Process {
         let mut process = Process::new(self.id, "program");
-        process.is_adopted = self.is_adopted;
+        process.counted_from = self.is_adopted.then_some(SystemTime::UNIX_EPOCH);
         process.exited_at = self.ended;
         process.host = self.host.clone();
         process.gpus.insert(KEY, self.counters.clone());

@@ -9,7 +9,7 @@ use abi::{
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Families, Family, GPU_MAX_TO_545};
+use super::{Families, Family, GPU_MAX_TO_545, Origin, Value};
 
 /// Highest GPU id from 550 on, where a GPU has eight ids for its MIG instances:
 /// `UVM_ID_MAX_PROCESSORS - 1`.
@@ -49,7 +49,7 @@ impl Families {
             .into_iter()
             .map(|(name, entry)| Values { family: &name, values: &entry.values }.family())
             .collect::<Result<Vec<_>, _>>()?;
-        families.sort_by_key(|family| *family.majors.start());
+        families.sort_by_key(Family::first_major);
         Ok(Self(families))
     }
 }
@@ -106,7 +106,20 @@ impl Values<'_> {
         };
         let event_count = self.number("enum.UVM_PERF_EVENT_COUNT")?;
         let gpus_after_range = self.number("block.gpus-range").ok();
-        Ok(Family { majors, layout, event_count, gpus_after_range })
+        let values = self.interpreted()?;
+        Ok(Family { origin: Origin::Versions(majors), layout, event_count, gpus_after_range, values })
+    }
+
+    /// Values of enumerations that the probes interpret. They have constants for those.
+    fn interpreted(&self) -> Result<Vec<Value>, TableError> {
+        const PREFIX: &str = "enum.";
+        const INTERPRETED: [&str; 3] =
+            ["UVM_MAKE_RESIDENT_CAUSE_", "UVM_FAULT_ACCESS_TYPE_", "UVM_PERF_EVENT_BLOCK_DESTROY"];
+        let names = self.values.keys().filter_map(|key| Some((key, key.strip_prefix(PREFIX)?)));
+        names
+            .filter(|(_, name)| INTERPRETED.iter().any(|interpreted| name.starts_with(interpreted)))
+            .map(|(key, name)| Ok(Value { name: name.to_owned(), value: self.number(key)? }))
+            .collect()
     }
 
     /// Range of major versions: `L1_530_545` is 530 to 545, `L3_560` is 560.

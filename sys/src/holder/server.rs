@@ -93,6 +93,7 @@ fn wait(channel: BorrowedFd<'_>, spaces: &Spaces) -> io::Result<(bool, Vec<u64>)
     ))
 }
 
+#[expect(unsafe_code, reason = "memory that the driver writes")]
 fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply {
     match request {
         Request::Hold { space, memory_bytes } => match hold(memory_bytes, files) {
@@ -108,7 +109,10 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
             let (Ok([device]), Some(page)) = (<[OwnedFd; 1]>::try_from(files), held.memory.page(page as usize)) else {
                 return Reply::Made(Outcome::NotCalled { errno: libc::EINVAL });
             };
-            let outcome = Outcome::of(tracker::count(device.as_fd(), layout, page, processor, held.file.as_fd()));
+            // SAFETY: the pages hold nothing but what the driver writes, are shared, which the words'
+            // type allows for, and are dropped after their trackers.
+            let counted = unsafe { tracker::count(device.as_fd(), layout, page, processor, held.file.as_fd()) };
+            let outcome = Outcome::of(counted);
             if outcome == Outcome::Done {
                 held.trackers.push(device);
             }
@@ -121,7 +125,9 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
             let (Ok([device]), Some((control, ring))) = (<[OwnedFd; 1]>::try_from(files), memory) else {
                 return Reply::Made(Outcome::NotCalled { errno: libc::EINVAL });
             };
-            let outcome = Outcome::of(tracker::watch(device.as_fd(), layout, control, ring, kinds, held.file.as_fd()));
+            // SAFETY: as for counters.
+            let watched = unsafe { tracker::watch(device.as_fd(), layout, control, ring, kinds, held.file.as_fd()) };
+            let outcome = Outcome::of(watched);
             if outcome == Outcome::Done {
                 held.trackers.push(device);
             }

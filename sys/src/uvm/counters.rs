@@ -62,6 +62,7 @@ impl Counters {
     /// # Errors
     /// If the calls of that version are unknown, the driver's device cannot be opened, or the
     /// driver fails the call.
+    #[expect(unsafe_code, reason = "memory that the driver writes")]
     pub fn attach(va_space: &VaSpace<'_>, driver_version: &str) -> Result<Self, UvmError> {
         let layout = Layout::of(driver_version)?;
         let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
@@ -71,7 +72,8 @@ impl Counters {
             .open(DEVICE)
             .map_err(|source| UvmError::Device { path: DEVICE, source })?;
         let Page(words) = &*page;
-        tracker::count(tracker.as_fd(), layout, words, Uuid::CPU, va_space.as_fd())?;
+        // SAFETY: the page has no other use, and is dropped after the tracker.
+        unsafe { tracker::count(tracker.as_fd(), layout, words, Uuid::CPU, va_space.as_fd()) }?;
         Ok(Self { _tracker: tracker, page })
     }
 

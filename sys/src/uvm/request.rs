@@ -161,7 +161,8 @@ pub(super) struct FlushEvents {
 /// End of the block that attaches a tool, by driver version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackerLayout {
-    /// 515 to 545, and from 565 on: the status follows the common fields.
+    /// 515 to 545, and from 565 on: the status follows the common fields. So it is in all versions
+    /// up to 595, and assumed in later ones.
     Plain,
     /// 550 and 555: the requested version of the events follows the status. 550.40.07 is `Plain`,
     /// and ignores it.
@@ -181,7 +182,7 @@ impl TrackerLayout {
     pub fn of(version: &str) -> Result<Self, UvmError> {
         let major = version.trim().split('.').next().and_then(|major| major.parse().ok());
         match major {
-            Some(515..=545 | 565..=595) => Ok(Self::Plain),
+            Some(515..=545 | 565..) => Ok(Self::Plain),
             Some(550..=555) => Ok(Self::VersionLast),
             Some(560) => Ok(Self::VersionFirst),
             _ => Err(UvmError::UnknownVersion(version.trim().to_owned())),
@@ -308,6 +309,7 @@ mod tests {
             ("565.77", TrackerLayout::Plain),
             ("580.159.04", TrackerLayout::Plain),
             ("595.45.04", TrackerLayout::Plain),
+            ("999.1", TrackerLayout::Plain),
         ] {
             assert_eq!(TrackerLayout::of(version).unwrap(), layout, "{version}");
         }
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn unknown_version_is_rejected_by_name() {
-        for version in ["510.108.03", "600.1", "", "abc"] {
+        for version in ["510.108.03", "548.1", "", "abc"] {
             let error = TrackerLayout::of(version).unwrap_err();
             assert!(matches!(&error, UvmError::UnknownVersion(named) if named == version), "{error}");
         }

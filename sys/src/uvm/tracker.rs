@@ -68,7 +68,12 @@ impl Counters {
 /// # Errors
 /// If the page is no whole page, or the driver fails the call: with [`Status::ILLEGAL_ACTION`] if the
 /// file is no VA space, or not one yet.
-pub(crate) fn count(
+///
+/// # Safety
+/// The driver writes to the page until the tracker is closed: the page must be used for nothing else
+/// until then.
+#[expect(unsafe_code, reason = "the driver writes to the page after the call")]
+pub(crate) unsafe fn count(
     tracker: BorrowedFd<'_>,
     layout: Layout,
     page: &[AtomicU64],
@@ -87,7 +92,12 @@ pub(crate) fn count(
 ///
 /// # Errors
 /// If these are no whole pages, or the driver fails the call.
-pub(crate) fn watch(
+///
+/// # Safety
+/// The driver writes to both until the tracker is closed: they must be used for nothing else until
+/// then.
+#[expect(unsafe_code, reason = "the driver writes to the memory after the call")]
+pub(crate) unsafe fn watch(
     tracker: BorrowedFd<'_>,
     layout: Layout,
     control: &[AtomicU64],

@@ -5,8 +5,10 @@ use std::{fs, io};
 use model::FatalError;
 use sys::{
     Roots,
+    btf::Btf,
     driver::Module,
-    families::Families,
+    driver_types,
+    families::{Families, Family},
     fatal_error::{self, Acceptance},
     parameters,
     preconditions::Missing,
@@ -19,7 +21,7 @@ use crate::text;
 const NOT_LOADED: &str = "the version is available once the driver is loaded";
 
 pub(super) fn checks(roots: &Roots, module: Option<&Module>, lacking: &[Missing]) -> Vec<Check> {
-    let mut checks = vec![version(module, lacking)];
+    let mut checks = vec![version(roots, module, lacking)];
     if module.is_some() {
         checks.extend([
             types(roots),
@@ -33,7 +35,7 @@ pub(super) fn checks(roots: &Roots, module: Option<&Module>, lacking: &[Missing]
     checks
 }
 
-fn version(module: Option<&Module>, lacking: &[Missing]) -> Check {
+fn version(roots: &Roots, module: Option<&Module>, lacking: &[Missing]) -> Check {
     const NAME: &str = "driver";
     let Some(module) = module else {
         return Check::precondition(NAME, lacking, &[Missing::Driver], NOT_LOADED);
@@ -50,14 +52,31 @@ fn version(module: Option<&Module>, lacking: &[Missing]) -> Check {
         );
     };
     let shown = text::printable(version);
-    match families.of(version) {
-        Some(family) => Check::ok(NAME, format!("nvidia-uvm {shown}, layout {family}")),
-        None => Check::missing(
+    if let Some(family) = families.of(version) {
+        return Check::ok(NAME, format!("nvidia-uvm {shown}, layout {family}"));
+    }
+    match family_of_types(roots, &families) {
+        Ok(family) => {
+            Check::ok(NAME, format!("nvidia-uvm {shown}, layout {family}: the version is of no known family"))
+        }
+        Err(reason) => Check::missing(
             NAME,
-            format!("nvidia-uvm {shown} is not supported: the layout of its structures is unknown"),
-            format!("update uvmd, or use a driver of {families}"),
+            format!("nvidia-uvm {shown} is of no known family: {reason}"),
+            format!("update uvmd, build the driver with BTF, or use a driver of {families}"),
         ),
     }
+}
+
+/// Family by the driver's types.
+fn family_of_types(roots: &Roots, families: &Families) -> Result<Family, String> {
+    let read = |name: &str| {
+        let file = fs::read(roots.sys.join("kernel/btf").join(name));
+        file.map_err(|error| format!("/sys/kernel/btf/{name}: {}", reason(&error)))
+    };
+    let (kernel, driver) = (read("vmlinux")?, read("nvidia_uvm")?);
+    let kernel = Btf::parse(&kernel).map_err(|error| error.to_string())?;
+    let types = Btf::parse_module(&kernel, &driver).map_err(|error| error.to_string())?;
+    driver_types::family(families, &types).map_err(|unfit| format!("the driver's types do not replace that: {unfit}"))
 }
 
 fn types(roots: &Roots) -> Check {

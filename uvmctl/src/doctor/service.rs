@@ -1,39 +1,38 @@
 //! Checks of the daemon and its configuration.
 
-use std::{io, path::Path};
+use std::io;
 
-use config::{ConfigError, load};
+use config::{ConfigError, Loaded};
 use model::api::Status;
 
 use super::Check;
-use crate::{
-    client::{Client, Error},
-    text,
-};
+use crate::{client::Error, text};
 
 /// Version of uvmctl; uvmd is released with the same.
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-pub(super) fn checks(client: &Client, file: Option<&Path>) -> Vec<Check> {
-    let mut checks = vec![configuration(file)];
-    match client.get::<Status>("/api/v1/status") {
-        Ok(answer) => checks.extend(daemon_checks(&answer.body)),
-        Err(Error::Unreachable { endpoint, reason }) => checks.push(Check::missing(
-            "uvmd",
+/// Checks of the daemon by its status.
+pub(super) fn checks(status: Result<&Status, &Error>) -> Vec<Check> {
+    const NAME: &str = "uvmd";
+    let error = match status {
+        Ok(status) => return daemon_checks(status),
+        Err(error) => error,
+    };
+    vec![match error {
+        Error::Unreachable { endpoint, reason } => Check::missing(
+            NAME,
             format!("cannot be reached at {endpoint}: {reason}"),
             "start it, or name its address with --url or UVMD_URL",
-        )),
-        Err(error @ Error::Untrusted { .. }) => {
-            checks.push(Check::missing("uvmd", error.to_string(), "find out which program listens there"));
-        }
-        Err(error) => checks.push(Check::missing("uvmd", error.to_string(), "see its log")),
-    }
-    checks
+        ),
+        Error::Untrusted { .. } => Check::missing(NAME, error.to_string(), "find out which program listens there"),
+        error => Check::missing(NAME, error.to_string(), "see its log"),
+    }]
 }
 
-fn configuration(file: Option<&Path>) -> Check {
+/// Check of the configuration that was loaded.
+pub(super) fn configuration(loaded: &Result<Loaded, ConfigError>) -> Check {
     const NAME: &str = "configuration";
-    match load(file, &[]) {
+    match loaded {
         Ok(loaded) => match loaded.names() {
             Some(files) => Check::ok(NAME, format!("{files} is in order")),
             None => Check::ok(NAME, format!("there is no {}: the defaults are in force", config::DEFAULT_FILE)),
@@ -51,9 +50,11 @@ fn configuration(file: Option<&Path>) -> Check {
 
 fn daemon_checks(status: &Status) -> Vec<Check> {
     let mut checks = vec![state(status), version(status)];
-    // A daemon that waits or refuses the driver has none, and its state has the reason.
+    // A daemon that waits or refuses the driver has neither, and its state has the reason.
     if is_counting(status) {
-        checks.extend([probes(status), losses(status)]);
+        // The tools have no probes.
+        checks.extend((!status.probes.is_empty()).then(|| probes(status)));
+        checks.push(losses(status));
     }
     checks
 }

@@ -139,6 +139,40 @@ fn kernel_without_kprobes_that_is_too_old_for_fentry_lacks_them() {
     assert!(text.contains("absent, and fentry needs bpf_preempt_disable"), "{text}");
 }
 
+/// A daemon that counts by the driver's tools.
+fn by_tools() -> String {
+    let mut snapshot = counting();
+    snapshot.source.backend = "tools";
+    snapshot.source.probes.clear();
+    serve_snapshot(snapshot)
+}
+
+#[test]
+fn what_probes_lack_is_a_warning_while_the_tools_count() {
+    let machine = node().with("sys/kernel/debug/kprobes/enabled", "0\n");
+    machine.write("proc/kallsyms", "");
+    let url = by_tools();
+    assert_eq!(with_verdict(&url, &machine, "missing"), Vec::<String>::new());
+    assert_eq!(with_verdict(&url, &machine, "warning"), ["kprobes", "functions", "version"]);
+    let text = stdout(&doctor(&url, &machine, &[]));
+    assert!(text.contains("ok       tools          uvmd counts by the driver's tools"), "{text}");
+    assert!(text.contains("-> write 1 to /sys/kernel/debug/kprobes/enabled"), "{text}");
+    assert!(!text.contains("probes         all"), "{text}");
+}
+
+#[test]
+fn tools_are_not_mentioned_where_probes_count_or_are_demanded() {
+    assert!(!stdout(&doctor(&healthy(), &node(), &[])).contains("driver's tools"));
+    let machine = node().with("sys/kernel/debug/kprobes/enabled", "0\n");
+    let config = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&config, "[collector]\nsource = \"probes\"\n").unwrap();
+    let url = format!("http://{}", nothing());
+    let text = stdout(&doctor_configured(&url, &machine, config.path().to_str().unwrap(), &[]));
+    assert!(text.contains("missing  kprobes ") && !text.contains("driver's tools"), "{text}");
+    let text = stdout(&doctor(&url, &machine, &[]));
+    assert!(text.contains("driver's tools"), "{text}");
+}
+
 #[test]
 fn limitations_are_warnings() {
     let cases: [(&str, String, &str); 4] = [

@@ -133,6 +133,16 @@ fn reasons_for_lower_bounds_are_listed() {
 }
 
 #[test]
+fn moment_from_which_a_process_is_counted_is_shown() {
+    let mut snapshot = busy();
+    let text = stdout(&run(&serve_snapshot(snapshot.clone()), &["show", "512"]));
+    assert!(!text.contains("Counted"), "{text}");
+    snapshot.processes.iter_mut().for_each(|process| process.counted_from = Some(at(4)));
+    let text = stdout(&run(&serve_snapshot(snapshot), &["show", "512"]));
+    assert!(text.contains("\nCounted   from 2023-11-14T22:13:24.000Z on; not what it did before\n"), "{text}");
+}
+
+#[test]
 fn an_idle_process_has_no_empty_tables() {
     let text = stdout(&run(&serve_snapshot(busy()), &["show", "512"]));
     assert!(text.contains("Faults    0 on GPUs") && text.ends_with("No 2 MiB block of it is known\n"), "{text}");

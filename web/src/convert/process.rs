@@ -89,6 +89,7 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
         pid: process.id.pid,
         start_ticks: process.id.start_ticks,
         started_at: process.started_at.map(time),
+        counted_from: process.counted_from.map(time),
         name: process.name.clone(),
         uid: process.uid,
         user: process.user.clone(),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::support::{
-    Response, assert_problem, busy, counting, get, metrics, process, refused, router, router_on, router_over, send,
+    Response, assert_problem, at, busy, counting, get, metrics, process, refused, router, router_on, router_over, send,
     waiting,
 };
 use axum::{
@@ -50,6 +50,16 @@ async fn prefetches_count_as_activity() {
 }
 
 #[tokio::test]
+async fn process_older_than_its_source_has_the_time_from_which_it_is_counted() {
+    let mut snapshot = busy();
+    for process in &mut snapshot.processes {
+        process.counted_from = Some(at(3));
+    }
+    let body = get(&router(snapshot), "/api/v1/processes/20").await.json();
+    assert_eq!(body["counted_from"], "2023-11-14T22:13:23.000Z");
+}
+
+#[tokio::test]
 async fn a_process_has_sums_with_breakdowns_also_by_gpu() {
     let body = get(&router(busy()), "/api/v1/processes").await.json();
     let heavy = &body["processes"][0];
@@ -60,6 +70,7 @@ async fn a_process_has_sums_with_breakdowns_also_by_gpu() {
     );
     assert_eq!((&heavy["state"], &heavy["exited_at"]), (&"running".into(), &Value::Null));
     assert_eq!(heavy["started_at"], "2023-11-14T22:13:21.000Z");
+    assert_eq!(heavy["counted_from"], Value::Null);
     assert_eq!((&heavy["fault_entries"], &heavy["fault_instances"]), (&310.into(), &465.into()));
     assert_eq!((&heavy["cpu_faults"], &heavy["cpu_faults_by_access"]["write"]), (&7.into(), &4.into()));
     assert_eq!((&heavy["bytes_htod"], &heavy["bytes_dtoh"]), (&65536.into(), &12288.into()));

@@ -49,7 +49,7 @@ pub(crate) fn may_be_duplicated(target: &Target<'_>) -> Option<&'static str> {
     if source.not_counted.contains(&Quantity::Resident) {
         return Some("the source does not count resident memory, which bounds migrations");
     }
-    if target.process.is_adopted {
+    if target.process.counted_from.is_some() {
         return Some(
             "the process used the driver before uvmd counted: its memory may be read-duplicated, which must not be migrated",
         );
@@ -77,7 +77,7 @@ pub(crate) fn unknown_advice(target: &Target<'_>, own_calls: OwnCalls) -> Option
     if source.not_counted.contains(&Quantity::ApiCalls) {
         return Some("the source does not count calls of the driver: the application's own advice is unknown");
     }
-    if target.process.is_adopted {
+    if target.process.counted_from.is_some() {
         return Some("the process used the driver before uvmd counted: its earlier advice is unknown");
     }
     if source.probes.iter().any(|probe| probe.missing.is_some() && is_of_advice(&probe.name)) {
