@@ -21,7 +21,7 @@ pub use counts::{Counts, CountsSummary, Distribution};
 pub use eviction::{EvictionPair, Evictions, Party};
 pub use gpu::{Gpu, GpuDetail, GpuId, Gpus};
 pub use history::{History, HistorySample};
-pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
+pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, RangeCounts, Ranges};
 pub use ops::{Op, OpAction, OpPointer, OpTarget, Ops, QuotaHolder};
 pub use owner::{Owner, OwnerDetail, OwnerEviction, OwnerGpu, OwnerProcess, OwnerTotals, OwnerVerdict, Owners};
 pub use process::{
@@ -32,4 +32,4 @@ pub use site::{Site, Sites};
 pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Source, Status, Warning};
 pub use verdict::{Check, InvolvedRange, Remedies, Remedy, UnavailableKind, Verdict, VerdictVictim, Verdicts};
 
-pub use crate::{CopiedBytes, RangeCounts, Residency, Reuse, verdict::Inputs as VerdictInputs};
+pub use crate::{CopiedBytes, Residency, Reuse, verdict::Inputs as VerdictInputs};

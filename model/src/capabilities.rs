@@ -1,6 +1,6 @@
 //! Quantities that the running driver lets uvmd count. Others are reported as unknown, not as zero.
 
-use crate::{Quantity, Snapshot};
+use crate::{Quantity, Snapshot, SourceStatus};
 
 impl Quantity {
     fn is_counted(self, snapshot: &Snapshot) -> bool {
@@ -9,15 +9,40 @@ impl Quantity {
         if source.not_counted.contains(&self) {
             return false;
         }
-        let is_missing = |name: &str| source.probes.iter().any(|probe| probe.name == name && probe.missing.is_some());
         match self {
             Self::Reuse => !source.block_records.is_off,
             Self::Populated => has_types,
             // Also by block records.
             Self::Resident => has_types && !source.block_records.is_off,
-            _ => !self.probes().iter().any(|name| is_missing(name)),
+            _ => !self.probes().iter().any(|name| is_missing(source, name)),
         }
     }
+
+    /// Reason why the quantity is not counted, and what would count it; `None` if it is counted.
+    #[must_use]
+    pub fn unavailable(self, snapshot: &Snapshot) -> Option<String> {
+        if self.is_counted(snapshot) {
+            return None;
+        }
+        if snapshot.source.not_counted.contains(&self) {
+            let of_level = self.tools_level().map_or_else(String::new, |level| {
+                format!(" at this level, but from collector.tools_level \"{}\" on, and", level.name())
+            });
+            return Some(format!(
+                "not counted by the driver's tools{}by probes: these need a kernel with kprobes or fentry, and collector.source \"auto\" or \"probes\"",
+                if of_level.is_empty() { ", but ".to_owned() } else { of_level + " " }
+            ));
+        }
+        let missing = self.probes().iter().find(|name| is_missing(&snapshot.source, name));
+        Some(missing.map_or_else(
+            || "not counted on this driver, or as configured".to_owned(),
+            |probe| format!("not counted, as the probe of {probe} is missing (see uvmctl status)"),
+        ))
+    }
+}
+
+fn is_missing(source: &SourceStatus, probe: &str) -> bool {
+    source.probes.iter().any(|each| each.name == probe && each.missing.is_some())
 }
 
 /// Quantities that are counted.
@@ -50,5 +75,54 @@ impl Capabilities {
     #[must_use]
     pub fn counted<T>(self, quantity: Quantity, value: T) -> Option<T> {
         self.has(quantity).then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::{ProbeStatus, SourceState, ToolsLevel};
+
+    fn snapshot() -> Snapshot {
+        let since = SystemTime::UNIX_EPOCH;
+        Snapshot::empty(since, SourceStatus::new(SourceState::Counting { since }))
+    }
+
+    #[test]
+    fn what_is_not_counted_has_a_reason_and_what_would_count_it() {
+        let reason = |snapshot: &Snapshot| Quantity::EvictionPairs.unavailable(snapshot);
+        let mut of_tools = snapshot();
+        assert_eq!(reason(&of_tools), None);
+        of_tools.source.not_counted = ToolsLevel::Moves.not_counted();
+        let text = reason(&of_tools).unwrap();
+        assert!(
+            text.starts_with(
+                "not counted by the driver's tools at this level, but from collector.tools_level \"faults\" on, and by probes: these"
+            ),
+            "{text}"
+        );
+        let text = Quantity::Resident.unavailable(&of_tools).unwrap();
+        assert!(text.starts_with("not counted by the driver's tools, but by probes: these"), "{text}");
+        let mut without_probe = snapshot();
+        without_probe.source.probes = vec![ProbeStatus {
+            name: "uvm_va_block_evict_chunks".to_owned(),
+            hits: 0,
+            run_time: None,
+            missing: Some("evictions are not counted".to_owned()),
+        }];
+        let text = reason(&without_probe).unwrap();
+        assert_eq!(text, "not counted, as the probe of uvm_va_block_evict_chunks is missing (see uvmctl status)");
+    }
+
+    #[test]
+    fn faults_of_blocks_sites_and_pairs_are_not_counted_by_tools() {
+        let mut snapshot = snapshot();
+        snapshot.source.not_counted = ToolsLevel::Moves.not_counted();
+        let names: Vec<_> = Capabilities::of(&snapshot).not_counted().collect();
+        for name in ["block_faults", "cpu_fault_sites", "eviction_pairs"] {
+            assert!(names.contains(&name), "{name}: {names:?}");
+        }
     }
 }

@@ -46,6 +46,10 @@ quantities! {
     FreedBlocks = "freed_blocks": [];
     /// Calls of the driver.
     ApiCalls = "api_calls": [];
+    /// GPU and CPU faults of blocks and ranges.
+    BlockFaults = "block_faults": [];
+    /// Sites of CPU faults.
+    CpuFaultSites = "cpu_fault_sites": [];
     /// Reuse of evicted and reclaimed memory, and figures of blocks, by block records.
     Reuse = "reuse": [];
     /// Memory that became resident without a copy.
@@ -109,15 +113,18 @@ impl ToolsLevel {
 
 impl Quantity {
     /// Lowest level of the driver's tools that counts it; `None` if none does.
-    const fn tools_level(self) -> Option<ToolsLevel> {
+    pub(crate) const fn tools_level(self) -> Option<ToolsLevel> {
         match self {
             Self::FaultInstances | Self::ThrashingPages | Self::Throttles => Some(ToolsLevel::Kinds),
             Self::CpuFaultAccess | Self::CopyCauses | Self::Reuse | Self::ThrottledTime | Self::RemoteMappings => {
                 Some(ToolsLevel::Moves)
             }
-            Self::FaultAccess | Self::Batches | Self::Replays | Self::EvictionPairs => Some(ToolsLevel::Faults),
+            Self::FaultAccess | Self::Batches | Self::BlockFaults | Self::Replays | Self::EvictionPairs => {
+                Some(ToolsLevel::Faults)
+            }
             Self::FreedBlocks
             | Self::ApiCalls
+            | Self::CpuFaultSites
             | Self::Populated
             | Self::Resident
             | Self::HandlerRuns
@@ -137,6 +144,9 @@ mod tests {
         for (higher, lower) in levels[1..].iter().zip(&levels) {
             assert!(higher.len() < lower.len() && higher.iter().all(|name| lower.contains(name)));
         }
-        assert_eq!(levels[3], ["freed_blocks", "api_calls", "populated", "resident", "handler_runs", "evictions"]);
+        assert_eq!(
+            levels[3],
+            ["freed_blocks", "api_calls", "cpu_fault_sites", "populated", "resident", "handler_runs", "evictions"]
+        );
     }
 }

@@ -54,8 +54,7 @@ impl AddAssign<&Self> for Reuse {
 }
 
 /// Counts of a range, from block records. Monotonic while the range exists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeCounts {
     /// GPU fault entries.
     pub fault_entries: u64,

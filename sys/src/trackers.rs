@@ -199,7 +199,7 @@ impl Holder {
         let _ = poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&at_most));
     }
 
-    /// Has the trackers of a VA space closed.
+    /// Closes the trackers of a VA space.
     ///
     /// # Errors
     /// If the holder is of no more use.

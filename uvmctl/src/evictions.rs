@@ -73,6 +73,9 @@ impl View for Pairs {
             (before, _) => before,
         };
         let now = fetch(client)?;
+        if let Some(reason) = unavailable(&now) {
+            return Ok(Page::nothing(reason));
+        }
         let mut flows = flows(&now, before.as_ref());
         if window.is_some() {
             self.before = Some(now.clone());
@@ -82,7 +85,11 @@ impl View for Pairs {
         let status = client.get::<Status>("/api/v1/status")?.body;
         if flows.is_empty() {
             let no_flow = "no evictions in that window";
-            return Ok(Page::nothing(if window.is_some() { no_flow } else { empty_reason(&status.total) }));
+            return Ok(Page::nothing(if window.is_some() {
+                no_flow.to_owned()
+            } else {
+                empty_reason(&now, &status.total)
+            }));
         }
         let page = if matrix {
             Page::text(self::matrix(&flows, screen.width.unwrap_or(usize::MAX)).join("\n") + "\n")
@@ -113,22 +120,24 @@ pub(crate) fn fetch(client: &Client) -> Result<Evictions, Error> {
     client.list(&format!("/api/v1/evictions?order=id&limit={PAGE}"))
 }
 
+/// Reason why pairs are not counted; `None` if they are.
+fn unavailable(now: &Evictions) -> Option<String> {
+    let reason = now.unavailable.as_deref()?;
+    Some(format!("victims and evictors are {}", text::printable(reason)))
+}
+
 /// Reason for an empty list.
-pub(crate) fn empty_reason(total: &Counts) -> &'static str {
-    if [total.evicted_bytes, total.evictions] == [None, None] {
-        "evictions are not counted by this source (see uvmctl status)"
-    } else if [total.evicted_bytes, total.evictions].into_iter().flatten().all(|count| count == 0) {
-        "no evictions since uvmd counts"
-    } else {
-        "evictions without a known evictor: a probe is missing (see uvmctl status)"
-    }
+pub(crate) fn empty_reason(now: &Evictions, total: &Counts) -> String {
+    let none = [total.evicted_bytes, total.evictions].into_iter().flatten().all(|count| count == 0);
+    let counted = if none { "no evictions since uvmd counts" } else { "no eviction has a known victim and evictor" };
+    unavailable(now).unwrap_or_else(|| counted.to_owned())
 }
 
 /// Pairs with their rates since `before`, largest first.
 pub(crate) fn flows(now: &Evictions, before: Option<&Evictions>) -> Vec<Flow> {
     let moment = |of: &Evictions| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_started_at: None };
     let before = before.and_then(|before| {
-        let pairs: HashMap<_, _> = before.pairs.iter().map(|pair| (key(pair), pair.bytes)).collect();
+        let pairs: HashMap<_, _> = before.pairs.iter().flatten().map(|pair| (key(pair), pair.bytes)).collect();
         Some((pairs, moment(now).seconds_since(moment(before))?))
     });
     let flow = |pair: &EvictionPair| {
@@ -138,7 +147,7 @@ pub(crate) fn flows(now: &Evictions, before: Option<&Evictions>) -> Vec<Flow> {
         });
         Flow { pair: pair.clone(), bytes_per_second: rate }
     };
-    let mut flows: Vec<_> = now.pairs.iter().map(flow).collect();
+    let mut flows: Vec<_> = now.pairs.iter().flatten().map(flow).collect();
     let rate = |flow: &Flow| flow.bytes_per_second.unwrap_or(0.0);
     flows.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then(b.pair.bytes.cmp(&a.pair.bytes)));
     flows
@@ -224,7 +233,12 @@ pub(crate) mod testing {
     }
 
     pub(crate) fn at(second: u32, pairs: Vec<EvictionPair>) -> Evictions {
-        Evictions { time: format!("2026-11-21T14:00:{second:02}Z"), inferred: true, pairs, ..Evictions::default() }
+        Evictions {
+            time: format!("2026-11-21T14:00:{second:02}Z"),
+            inferred: true,
+            pairs: Some(pairs),
+            ..Evictions::default()
+        }
     }
 }
 

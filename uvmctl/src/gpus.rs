@@ -16,7 +16,8 @@ use crate::{
     text, words,
 };
 
-const CONCESSIONS: [Concession; 7] = [
+const CONCESSIONS: [Concession; 8] = [
+    Concession::DropUnknown("RESIDENT"),
     Concession::Shorten("UUID", 13),
     Concession::Drop("D2H"),
     Concession::Drop("H2D"),

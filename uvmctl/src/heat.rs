@@ -61,28 +61,35 @@ const CELLS_MAX: usize = 4096;
 const LABEL_WIDTH: usize = 26;
 
 impl Measure {
-    pub(crate) fn of(self, cell: &HeatCell) -> u64 {
+    /// Heat of a cell; `None` if it is not counted.
+    pub(crate) fn of(self, cell: &HeatCell) -> Option<u64> {
         match self {
             Self::Activity => {
                 let pages = cell.fetched_bytes.saturating_add(cell.bytes_dtoh) / PAGE_BYTES;
-                cell.fault_entries.saturating_add(cell.cpu_faults).saturating_add(pages)
+                Some([cell.fault_entries, cell.cpu_faults].into_iter().flatten().fold(pages, u64::saturating_add))
             }
-            Self::Refetched => cell.refetched_bytes,
-            Self::Evicted => cell.evicted_bytes,
+            Self::Refetched => Some(cell.refetched_bytes),
+            Self::Evicted => Some(cell.evicted_bytes),
             Self::Faults => cell.fault_entries,
             Self::CpuFaults => cell.cpu_faults,
-            Self::Resident => cell.resident.map_or(0, |resident| resident.bytes),
+            Self::Resident => cell.resident.map(|resident| resident.bytes),
         }
+    }
+
+    /// Whether any cell is counted. Of a map without cells, nothing is known.
+    fn is_counted(self, map: &HeatMap) -> bool {
+        let mut cells = map.ranges.iter().flat_map(|range| &range.cells).peekable();
+        cells.peek().is_none() || cells.any(|cell| self.of(cell).is_some())
     }
 
     /// Highest heat of any cell; for residency, the size of the largest cell.
     pub(crate) fn most(self, map: &HeatMap) -> u64 {
         let cells = map.ranges.iter().flat_map(|range| range.cells.iter().map(move |cell| (range, cell)));
         let heat = |(range, cell): (&HeatRange, &HeatCell)| match self {
-            Self::Resident => range.cell_bytes,
+            Self::Resident => Some(range.cell_bytes),
             measure => measure.of(cell),
         };
-        cells.map(heat).max().unwrap_or(0)
+        cells.filter_map(heat).max().unwrap_or(0)
     }
 }
 
@@ -93,7 +100,8 @@ pub(crate) fn strip(range: &HeatRange, measure: Measure, most: u64, width: usize
     let columns = cells.len().min(width);
     let column = |at: usize| {
         let shared = cells.get(at * cells.len() / columns..(at + 1) * cells.len() / columns).unwrap_or_default();
-        shared.iter().filter(|cell| cell.idle_seconds.is_some()).map(|cell| measure.of(cell) as f64).reduce(f64::max)
+        let seen = shared.iter().filter(|cell| cell.idle_seconds.is_some());
+        seen.filter_map(|cell| measure.of(cell)).map(|heat| heat as f64).reduce(f64::max)
     };
     look.sparkline((0..columns).map(column), most as f64)
 }
@@ -125,6 +133,9 @@ impl View for Map {
         if map.ranges.is_empty() {
             return Ok(Page::nothing("no range of its managed memory is known"));
         }
+        if !self.0.by.is_counted(&map) {
+            return Ok(Page::nothing("not counted by address with this source and driver (see uvmctl status)"));
+        }
         let text = render(&map, self.0.by, width, Look::detect());
         Ok(Page::text(text).named(Kind::Process.named(self.0.pid)))
     }
@@ -146,7 +157,8 @@ pub(crate) fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> St
     let [nothing, little, much] = look.levels_shown();
     let shown = match by {
         Measure::CpuFaults | Measure::Faults => text::count(most),
-        Measure::Activity => format!("{} pages", text::count(most)),
+        Measure::Activity if Measure::Faults.is_counted(map) => format!("{} pages", text::count(most)),
+        Measure::Activity => format!("{} copied pages", text::count(most)),
         _ => text::bytes(most),
     };
     let legend = format!("blank: never seen; {nothing} nothing, {little} little, {much} {shown} a cell");

@@ -80,7 +80,8 @@ const COUNTERS: [Counter; 12] = [
 
 /// Reductions of the table. Name and verdict matter most: the name is shortened late, the verdict
 /// never.
-const CONCESSIONS: [Concession; 9] = [
+const CONCESSIONS: [Concession; 10] = [
+    Concession::DropUnknown("RESIDENT"),
     Concession::Drop("INDUCED"),
     Concession::Shorten("OWNER", 12),
     Concession::Shorten("PROCESS", 12),
@@ -191,7 +192,7 @@ const fn acting(is_active: bool) -> &'static str {
 fn unavailable(verdicts: &Verdicts) -> Option<String> {
     let kinds: Vec<_> = verdicts.unavailable.iter().map(|each| text::printable(&each.label)).collect();
     (!kinds.is_empty())
-        .then(|| format!("verdicts that uvmd cannot give as configured: {} (see uvmctl explain PID)", kinds.join(", ")))
+        .then(|| format!("verdicts that uvmd cannot give: {} (see uvmctl explain PID)", kinds.join(", ")))
 }
 
 /// Earlier counts of each process, from the first reading; zero for a new process.

@@ -11,6 +11,7 @@ use crate::{
     explain::finding,
     output::{
         Page, Screen, View,
+        cell::Cell,
         table::{Column, Concession, Table},
     },
     resource::{self, Kind},
@@ -113,11 +114,11 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
     }
     if !process.gpus.is_empty() {
         const CONCESSIONS: [Concession; 1] = [Concession::Shorten("UUID", 13)];
-        write!(out, "\n{}", gpus(&process.gpus).fit(width, &CONCESSIONS).render(colour))?;
+        write!(out, "\n{}", gpus(&process.gpus).known().fit(width, &CONCESSIONS).render(colour))?;
     }
     if !blocks.is_empty() {
         const CONCESSIONS: [Concession; 2] = [Concession::Drop("LAST (UTC)"), Concession::Drop("CPU-FLT")];
-        write!(out, "\n{}", table(blocks, process).fit(width, &CONCESSIONS).render(colour))?;
+        write!(out, "\n{}", table(blocks, process).known().fit(width, &CONCESSIONS).render(colour))?;
     }
     writeln!(out, "\n{}", block_coverage(detail, colour))?;
     Ok(out)
@@ -164,17 +165,18 @@ fn state(process: &Process, colour: Colour) -> String {
 
 fn gpus(gpus: &[ProcessGpu]) -> Table {
     let cells = |cell: fn(&ProcessGpu) -> String| gpus.iter().map(cell);
+    let known = |cell: fn(&ProcessGpu) -> Cell| gpus.iter().map(cell);
     let uuid = |gpu: &ProcessGpu| {
         gpu.id.uuid.as_deref().map_or_else(|| "-".to_owned(), |uuid| text::printable(uuid).into_owned())
     };
     let columns = vec![
         Column::number("GPU", cells(|gpu| text::gpu(&gpu.id))),
         Column::number("FAULTS", cells(|gpu| text::count(gpu.counts.fault_entries))),
-        Column::number("BATCHES", cells(|gpu| text::known(gpu.counts.batches, text::count))),
+        Column::number("BATCHES", known(|gpu| Cell::known(gpu.counts.batches, text::count))),
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
         Column::number("D2H", cells(|gpu| text::bytes(gpu.counts.bytes_dtoh))),
-        Column::number("EVICTED", cells(|gpu| text::known_bytes(gpu.counts.evicted_bytes))),
-        Column::number("RESIDENT", cells(|gpu| text::known_bytes(gpu.resident.map(|resident| resident.bytes)))),
+        Column::number("EVICTED", known(|gpu| Cell::known(gpu.counts.evicted_bytes, text::bytes))),
+        Column::number("RESIDENT", known(|gpu| Cell::known(gpu.resident.map(|resident| resident.bytes), text::bytes))),
         Column::text("UUID", cells(uuid)),
     ];
     Table::new(columns, vec![Style::Plain; gpus.len()])
@@ -182,6 +184,8 @@ fn gpus(gpus: &[ProcessGpu]) -> Table {
 
 fn table(blocks: &[Block], process: &Process) -> Table {
     let cells = |cell: fn(&Block) -> String| blocks.iter().map(cell);
+    let counts =
+        |count: fn(&Block) -> Option<u64>| blocks.iter().map(move |block| Cell::known(count(block), text::count));
     let gpu = |block: &Block| {
         let uuid = block.gpu_uuid.as_deref()?;
         process.gpus.iter().find(|gpu| gpu.id.uuid.as_deref() == Some(uuid))
@@ -192,12 +196,12 @@ fn table(blocks: &[Block], process: &Process) -> Table {
             "GPU",
             blocks.iter().map(|block| gpu(block).map_or_else(|| "-".to_owned(), |gpu| text::gpu(&gpu.id))),
         ),
-        Column::number("FAULTS", cells(|block| text::count(block.fault_entries))),
-        Column::number("CPU-FLT", cells(|block| text::count(block.cpu_faults))),
+        Column::number("FAULTS", counts(|block| block.fault_entries)),
+        Column::number("CPU-FLT", counts(|block| block.cpu_faults)),
         Column::number("H2D", cells(|block| text::bytes(block.bytes_htod))),
         Column::number("D2H", cells(|block| text::bytes(block.bytes_dtoh))),
         Column::number("EVICTED", cells(|block| text::bytes(block.evicted_bytes))),
-        Column::number("EVICTIONS", cells(|block| text::count(block.evictions))),
+        Column::number("EVICTIONS", counts(|block| block.evictions)),
         Column::number("LAST (UTC)", cells(|block| time_of_day(&block.last_seen_at))),
     ];
     Table::new(columns, vec![Style::Plain; blocks.len()])

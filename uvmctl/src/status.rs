@@ -13,6 +13,7 @@ use crate::{
     client::Client,
     output::{
         Page, Screen, View,
+        cell::Cell,
         table::{Column, Concession, Table},
     },
     summary,
@@ -85,6 +86,10 @@ pub(crate) fn render(status: &Status, width: Option<usize>, colour: Colour) -> R
         line("", &format!("- {}", text::printable(reason)))?;
     }
     line("Backend", &backend(status))?;
+    if !status.source.not_counted.is_empty() {
+        let names: Vec<_> = status.source.not_counted.iter().map(|name| text::printable(name)).collect();
+        line("Uncounted", &names.join(", "))?;
+    }
     line("Driver", &driver(status))?;
     line("Dropped", &dropped(status, colour))?;
     for (probe, missing) in status.probes.iter().filter_map(|probe| Some((probe, probe.unavailable_reason.as_deref()?)))
@@ -104,7 +109,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>, colour: Colour) -> R
     if !status.gpus.is_empty() {
         const CONCESSIONS: [Concession; 3] =
             [Concession::Shorten("UUID", 13), Concession::Shorten("NAME", 8), Concession::Drop("BATCHES")];
-        write!(out, "\n{}", gpus(status).fit(width, &CONCESSIONS).render(colour))?;
+        write!(out, "\n{}", gpus(status).known().fit(width, &CONCESSIONS).render(colour))?;
     }
     if !status.probes.is_empty() {
         write!(out, "\n{}", probes(&status.probes).fit(width, &[Concession::Shorten("PROBE", 12)]).render(colour))?;
@@ -170,6 +175,7 @@ fn block_records(status: &Status, colour: Colour) -> String {
 
 fn gpus(status: &Status) -> Table {
     let cells = |cell: fn(&model::api::Gpu) -> String| status.gpus.iter().map(cell);
+    let known = |cell: fn(&model::api::Gpu) -> Cell| status.gpus.iter().map(cell);
     let optional = |text: &Option<String>| {
         text.as_deref().map_or_else(|| "-".to_owned(), |text| text::printable(text).into_owned())
     };
@@ -177,10 +183,10 @@ fn gpus(status: &Status) -> Table {
         Column::number("GPU", cells(|gpu| text::gpu(&gpu.id))),
         Column::text("NAME", status.gpus.iter().map(|gpu| optional(&gpu.name))),
         Column::number("FAULTS", cells(|gpu| text::count(gpu.counts.fault_entries))),
-        Column::number("BATCHES", cells(|gpu| text::known(gpu.counts.batches, text::count))),
+        Column::number("BATCHES", known(|gpu| Cell::known(gpu.counts.batches, text::count))),
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
         Column::number("D2H", cells(|gpu| text::bytes(gpu.counts.bytes_dtoh))),
-        Column::number("EVICTED", cells(|gpu| text::known_bytes(gpu.counts.evicted_bytes))),
+        Column::number("EVICTED", known(|gpu| Cell::known(gpu.counts.evicted_bytes, text::bytes))),
         Column::text("UUID", status.gpus.iter().map(|gpu| optional(&gpu.id.uuid))),
     ];
     Table::new(columns, vec![Style::Plain; status.gpus.len()])

@@ -59,7 +59,7 @@ class Card {
     };
     set("Used", ...words.used(gpu));
     set("Managed", format.bytes(managed_bytes), "mapped by processes");
-    set("Resident", format.resident(resident), resident === null ? "unavailable" : words.bounds(resident) || "of managed memory");
+    set("Resident", format.resident(resident), resident === null ? "not counted" : words.bounds(resident) || "of managed memory");
     for (const { series, label, key } of this.#rates) setText(key, `${label} ${format.bytesRate(rate(series))}`);
     this.#chart.mark(done);
   }

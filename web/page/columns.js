@@ -33,27 +33,31 @@ const rare = { rare: true };
 // Null without batches, and where the source does not count them.
 const quantile = (name, quantile) => (item) => ((item[name]?.count ?? 0) === 0 ? null : item[name][quantile]);
 
+// Column of a counter's rate, by the rates of `key`; hidden where the counter is not counted.
+const rateColumn = (rates, key) => (title, help, name, show, room = {}) =>
+  figure(title, help, (item) => rates.of(key(item), name), show, { known: format.isKnown(name), ...room });
+
 // Columns of processes and GPUs, by the rates of `key`.
 function shared(rates, key) {
-  const rate = (name) => (item) => rates.of(key(item), name);
+  const rate = rateColumn(rates, key);
   return {
-    faults: figure("Faults/s", "GPU page faults per second", rate("fault_entries"), format.countRate),
-    batches: figure("Batches/s", "GPU fault batches per second", rate("batches"), format.countRate, minor),
-    p99: figure("Batch p99", "99th percentile of batch durations since uvmd started", quantile("batch_duration_ns", "p99"), format.optional(format.time), minor),
-    replays: figure("Replays/s", "Replays of faulted accesses per second", rate("replays"), format.countRate, rare),
-    htod: figure("To GPU", "Bytes per second copied from host to GPU", rate("bytes_htod"), format.bytesRate),
-    dtoh: figure("To host", "Bytes per second copied from GPU to host", rate("bytes_dtoh"), format.bytesRate),
-    evicted: figure("Evicted", "Bytes per second evicted from GPU memory", rate("evicted_bytes"), format.bytesRate),
-    thrash: figure("Thrash/s", "Thrashing pages per second by the driver's detector, which ignores evictions", rate("thrashing_pages"), format.countRate, rare),
-    throttled: figure("Throttled", "Share of time in throttles by the driver; several at once add up", rate("throttled_ns"), format.shareOfTime, rare),
-    remote: figure("Remote", "Bytes per second mapped remotely", rate("remote_mapped_bytes"), format.bytesRate, rare),
+    faults: rate("Faults/s", "GPU page faults per second", "fault_entries", format.countRate),
+    batches: rate("Batches/s", "GPU fault batches per second", "batches", format.countRate, minor),
+    p99: figure("Batch p99", "99th percentile of batch durations since uvmd started", quantile("batch_duration_ns", "p99"), format.optional(format.time), { known: format.isKnown("batch_duration_ns"), ...minor }),
+    replays: rate("Replays/s", "Replays of faulted accesses per second", "replays", format.countRate, rare),
+    htod: rate("To GPU", "Bytes per second copied from host to GPU", "bytes_htod", format.bytesRate),
+    dtoh: rate("To host", "Bytes per second copied from GPU to host", "bytes_dtoh", format.bytesRate),
+    evicted: rate("Evicted", "Bytes per second evicted from GPU memory", "evicted_bytes", format.bytesRate),
+    thrash: rate("Thrash/s", "Thrashing pages per second by the driver's detector, which ignores evictions", "thrashing_pages", format.countRate, rare),
+    throttled: rate("Throttled", "Share of time in throttles by the driver; several at once add up", "throttled_ns", format.shareOfTime, rare),
+    remote: rate("Remote", "Bytes per second mapped remotely", "remote_mapped_bytes", format.bytesRate, rare),
   };
 }
 
 // `headlineOf(process)` is the diagnosis in words, or null.
 export function processColumns(rates, headlineOf) {
   const { faults, batches, p99, htod, dtoh, evicted, thrash, throttled, remote } = shared(rates, processKey);
-  const rate = (name) => (process) => rates.of(processKey(process), name);
+  const rate = rateColumn(rates, processKey);
   return [
     { title: "Process", value: (process) => process.name, text: (process) => format.printable(process.name), detail: processDetail, href: (process) => processHref(process), named: true },
     {
@@ -76,18 +80,18 @@ export function processColumns(rates, headlineOf) {
       named: true,
     },
     figure("Managed", "Managed memory mapped, touched or not", (process) => process.managed_bytes, format.optional(format.bytes), minor),
-    { ...figure("Resident", "Resident bytes: an estimate with bounds", (process) => process.resident?.bytes ?? null, format.optional(format.bytes)), hint: (process) => words.bounds(process.resident) },
+    { ...figure("Resident", "Resident bytes: an estimate with bounds", (process) => process.resident?.bytes ?? null, format.optional(format.bytes)), hint: (process) => words.bounds(process.resident), known: format.isKnown("resident") },
     faults,
     { ...batches, ...rare },
     { ...p99, ...rare },
     htod,
     { ...dtoh, spare: true },
     evicted,
-    figure("Induced", "Bytes per second of any process evicted for this one", rate("induced_eviction_bytes"), format.bytesRate, rare),
+    rate("Induced", "Bytes per second of any process evicted for this one", "induced_eviction_bytes", format.bytesRate, rare),
     thrash,
     throttled,
     remote,
-    figure("Calls/s", "Prefetch and advice calls of the process per second", rate("api_calls"), format.countRate, rare),
+    rate("Calls/s", "Prefetch and advice calls of the process per second", "api_calls", format.countRate, rare),
   ];
 }
 

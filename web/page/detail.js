@@ -19,6 +19,9 @@ const CELLS = 64;
 const LOADING = "Loading";
 const element = (id) => byId(`detail-${id}`);
 const number = (title, text, more = {}) => ({ title, text, number: true, ...more });
+// Column of a count, which is hidden where it is not counted.
+const countOf = (title, name, more = {}) =>
+  number(title, (item) => format.optional(format.count)(item[name]), { known: format.isKnown(name), ...more });
 
 const tables = {
   batches: new Table(element("batches"), [
@@ -33,22 +36,22 @@ const tables = {
   ]),
   gpus: new Table(element("gpus"), [
     { title: "GPU", text: (gpu) => words.gpu(gpu.uuid), detail: (gpu) => gpu.uuid ?? "UUID unknown" },
-    number("Resident", (gpu) => format.resident(gpu.resident), { detail: (gpu) => words.bounds(gpu.resident) }),
+    number("Resident", (gpu) => format.resident(gpu.resident), { detail: (gpu) => words.bounds(gpu.resident), known: format.isKnown("resident") }),
     number("Faults", (gpu) => format.count(gpu.fault_entries)),
-    number("Batches", (gpu) => format.optional(format.count)(gpu.batches)),
+    countOf("Batches", "batches"),
     number("To GPU", (gpu) => format.bytes(gpu.bytes_htod)),
     number("To host", (gpu) => format.bytes(gpu.bytes_dtoh)),
-    number("Evicted", (gpu) => format.optional(format.bytes)(gpu.evicted_bytes)),
+    number("Evicted", (gpu) => format.optional(format.bytes)(gpu.evicted_bytes), { known: format.isKnown("evicted_bytes") }),
   ]),
   blocks: new Table(element("blocks"), [
     { title: "Block", text: (block) => block.address },
     { title: "GPU", text: (block) => words.gpu(block.gpu_uuid), rare: true },
-    number("Faults", (block) => format.count(block.fault_entries)),
-    number("CPU faults", (block) => format.count(block.cpu_faults), { minor: true }),
+    countOf("Faults", "fault_entries"),
+    countOf("CPU faults", "cpu_faults", { minor: true }),
     number("To GPU", (block) => format.bytes(block.bytes_htod)),
     number("To host", (block) => format.bytes(block.bytes_dtoh)),
     number("Evicted", (block) => format.bytes(block.evicted_bytes)),
-    number("Evictions", (block) => format.count(block.evictions), { minor: true }),
+    countOf("Evictions", "evictions", { minor: true }),
     number("Last seen", (block) => format.moment(block.last_seen_at), { minor: true }),
   ]),
 };
@@ -204,24 +207,26 @@ function sums(process) {
       .filter(([, value]) => value > 0)
       .map(([name, value]) => `${format.printable(name.replaceAll("_", " "))} ${show(value)}`)
       .join(", ");
-  const calls = (byKind) => (byKind === null ? "–" : list(byKind, count) || "none");
+  const calls = (byKind) => list(byKind, count) || "none";
+  // Text about a figure, if that is counted.
+  const about = (figure, text) => (figure === null ? "" : text(figure));
   // A row whose figures are all unknown goes.
   const known = (...values) => values.some((value) => value !== null);
   // Title, text, and the figures of it that may be unknown.
   const rows = [
     ["Managed", knownBytes(process.managed_bytes)],
-    ["Resident", process.resident === null ? "unavailable" : [`${bytes(process.resident.bytes)} in GPU memory, estimated`, words.bounds(process.resident)].filter(Boolean).join(": ")],
+    ["Resident", process.resident === null ? "not counted" : [`${bytes(process.resident.bytes)} in GPU memory, estimated`, words.bounds(process.resident)].filter(Boolean).join(": ")],
     ["Reuse", reuse(process.reuse)],
-    ["Faults", `${count(process.fault_entries)} on GPUs (${knownCount(process.fault_instances)} before coalescing), ${count(process.cpu_faults)} on CPUs`],
-    ["Batches", `${knownCount(process.batches)}, ${knownCount(process.replays)} replays`, [process.batches, process.replays]],
+    ["Faults", `${count(process.fault_entries)} on GPUs${about(process.fault_instances, (instances) => ` (${count(instances)} before coalescing)`)}, ${count(process.cpu_faults)} on CPUs`],
+    ["Batches", `${knownCount(process.batches)}${about(process.replays, (replays) => `, ${count(replays)} replays`)}`, [process.batches, process.replays]],
     ["Copied", `${bytes(process.bytes_htod)} to GPUs, ${bytes(process.bytes_dtoh)} to the host`],
     ["Populated", `${knownBytes(process.populated_bytes)} without a copy`, [process.populated_bytes]],
-    ["Evicted", `${knownBytes(process.evicted_bytes)} in ${knownCount(process.evictions)} chunks`, [process.evicted_bytes, process.evictions]],
+    ["Evicted", `${knownBytes(process.evicted_bytes)}${about(process.evictions, (chunks) => ` in ${count(chunks)} chunks`)}`, [process.evicted_bytes, process.evictions]],
     ["Induced", `${knownBytes(process.induced_eviction_bytes)} evicted for it, of any process, in ${knownCount(process.induced_evictions)} chunks`, [process.induced_eviction_bytes, process.induced_evictions]],
     ["Thrashing", `${knownCount(process.thrashing_pages)} pages by the driver's detector, ${knownCount(process.throttles)} throttles of ${optional(format.time)(process.throttled_ns)} in total`, [process.thrashing_pages, process.throttles, process.throttled_ns]],
     ["Remote", [`${knownBytes(process.remote_mapped_bytes)} in ${knownCount(process.remote_mappings)} mappings`, list(process.remote_mapped_bytes_by_cause, bytes)].filter(Boolean).join(": "), [process.remote_mapped_bytes, process.remote_mappings]],
-    ["API calls", calls(process.api_calls_by_kind)],
-    ["Tool calls", calls(process.tool_calls_by_kind)],
+    ["API calls", calls(process.api_calls_by_kind), [process.api_calls_by_kind]],
+    ["Tool calls", calls(process.tool_calls_by_kind), [process.tool_calls_by_kind]],
   ].filter((row) => row.length < 3 || known(...row[2]));
   if (process.cgroup) rows.push(["Cgroup", format.printable(process.cgroup)]);
   if (process.dropped_events > 0) rows.push(["Dropped", `${count(process.dropped_events)} events: figures are lower bounds`]);

@@ -22,6 +22,8 @@ export const time = (nanoseconds) => scaled(nanoseconds, 1000, TIME_UNITS, "\u20
 
 // An unknown value is a dash.
 export const optional = (format) => (value) => (value === null || value === undefined ? "–" : format(value));
+// Whether this count of an item is known, for a column of it.
+export const isKnown = (name) => (item) => item[name] !== null && item[name] !== undefined;
 // Shown instead of a chart whose figures are null.
 export const NOT_COUNTED = "not counted by this source";
 // Bytes in GPU memory, which not every driver lets uvmd count.

@@ -14,6 +14,9 @@ export const MEASURES = {
   cpu_faults: ["CPU faults", format.count],
 };
 
+// Whether a measure is counted in a heat map.
+export const isCounted = (map, measure) => map.ranges.every(({ cells }) => cells.every((cell) => cell[measure] !== null));
+
 const HEIGHT = 10;
 const ABOVE = 7;
 

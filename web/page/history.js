@@ -63,8 +63,8 @@ class Plot {
       return `${format.moment(from)}: ${[...figures, ...meanwhile].join(", ")}`;
     };
     const counted = values.map((line) => isCounted(line, history));
-    this.#chart.element.toggleAttribute("hidden", !counted.includes(true));
-    [peak, peak / 2, 0].forEach((value, index) => setText(this.#scale[index], counted.includes(true) ? this.#show(value) : ""));
+    this.element.hidden = !counted.includes(true);
+    [peak, peak / 2, 0].forEach((value, index) => setText(this.#scale[index], this.#show(value)));
     const most = (each) => (counted[each] ? `at most ${this.#show(Math.max(...values[each].filter((value) => value !== null), 0))}` : format.NOT_COUNTED);
     const highest = this.#series.map(([, label], each) => `${label} ${most(each)}`);
     this.#picker.offer(times.length, describe, highest.join(", "));

@@ -4,7 +4,8 @@ const PAGE = 1000;
 // Maximum of items; more would be slow to request and to show.
 const MAX_ITEMS = 5000;
 
-const length = (names, page) => names.reduce((sum, name) => sum + page[name].length, 0);
+// A list that is not counted is null.
+const length = (names, page) => names.reduce((sum, name) => sum + (page[name] ?? []).length, 0);
 
 // Requests the items of a list as one response: at most `max`, in the order of activity;
 // `remaining` is the number of further ones. `fields` hold the items, each with a comparison by

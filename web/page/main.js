@@ -70,9 +70,9 @@ function show(status, { processes, remaining }, { gpus }, verdictList, evictions
   latest = { processes, remaining, counting: status.state === "counting", verdicts: verdictList };
   cards.show(gpus, rateOf, doneAt);
   plotGpus(gpus.map(({ uuid }) => uuid).filter((uuid) => uuid !== null));
-  verdicts.show(verdictList, latest.counting);
+  verdicts.show(verdictList, latest.counting, evictions.unavailable === null);
   decisions.show(decisionList, policy);
-  if (slowIsDue) matrix.show(evictions, status.total.evictions !== null);
+  if (slowIsDue) matrix.show(evictions);
   showProcesses();
   tables.gpus.update(gpus, gpuKey);
   tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.unavailable_reason !== null }));

@@ -37,8 +37,8 @@ function heads(pairs, head, most) {
   return [...all.slice(0, most - 1), { key: OTHERS, name: `${all.length - most + 1} others`, help: "", href: null }];
 }
 
-// `counted`: whether the source counts evictions.
-export function show({ inferred, pairs }, counted) {
+export function show({ inferred, pairs: counted, unavailable }) {
+  const pairs = counted ?? [];
   rates.record(performance.now(), pairs.map((pair) => [pairKey(pair), { bytes: pair.bytes, evictions: pair.evictions }]));
   const gpus = [...new Set(pairs.map((pair) => pair.gpu_uuid))];
   tables = new Map(gpus.map((gpu) => [gpu, tables.get(gpu) ?? new Matrix()]));
@@ -46,7 +46,7 @@ export function show({ inferred, pairs }, counted) {
   place(element("matrices"), [...tables.values()].map((table) => table.element));
   element("matrix-inferred").hidden = !inferred || pairs.length === 0;
   element("no-evictions").hidden = pairs.length > 0;
-  setText(element("no-evictions"), counted ? "No evictions from any GPU." : "Evictions are not counted by this source.");
+  setText(element("no-evictions"), unavailable === null ? "No evictions from any GPU." : `Victims and evictors are ${format.printable(unavailable)}.`);
 }
 
 class Matrix {

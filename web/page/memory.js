@@ -2,7 +2,7 @@
 
 import { element, make, place, setText } from "./dom.js";
 import * as format from "./format.js";
-import { MEASURES, Strip } from "./heat.js";
+import { MEASURES, Strip, isCounted } from "./heat.js";
 import { Table } from "./table.js";
 import * as words from "./words.js";
 
@@ -19,10 +19,10 @@ const refetchShare = ({ reuse }) => (reuse.fetched_bytes === 0 ? "–" : format.
 
 const table = new Table(element("detail-ranges"), [
   { title: "Range", text: (range) => range.begin, detail: (range) => `${format.bytes(range.bytes)}${range.mapped ? "" : ", unmapped"}` },
-  { title: "Pattern", help: "Order of its faults, and the share of them that matches", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern) },
+  { title: "Pattern", help: "Order of its faults, and the share of them that matches", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern), known: format.isKnown("fault_entries") },
   { title: "Where", help: "By address: activity above, residency below", node: (range) => strips.get(range.begin).element, chart: true, strip: true },
-  number("Resident", "In GPU memory: an estimate, and its bounds", (range) => format.resident(range.resident), { detail: (range) => words.bounds(range.resident) }),
-  number("Faults", "GPU page faults", (range) => format.count(range.fault_entries), { spare: true }),
+  number("Resident", "In GPU memory: an estimate, and its bounds", (range) => format.resident(range.resident), { detail: (range) => words.bounds(range.resident), known: format.isKnown("resident") }),
+  number("Faults", "GPU page faults", (range) => format.optional(format.count)(range.fault_entries), { spare: true, known: format.isKnown("fault_entries") }),
   number("To GPU", "Copied from host to GPU", (range) => format.bytes(range.bytes_htod)),
   number("Evicted", "Evicted from GPU memory to free it", (range) => format.bytes(range.evicted_bytes)),
   number("Refetched", "Share of fetched bytes that were refetched after eviction", refetchShare),
@@ -40,6 +40,9 @@ export function clear() {
 
 export function show(ranges, map) {
   latest = [ranges, map];
+  for (const option of measure.options) option.disabled = !isCounted(map, option.value);
+  if (measure.selectedOptions[0].disabled) measure.value = [...measure.options].find(({ disabled }) => !disabled).value;
+  element("resident-key").hidden = ranges.ranges.every(({ resident }) => resident === null);
   const byBegin = new Map(map.ranges.map((range) => [range.begin, range]));
   setText(element("heat-key"), `${MEASURES[measure.value][0]}, by strength of colour`);
   const most = Math.max(...map.ranges.flatMap((range) => range.cells.map((cell) => cell[measure.value])), 0);

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as format from "./format.js";
 import { Rates } from "./rates.js";
+import { list } from "./lists.js";
 import * as samples from "./samples.js";
 
 test("a counter that is not counted has no rate", () => {
@@ -27,4 +28,15 @@ test("a sum of histories is null where one of them is", () => {
   const history = (evicted_bytes) => ({ started_at: "2026-11-21T14:00:00Z", interval_seconds: 1, samples: [{ bytes_htod: 1, evicted_bytes }] });
   assert.deepEqual(samples.sum([history(null), history(2)]).samples, [{ bytes_htod: 2, evicted_bytes: null }]);
   assert.deepEqual(samples.sum([history(3), history(2)]).samples, [{ bytes_htod: 2, evicted_bytes: 5 }]);
+});
+
+test("a list that is not counted has one page, and no items", async () => {
+  const response = { pairs: null, unavailable: "not counted by the driver's tools", continue: null, remaining: 0 };
+  const all = await list(async () => response, "/api/v1/evictions", { pairs: () => 0 });
+  assert.deepEqual(all, response);
+});
+
+test("a column is known while a count of it is", () => {
+  const isKnown = format.isKnown("evictions");
+  assert.deepEqual([{ evictions: 0 }, { evictions: null }, {}].map(isKnown), [true, false, false]);
 });

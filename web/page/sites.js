@@ -18,11 +18,13 @@ export function clear() {
 }
 
 // Nothing is shown of a process whose CPU code has raised no fault.
-export function show({ sites, sites_known: known, unattributed_cpu_faults: others, caveats }) {
-  table.update(sites, (site) => site.address);
+export function show({ sites, unavailable, sites_known: known, unattributed_cpu_faults: others, caveats }) {
+  table.update(sites ?? [], (site) => site.address);
   element("detail-code").hidden = known === 0 && others === 0;
-  setText(element("sites-known"), `${sites.length} of ${format.count(known)}`);
-  setText(element("sites-others"), others > 0 ? `${format.count(others)} CPU faults are unattributed: beyond the limit of sites, or by another process.` : "");
+  setText(element("sites-known"), sites === null ? "" : `${sites.length} of ${format.count(known)}`);
+  const isCounted = unavailable === null;
+  element("sites-limits").parentElement.hidden = !isCounted;
+  setText(element("sites-others"), !isCounted ? `CPU code is ${format.printable(unavailable)}.` : others > 0 ? `${format.count(others)} CPU faults are unattributed: beyond the limit of sites, or by another process.` : "");
   const limits = element("sites-limits");
   if (limits.children.length !== caveats.length) place(limits, caveats.map((textContent) => make("li", { textContent })));
 }

@@ -30,6 +30,7 @@ export class Table {
   // * `number`: aligned right
   // * `wraps`: several lines
   // * `rare`, `minor`, `spare`: hidden on narrower screens, in this order
+  // * `known(item)`: whether it is counted; the column is hidden while it is of no item
   //
   // With `onSort`, columns with a `value` are sortable: those with `named` ascending, others
   // descending. It is called with the title of the column to sort by, or null.
@@ -82,11 +83,14 @@ export class Table {
   // across updates; `rowClasses` are the classes of its row.
   update(items, key, rowClasses = () => ({})) {
     const rows = new Map();
+    const hidden = this.#columns.map(({ known }) => known !== undefined && items.length > 0 && !items.some(known));
+    this.#headings.forEach((heading, at) => (heading.hidden = hidden[at]));
     for (const item of this.#inOrder(items).slice(0, this.#shown)) {
       const row = this.#rows.get(key(item)) ?? this.#newRow();
       for (const [name, on] of Object.entries(rowClasses(item))) row.element.classList.toggle(name, on);
       this.#columns.forEach((column, at) => {
         const { cell, text, detail, links } = row.cells[at];
+        cell.hidden = hidden[at];
         if (column.node) {
           const node = column.node(item);
           if (cell.firstChild !== node) cell.replaceChildren(node);

@@ -11,6 +11,8 @@ const ENDED_SHOWN = 20;
 const VICTIMS_SHOWN = 3;
 const since = (verdict) => format.moment(verdict.started_at);
 let now = "";
+// Whether the source counts who evicted whom.
+let hasVictims = true;
 
 // Links to the processes that lose memory to this one.
 const victims = ({ victims }) =>
@@ -31,7 +33,7 @@ const tables = {
     shared.gpu,
     { title: "For", text: (verdict) => format.age(words.seconds(verdict.started_at, now)), detail: (verdict) => `since ${since(verdict)}` },
     { title: "Reason", text: ({ reason }) => format.printable(reason), wraps: true },
-    { title: "Evicts", help: "Bytes per second evicted from others for this process; inferred", text: otherVictims, links: victims, wraps: true },
+    { title: "Evicts", help: "Bytes per second evicted from others for this process; inferred", text: otherVictims, links: victims, wraps: true, known: () => hasVictims },
   ]),
   ended: new Table(element("verdicts-ended"), [
     shared.process,
@@ -53,8 +55,8 @@ function noVerdict(unavailable) {
   return `No thrashing; unavailable: ${unavailable.map(({ label }) => label).join(", ")}.`;
 }
 
-export function show(verdicts, counting) {
-  now = verdicts.time;
+export function show(verdicts, counting, countsVictims) {
+  [now, hasVictims] = [verdicts.time, countsVictims];
   tables.active.update(verdicts.active, key);
   const ended = verdicts.ended.slice(0, ENDED_SHOWN);
   tables.ended.update(ended, key);

@@ -101,12 +101,12 @@ impl Holders {
         is_asked
     }
 
-    /// Has a held VA space counted at one more processor.
+    /// Counts a held VA space at one more processor.
     pub(super) fn count(&mut self, uid: u32, generation: Generation, page: u32, layout: Layout, processor: Uuid) {
         self.ask(uid, generation, |holder| holder.count(generation, page, layout, processor));
     }
 
-    /// Has the trackers of a VA space closed.
+    /// Closes the trackers of a VA space.
     pub(super) fn release(&mut self, uid: u32, generation: Generation) {
         self.ask(uid, generation, |holder| holder.release(generation));
     }

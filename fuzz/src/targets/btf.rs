@@ -29,10 +29,11 @@ pub(super) fn run(input: &[u8]) {
     }
     let Some(Ok(module)) = module.map(|module| Btf::parse_module(&types, module)) else { return };
     let families = Families::known().expect("the table is well formed");
+    let _ = driver_types::family(&families, &module);
     if let (Ok(numbers), Some(family)) = (numbers, families.of("550.163.01")) {
         let layout = family.layout(&numbers);
-        if let Ok(completed) = driver_types::completed(&layout, &module) {
-            let again = driver_types::completed(&completed, &module);
+        if let Ok(completed) = driver_types::completed(family, &layout, &module) {
+            let again = driver_types::completed(family, &completed, &module);
             assert_eq!(again.as_ref(), Ok(&completed), "what agrees goes on agreeing");
         }
     }

@@ -90,7 +90,8 @@ struct Processes {
 /// Body of `/api/v1/evictions`.
 #[derive(Deserialize)]
 struct Evictions {
-    pairs: Vec<Pair>,
+    /// `None` where the source does not count them.
+    pairs: Option<Vec<Pair>>,
     r#continue: Option<String>,
 }
 
@@ -166,7 +167,8 @@ impl Client {
     pub(crate) fn ask(&self) -> anyhow::Result<Answer> {
         // Processes are read before the status, so that the total is at least their sum.
         let processes = self.list("processes", |Processes { processes, r#continue }| (processes, r#continue))?;
-        let evictions = self.list("evictions", |Evictions { pairs, r#continue }| (pairs, r#continue))?;
+        let evictions =
+            self.list("evictions", |Evictions { pairs, r#continue }| (pairs.unwrap_or_default(), r#continue))?;
         Ok(Answer { status: self.get("/api/v1/status")?, processes, evictions })
     }
 

@@ -12,8 +12,11 @@ pub struct Evictions {
     pub time: String,
     /// True until the attribution has been checked on hardware.
     pub inferred: bool,
-    /// Most bytes first.
-    pub pairs: Vec<EvictionPair>,
+    /// Most bytes first; null where they are not counted.
+    pub pairs: Option<Vec<EvictionPair>>,
+    /// Reason why there are no pairs, and what would count them; null where they are counted.
+    #[serde(default)]
+    pub unavailable: Option<String>,
     /// Cursor of the next page, for the parameter `continue`. Null on the last page.
     #[serde(default)]
     pub r#continue: Option<String>,

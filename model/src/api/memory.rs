@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CopiedBytes, RangeCounts, Residency};
+use crate::{CopiedBytes, Residency, Reuse};
 
 /// One VA block of 2 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,10 +12,10 @@ pub struct Block {
     pub address: String,
     /// UUID of the GPU that last faulted on it, received it or lost it.
     pub gpu_uuid: Option<String>,
-    /// GPU fault entries.
-    pub fault_entries: u64,
-    /// CPU faults.
-    pub cpu_faults: u64,
+    /// GPU fault entries; null where they are not counted by block.
+    pub fault_entries: Option<u64>,
+    /// CPU faults; null where they are not counted by block.
+    pub cpu_faults: Option<u64>,
     /// Bytes copied from host to GPU.
     pub bytes_htod: u64,
     /// Bytes copied from GPU to host.
@@ -26,8 +26,8 @@ pub struct Block {
     pub populated_bytes: Option<u64>,
     /// Bytes evicted.
     pub evicted_bytes: u64,
-    /// Evictions of it or of a part of it.
-    pub evictions: u64,
+    /// Evictions of it or of a part of it; null where they are not counted.
+    pub evictions: Option<u64>,
     /// `bytes_htod` by what brought them.
     pub bytes_htod_by_cause: CopiedBytes,
     /// `bytes_dtoh` by what brought them.
@@ -89,6 +89,30 @@ pub struct Range {
     pub counts: RangeCounts,
 }
 
+/// Counts of a range, from block records. Monotonic while the range exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RangeCounts {
+    /// GPU fault entries; null where they are not counted by block.
+    pub fault_entries: Option<u64>,
+    /// CPU faults; null where they are not counted by block.
+    pub cpu_faults: Option<u64>,
+    /// Bytes copied from the host to a GPU.
+    pub bytes_htod: u64,
+    /// Bytes copied from a GPU to the host.
+    pub bytes_dtoh: u64,
+    /// Bytes copied from one GPU to another.
+    pub bytes_dtod: u64,
+    /// Bytes that became resident at a GPU with nothing to copy; null where the driver cannot count them.
+    pub populated_bytes: Option<u64>,
+    /// Bytes evicted; they are in the copied bytes too.
+    pub evicted_bytes: u64,
+    /// Evictions of a block or of a part of it; null where they are not counted.
+    pub evictions: Option<u64>,
+    /// Reuse.
+    pub reuse: Reuse,
+}
+
 /// Order of the faults on a range. Accesses to resident memory raise no fault, and are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -133,10 +157,10 @@ pub struct HeatRange {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeatCell {
-    /// GPU fault entries.
-    pub fault_entries: u64,
-    /// CPU faults.
-    pub cpu_faults: u64,
+    /// GPU fault entries; null where they are not counted by block.
+    pub fault_entries: Option<u64>,
+    /// CPU faults; null where they are not counted by block.
+    pub cpu_faults: Option<u64>,
     /// Bytes copied to a GPU.
     pub fetched_bytes: u64,
     /// Bytes copied to the host.

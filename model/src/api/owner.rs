@@ -96,10 +96,11 @@ pub struct OwnerDetail {
     pub verdicts: Vec<OwnerVerdict>,
     /// Verdicts that are omitted.
     pub verdicts_omitted: u64,
-    /// Evictions of other owners' memory, and of its own, for this owner; most bytes first.
-    pub evictions_inflicted: Vec<OwnerEviction>,
-    /// Evictions of this owner's memory; most bytes first.
-    pub evictions_suffered: Vec<OwnerEviction>,
+    /// Evictions of other owners' memory, and of its own, for this owner; most bytes first. Null where pairs of victim and evictor are not
+    /// counted.
+    pub evictions_inflicted: Option<Vec<OwnerEviction>>,
+    /// Evictions of this owner's memory; most bytes first. Null likewise.
+    pub evictions_suffered: Option<Vec<OwnerEviction>>,
     /// True until the attribution of evictions has been checked on hardware.
     pub inferred: bool,
 }

@@ -8,14 +8,18 @@ use serde::{Deserialize, Serialize};
 pub struct Sites {
     /// Time of the snapshot.
     pub time: String,
-    /// Sites with most bytes copied from GPUs, then those with most faults; at most 16.
-    pub sites: Vec<Site>,
+    /// Sites with most bytes copied from GPUs, then those with most faults; at most 16. Null where they are not counted, and so are the
+    /// figures below.
+    pub sites: Option<Vec<Site>>,
+    /// Reason why there are no sites, and what would count them; null where they are counted.
+    #[serde(default)]
+    pub unavailable: Option<String>,
     /// Number of sites.
-    pub sites_known: u64,
+    pub sites_known: Option<u64>,
     /// CPU faults without a site: beyond the limits of sites, or raised by another process.
-    pub unattributed_cpu_faults: u64,
+    pub unattributed_cpu_faults: Option<u64>,
     /// Bytes copied from GPUs for those.
-    pub unattributed_bytes_dtoh: u64,
+    pub unattributed_bytes_dtoh: Option<u64>,
     /// Limits of sites, as sentences.
     pub caveats: Vec<String>,
 }

@@ -334,7 +334,7 @@ impl Card {
     fn snapshot(&self) -> Snapshot {
         let source = SourceStatus {
             backend: "test",
-            not_counted: &[],
+            not_counted: Vec::new(),
             state: SourceState::Counting { since: self.now - Duration::from_secs(100_000) },
             warnings: Vec::new(),
             degraded: Vec::new(),

@@ -33,9 +33,9 @@ fn restrictions_are_reported_with_scope_and_reason() {
     let without_calls = |world: &mut World, _| world.not_counted = &[Quantity::ApiCalls];
     let without_residency = |world: &mut World, _| world.not_counted = &[Quantity::Resident];
     let cases: [(&Change, RestrictionScope, &str); 10] = [
-        (&without_calls, RestrictionScope::Advice, "not counted by the source: calls of the driver"),
-        (&without_calls, RestrictionScope::Moves, "not counted by the source: calls of the driver"),
-        (&without_residency, RestrictionScope::Moves, "not counted by the source: resident memory"),
+        (&without_calls, RestrictionScope::Advice, "the source does not count calls of the driver"),
+        (&without_calls, RestrictionScope::Moves, "the source does not count calls of the driver"),
+        (&without_residency, RestrictionScope::Moves, "the source does not count resident memory"),
         (&older, RestrictionScope::Advice, "used the driver before uvmd counted"),
         (&older, RestrictionScope::Moves, "may be read-duplicated"),
         (&lost, RestrictionScope::Advice, "events of the process were dropped"),

@@ -168,7 +168,7 @@ fn advice_requires_complete_observation_of_earlier_advice() {
     };
     let without_calls = |world: &mut World, _| world.not_counted = &[model::Quantity::ApiCalls];
     let cases: [(&str, &Disturbance, bool); 6] = [
-        ("not counted by the source", &without_calls, false),
+        ("the source does not count calls of the driver", &without_calls, false),
         ("the process used the driver before", &older, false),
         ("the application advises", &by_application, true),
         ("another program advised", &by_a_tool, true),

@@ -244,7 +244,7 @@ impl World {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let source = SourceStatus {
             backend: "test",
-            not_counted: self.not_counted,
+            not_counted: self.not_counted.to_vec(),
             state: if self.is_counting {
                 SourceState::Counting { since: self.since }
             } else {

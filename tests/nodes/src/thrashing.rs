@@ -174,7 +174,7 @@ pub fn verdicts() -> Verdicts {
 fn ranges_with(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ranges {
     let InvolvedRange { begin, end, pattern, .. } = involved(begin, bytes, pattern);
     let reuse = Reuse { fetched_bytes: 200 * MIB, refetched_bytes: 184 * MIB, ..Reuse::default() };
-    let counts = RangeCounts { fault_entries: 1000, reuse, ..RangeCounts::default() };
+    let counts = RangeCounts { fault_entries: Some(1000), cpu_faults: Some(0), reuse, ..RangeCounts::default() };
     let range = Range { begin, end, bytes, mapped: true, pattern, resident: Some(resident), counts };
     let limits =
         vec!["How often memory is used that is in GPU memory: an access that hits raises no fault.".to_owned()];
@@ -185,7 +185,8 @@ fn ranges_with(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ra
 #[must_use]
 pub fn heat() -> HeatMap {
     let cell = |at: u64| HeatCell {
-        fault_entries: at * 10,
+        fault_entries: Some(at * 10),
+        cpu_faults: Some(0),
         fetched_bytes: at * 2 * MIB,
         refetched_bytes: at * MIB,
         resident: Some(exactly(if at.is_multiple_of(2) { 2 * MIB } else { 0 })),
@@ -244,7 +245,7 @@ pub fn evictions(time: &str, streamed_bytes: u64) -> Evictions {
         pair(&fits(), &streams(), 588 * MIB),
         pair(&streams(), &fits(), 500 * MIB),
     ];
-    Evictions { time: time.to_owned(), inferred: true, pairs, ..Evictions::default() }
+    Evictions { time: time.to_owned(), inferred: true, pairs: Some(pairs), ..Evictions::default() }
 }
 
 /// Ranges of a process.

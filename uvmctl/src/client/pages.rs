@@ -58,10 +58,25 @@ macro_rules! pages_of {
 pages_of! {
     ProcessSummaries: processes;
     Verdicts: active, ended;
-    Evictions: pairs;
     Decisions: decisions;
     Overrides: overrides;
     Owners: owners;
+}
+
+impl Page for Evictions {
+    fn cursor(&self) -> Option<&str> {
+        self.r#continue.as_deref()
+    }
+
+    fn len(&self) -> usize {
+        self.pairs.as_ref().map_or(0, Vec::len)
+    }
+
+    fn extend(&mut self, next: Self) {
+        if let Some(pairs) = &mut self.pairs {
+            pairs.extend(next.pairs.unwrap_or_default());
+        }
+    }
 }
 
 /// Iterator over the pages of a list.
@@ -261,8 +276,11 @@ impl Client {
     fn raw_page<'a>(&self, json: &'a str, list: &str) -> Result<RawPage<'a>, Error> {
         let unexpected = |error: &serde_json::Error| self.not_uvmd(super::unexpected(error));
         let fields: Fields<'a> = serde_json::from_str(json).map_err(|error| unexpected(&error))?;
-        let items = fields.0.get(list).and_then(|list| serde_json::from_str(list.get()).ok());
-        let items = items.ok_or_else(|| self.not_uvmd(format!("its response has no list of {list}")))?;
+        // A list that is not counted is null.
+        let items = fields.0.get(list).and_then(|list| serde_json::from_str::<Option<_>>(list.get()).ok());
+        let items = items
+            .map(Option::unwrap_or_default)
+            .ok_or_else(|| self.not_uvmd(format!("its response has no list of {list}")))?;
         let cursor = fields.0.get("continue").map(|cursor| serde_json::from_str(cursor.get())).transpose();
         let cursor: Option<Option<String>> = cursor.map_err(|error| unexpected(&error))?;
         Ok(RawPage { fields: fields.0, items, cursor: cursor.flatten() })

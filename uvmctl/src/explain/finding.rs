@@ -106,7 +106,7 @@ pub(crate) fn involves_cpus(verdict: &Verdict) -> bool {
 /// Maximum of sites that are listed.
 const SITES_MAX: usize = 5;
 
-/// Sites of CPU faults, one line each.
+/// Sites of CPU faults, one line each; empty if they are not counted.
 pub(crate) fn sites(Sites { sites, sites_known, unattributed_cpu_faults, .. }: &Sites) -> Vec<String> {
     let line = |site: &Site| {
         format!(
@@ -116,13 +116,13 @@ pub(crate) fn sites(Sites { sites, sites_known, unattributed_cpu_faults, .. }: &
             text::printable(&site.description),
         )
     };
-    let mut lines: Vec<String> = sites.iter().take(SITES_MAX).map(line).collect();
-    let others = sites_known.saturating_sub(lines.len() as u64);
+    let mut lines: Vec<String> = sites.iter().flatten().take(SITES_MAX).map(line).collect();
+    let others = sites_known.unwrap_or(0).saturating_sub(lines.len() as u64);
     if others > 0 {
         lines.push(format!("and {}.", text::counted(others, "further site")));
     }
-    if *unattributed_cpu_faults > 0 {
-        let faults = text::counted(*unattributed_cpu_faults, "CPU fault");
+    if let Some(faults) = unattributed_cpu_faults.filter(|faults| *faults > 0) {
+        let faults = text::counted(faults, "CPU fault");
         lines.push(format!("Unattributed, beyond the limit of sites or by another process: {faults}."));
     }
     lines
@@ -182,7 +182,7 @@ mod tests {
             ..Site::default()
         };
         let few = vec![site(1, 65_536, "step+0x14 in /opt/train"), site(1200, 0, "an unknown module at 0x5000")];
-        let mut found = Sites { sites: few, sites_known: 2, ..Sites::default() };
+        let mut found = Sites { sites: Some(few), sites_known: Some(2), ..Sites::default() };
         assert_eq!(
             sites(&found),
             [
@@ -190,8 +190,8 @@ mod tests {
                 "     0 B copied to the host by 1.2k faults  an unknown module at 0x5000"
             ]
         );
-        found.sites = vec![site(1, 0, "a"); 9];
-        (found.sites_known, found.unattributed_cpu_faults) = (20, 7);
+        found.sites = Some(vec![site(1, 0, "a"); 9]);
+        (found.sites_known, found.unattributed_cpu_faults) = (Some(20), Some(7));
         let lines = sites(&found);
         assert_eq!(lines.len(), SITES_MAX + 2);
         assert_eq!(

@@ -110,10 +110,15 @@ fn explained(evidence: &Evidence, verdict: &Verdict) -> Vec<Paragraph> {
         // Aligned columns, wrapped only beyond the width.
         page.extend(ranges.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
     }
-    let sites = evidence.sites.as_ref().filter(|_| finding::involves_cpus(verdict)).map(finding::sites);
-    if let Some(lines) = sites.filter(|lines| !lines.is_empty()) {
-        page.push(Paragraph::plain("CPU code that faults on its managed memory, since uvmd counts:"));
-        page.extend(lines.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
+    if let Some(sites) = evidence.sites.as_ref().filter(|_| finding::involves_cpus(verdict)) {
+        let lines = finding::sites(sites);
+        if let Some(reason) = sites.unavailable.as_deref() {
+            let reason = text::printable(reason);
+            page.push(Paragraph::plain(format!("CPU code that faults on its managed memory: {reason}.")));
+        } else if !lines.is_empty() {
+            page.push(Paragraph::plain("CPU code that faults on its managed memory, since uvmd counts:"));
+            page.extend(lines.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
+        }
     }
     page.extend(finding::costs(&verdict.victims).map(Paragraph::plain));
     if !verdict.checks.is_empty() {

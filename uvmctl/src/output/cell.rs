@@ -31,6 +31,10 @@ impl Cell {
         Self { text: "-".to_owned(), key: Key::Unknown }
     }
 
+    pub(crate) const fn is_unknown(&self) -> bool {
+        matches!(self.key, Key::Unknown)
+    }
+
     /// Text; a dash without one.
     pub(crate) fn optional(text: Option<impl Into<String>>) -> Self {
         text.map_or_else(Self::unknown, |text| text.into().into())

@@ -24,6 +24,8 @@ pub(crate) struct Column {
 pub(crate) enum Concession {
     /// Drop this column. A rate is named by its counter, without "/s".
     Drop(&'static str),
+    /// Drop this column if it is unknown in all rows.
+    DropUnknown(&'static str),
     /// Shorten this column, down to this number of characters.
     Shorten(&'static str, usize),
 }
@@ -57,6 +59,10 @@ impl Column {
         let cells: Vec<Cell> = cells.map(Into::into).collect();
         let width = cells.iter().map(|cell| cell.text.width()).max().unwrap_or(0).max(title.width());
         Self { title, right, is_wide: false, cells, width }
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.cells.iter().all(Cell::is_unknown)
     }
 
     fn counter(&self) -> &str {
@@ -117,6 +123,12 @@ impl Table {
         self
     }
 
+    /// Drops the columns that are unknown in all rows.
+    pub(crate) fn known(mut self) -> Self {
+        self.columns.retain(|column| !column.is_unknown());
+        self
+    }
+
     /// Drops the line of headings.
     pub(crate) fn without_headings(mut self) -> Self {
         self.has_headings = false;
@@ -131,6 +143,9 @@ impl Table {
             match concession {
                 _ if excess == 0 => break,
                 Concession::Drop(title) => self.columns.retain(|column| column.counter() != *title),
+                Concession::DropUnknown(title) => {
+                    self.columns.retain(|column| column.counter() != *title || !column.is_unknown());
+                }
                 Concession::Shorten(title, least) => {
                     for column in self.columns.iter_mut().filter(|column| column.title == *title) {
                         column.width = column.width.min(column.width.saturating_sub(excess).max(*least));
@@ -202,6 +217,23 @@ mod tests {
     #[test]
     fn wide_characters_take_two_columns() {
         assert_eq!(table(&["名前", "abcd"]).render(Colour::OFF), "NAME  NOTE  N\n名前  x     0\nabcd  x     9\n");
+    }
+
+    #[test]
+    fn columns_that_are_unknown_in_all_rows_are_dropped_where_wanted() {
+        const CONCESSIONS: [Concession; 2] = [Concession::DropUnknown("EVICTED"), Concession::DropUnknown("RESIDENT")];
+        let table = || {
+            let columns = vec![
+                Column::text("NAME", ["a", "b"].map(str::to_owned).into_iter()),
+                Column::number("RESIDENT", [None, None].map(|value| Cell::known(value, text::bytes)).into_iter()),
+                Column::number("EVICTED", [None, Some(0)].map(|value| Cell::known(value, text::bytes)).into_iter()),
+            ];
+            Table::new(columns, vec![Style::Plain; 2])
+        };
+        let known = "NAME  EVICTED\na           -\nb         0 B\n";
+        assert_eq!(table().known().render(Colour::OFF), known);
+        assert_eq!(table().fit(Some(20), &CONCESSIONS).render(Colour::OFF), known);
+        assert!(table().fit(Some(80), &CONCESSIONS).render(Colour::OFF).contains("RESIDENT"));
     }
 
     #[test]

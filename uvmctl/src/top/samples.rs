@@ -55,7 +55,7 @@ pub(crate) struct Samples {
     pub(crate) verdicts: Verdicts,
     /// Evictions by victim and evictor, while their page is shown.
     pub(crate) flows: Option<Vec<Flow>>,
-    evictions: Option<Evictions>,
+    pub(crate) evictions: Option<Evictions>,
     /// Highest rate of bytes on any GPU in either direction: the scale of bars.
     pub(crate) highest_rate: f64,
     status_moment: Moment,

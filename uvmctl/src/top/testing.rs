@@ -164,12 +164,12 @@ pub(super) fn detail(process: Process, blocks: u64) -> Detail {
     let block = |at: u64| Block {
         address: format!("{:#x}", 0x7f2a_4000_0000 + (at << 21)),
         gpu_uuid: Some(GPU_UUID.to_owned()),
-        fault_entries: 4096 >> at,
-        cpu_faults: 12,
+        fault_entries: Some(4096 >> at),
+        cpu_faults: Some(12),
         bytes_htod: (1 << 30) >> at,
         bytes_dtoh: (1 << 30) >> at,
         evicted_bytes: (1 << 30) >> at,
-        evictions: 512 >> at,
+        evictions: Some(512 >> at),
         ..Block::default()
     };
     let detail = ProcessDetail {

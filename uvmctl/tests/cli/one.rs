@@ -67,17 +67,14 @@ fn unavailable_residency_is_not_shown_as_0() {
         assert!(text.contains(line), "{text}");
     }
     let row = |text: &str, name: &str| text.lines().find(|line| line.contains(name)).unwrap().to_owned();
-    assert!(row(&text, "GPU-abab").contains(" 5.0 GiB         -  GPU-"), "{text}");
+    assert!(row(&text, "GPU-abab").contains(" 5.0 GiB  GPU-") && !text.contains("RESIDENT"), "{text}");
     let listing = stdout(&run(&server, &["ps", "--totals"]));
     assert!(row(&listing, "41207").contains(" 64.0 MiB         -  "), "{listing}");
 }
 
 #[test]
 fn what_the_source_does_not_count_is_a_dash_and_lines_of_it_are_omitted() {
-    let mut snapshot = busy();
-    snapshot.source.backend = "tools";
-    snapshot.source.not_counted = ToolsLevel::Moves.not_counted();
-    let server = serve_snapshot(snapshot);
+    let server = serve_snapshot(of_tools(with_blocks()));
     let row = |text: &str| text.lines().find(|line| line.contains("41207")).unwrap().to_owned();
     let cells = |text: &str| row(text).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let listing = stdout(&run(&server, &["ps", "--totals", "--output", "wide"]));
@@ -94,6 +91,34 @@ fn what_the_source_does_not_count_is_a_dash_and_lines_of_it_are_omitted() {
     for absent in ["Batches ", "Calls ", "Induced ", "P99"] {
         assert!(!shown.contains(absent), "{absent}: {shown}");
     }
+    let tables = "
+GPU  FAULTS       H2D      D2H  EVICTED  UUID
+  0   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  GPU-abababab-abab-abab-abab-abababababab
+
+         BLOCK  GPU      H2D      D2H  EVICTED  LAST (UTC)
+0x7f2a40000000    0  4.0 MiB  2.0 MiB  2.0 MiB    22:13:23
+";
+    assert!(shown.contains(tables), "{shown}");
+}
+
+#[test]
+fn lists_that_the_source_does_not_count_have_the_reason_instead() {
+    let server = serve_snapshot(of_tools(busy()));
+    for arguments in [&["evictions"][..], &["evictions", "--matrix"], &["evictions", "-i", "0.1"]] {
+        let output = run(&server, arguments);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(0), String::new()));
+        let reason = "uvmctl: victims and evictors are not counted by the driver's tools, but by probes";
+        assert!(stderr(&output).starts_with(reason), "{}", stderr(&output));
+    }
+    let json: model::api::Evictions =
+        serde_json::from_str(&stdout(&run(&server, &["evictions", "-o", "json"]))).unwrap();
+    assert!(json.pairs.is_none() && json.unavailable.is_some(), "{json:?}");
+}
+
+fn of_tools(mut snapshot: Snapshot) -> Snapshot {
+    snapshot.source.backend = "tools";
+    snapshot.source.not_counted = ToolsLevel::Moves.not_counted();
+    snapshot
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn page(path: &str, cursor: Option<String>) -> String {
         }
         "/api/v1/verdicts" => serde_json::to_string(&Verdicts { time, ..Verdicts::default() }),
         "/api/v1/evictions" => {
-            let pairs = vec![EvictionPair::default()];
+            let pairs = Some(vec![EvictionPair::default()]);
             serde_json::to_string(&Evictions { time, pairs, r#continue, remaining: 7, ..Evictions::default() })
         }
         "/api/v1/overrides" => {

@@ -1,6 +1,6 @@
 //! Serves the page and the API with made-up figures, without a GPU:
 //! `cargo run -p web --example showcase [PORT] [STATE]`, where STATE is `counting`, `degraded`,
-//! `healthy`, `empty`, `waiting`, `refused`, `crowd` (500 processes) or `hostile` (names with
+//! `tools` (counted by the driver's tools), `healthy`, `empty`, `waiting`, `refused`, `crowd` (500 processes) or `hostile` (names with
 //! markup). PORT 0 is any free one. The token is `showcase-of-uvmd`.
 //!
 //! * [`scene`]: processes and verdicts
@@ -68,7 +68,7 @@ fn sources(state: String) -> Sources {
         "hostile" => Cast::Hostile,
         _ => Cast::Usual,
     };
-    let has_verdicts = matches!(state.as_str(), "counting" | "degraded" | "crowd" | "hostile");
+    let has_verdicts = matches!(state.as_str(), "counting" | "degraded" | "tools" | "crowd" | "hostile");
     let populated = has_verdicts || state == "healthy";
     let text = (cast == Cast::Hostile).then_some(scene::MARKUP);
     let at = |pid, card: usize| (ProcessId { pid, start_ticks: 77_000 }, scene::CARDS[card].uuid().unwrap());

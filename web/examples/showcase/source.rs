@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use model::{
     Degradation, DegradedReason, DriverInfo, DropReason, ProbeStatus, QuotaRefusals, SourceState, SourceStatus,
+    ToolsLevel,
 };
 
 pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
@@ -27,7 +28,13 @@ pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
         missing: None,
     };
     SourceStatus {
-        degraded: if state == "degraded" { degradations() } else { Vec::new() },
+        backend: if state == "tools" { "tools" } else { "ebpf" },
+        not_counted: if state == "tools" { ToolsLevel::Moves.not_counted() } else { Vec::new() },
+        degraded: match state {
+            "degraded" => degradations(),
+            "tools" => vec![reduced()],
+            _ => Vec::new(),
+        },
         quota_refusals: if state == "degraded" { refusals() } else { Vec::new() },
         driver: match state {
             "waiting" => None,
@@ -39,7 +46,7 @@ pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
                 ..DriverInfo::default()
             }),
         },
-        probes: if counting {
+        probes: if counting && state != "tools" {
             vec![
                 probe("uvm_perf_event_notify", 26_000.0),
                 probe("uvm_va_space_mm_register", 0.2),
@@ -73,6 +80,16 @@ fn degradations() -> Vec<Degradation> {
             "user mallory (uid 1066): VA spaces are created too fast to be distinguished, and are counted together",
         ),
     ]
+}
+
+fn reduced() -> Degradation {
+    Degradation {
+        reason: DegradedReason::SourceReduced,
+        uid: None,
+        user: None,
+        pid: None,
+        description: "counts come from the driver's tools, which count less than probes: this kernel has no kprobes (CONFIG_KPROBES)".to_owned(),
+    }
 }
 
 fn refusals() -> Vec<QuotaRefusals> {

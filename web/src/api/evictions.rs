@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use model::{EvictionPair, Party, api::Evictions, text::time};
+use model::{EvictionPair, Party, Quantity, api::Evictions, text::time};
 use serde::Deserialize;
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::selector::{OwnerSelector, ProcessIds, ProcessSelector};
@@ -68,8 +69,18 @@ pub(crate) async fn evictions(
             selector.has_gpu(snapshot, pair.gpu) && (is_victim || is_evictor)
         };
         let page = convert::evictions(&view, order, is_selected, &cursors, &page_request)?;
-        let fields = [("time", time(snapshot.taken).into()), ("inferred", convert::INFERRED.into())];
-        Ok(Text::page(&fields, &[("pairs", &page.items)], &page))
+        let unavailable = Quantity::EvictionPairs.unavailable(snapshot);
+        let is_counted = unavailable.is_none();
+        let mut fields = vec![
+            ("time", time(snapshot.taken).into()),
+            ("inferred", convert::INFERRED.into()),
+            ("unavailable", unavailable.into()),
+        ];
+        if is_counted {
+            return Ok(Text::page(&fields, &[("pairs", &page.items)], &page));
+        }
+        fields.push(("pairs", Value::Null));
+        Ok(Text::page(&fields, &[], &page))
     };
     responses.of_observation(cache_key, make).await
 }

@@ -36,7 +36,32 @@ fn range(range: &model::Range, capabilities: Capabilities) -> api::Range {
         mapped: range.mapped,
         resident: capabilities.counted(Quantity::Resident, range.residency),
         pattern: pattern(range.pattern),
-        counts: range.counts,
+        counts: counts(&range.counts, capabilities),
+    }
+}
+
+fn counts(counts: &model::RangeCounts, capabilities: Capabilities) -> api::RangeCounts {
+    let model::RangeCounts {
+        fault_entries,
+        cpu_faults,
+        bytes_htod,
+        bytes_dtoh,
+        bytes_dtod,
+        populated_bytes,
+        evicted_bytes,
+        evictions,
+        reuse,
+    } = *counts;
+    api::RangeCounts {
+        fault_entries: capabilities.counted(Quantity::BlockFaults, fault_entries),
+        cpu_faults: capabilities.counted(Quantity::BlockFaults, cpu_faults),
+        bytes_htod,
+        bytes_dtoh,
+        bytes_dtod,
+        populated_bytes: capabilities.counted(Quantity::Populated, populated_bytes),
+        evicted_bytes,
+        evictions: capabilities.counted(Quantity::Evictions, evictions),
+        reuse,
     }
 }
 
@@ -87,8 +112,8 @@ fn heat_cell(cell: &model::HeatCell, capabilities: Capabilities) -> api::HeatCel
         idle_ns,
     } = *cell;
     api::HeatCell {
-        fault_entries,
-        cpu_faults,
+        fault_entries: capabilities.counted(Quantity::BlockFaults, fault_entries),
+        cpu_faults: capabilities.counted(Quantity::BlockFaults, cpu_faults),
         fetched_bytes,
         bytes_dtoh,
         evicted_bytes,

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Capabilities, OwnerEvictions, OwnerKey, Process, api};
+use model::{Capabilities, OwnerEvictions, OwnerKey, Process, Quantity, api};
 
 use super::{INFERRED, View, busyness::busyness, owner::owner_totals, time};
 use crate::gpus;
@@ -25,17 +25,21 @@ pub(crate) fn owner_detail(view: &View<'_>, key: &OwnerKey) -> Option<api::Owner
     let inflicted = |each: &&OwnerEvictions| each.evictor.as_ref() == Some(key);
     let suffered = |each: &&OwnerEvictions| each.victim.as_ref() == Some(key);
     let evictions = snapshot.owner_evictions.iter();
+    let capabilities = Capabilities::of(snapshot);
+    let counted = |evictions| capabilities.counted(Quantity::EvictionPairs, evictions);
     Some(api::OwnerDetail {
         time: time(snapshot.taken),
-        totals: owner_totals(key, totals, &total, Capabilities::of(snapshot)),
+        totals: owner_totals(key, totals, &total, capabilities),
         members_omitted: members.len().saturating_sub(ITEMS_MAX) as u64,
         members: members.into_iter().take(ITEMS_MAX).map(member).collect(),
         verdicts_omitted: verdicts.len().saturating_sub(ITEMS_MAX) as u64,
         verdicts: verdicts.into_iter().take(ITEMS_MAX).map(verdict).collect(),
-        evictions_inflicted: by_bytes(
+        evictions_inflicted: counted(by_bytes(
             evictions.clone().filter(inflicted).map(|each| eviction(each, each.victim.as_ref())),
-        ),
-        evictions_suffered: by_bytes(evictions.filter(suffered).map(|each| eviction(each, each.evictor.as_ref()))),
+        )),
+        evictions_suffered: counted(by_bytes(
+            evictions.filter(suffered).map(|each| eviction(each, each.evictor.as_ref())),
+        )),
         inferred: INFERRED,
     })
 }

@@ -1,6 +1,6 @@
 //! Sites of CPU faults.
 
-use model::{CodePlace, Process, Snapshot, api, explain};
+use model::{Capabilities, CodePlace, Process, Quantity, Snapshot, api, explain};
 
 use super::{address, time};
 
@@ -15,12 +15,14 @@ const CAVEATS: [&str; 5] = [
 
 pub(crate) fn sites(snapshot: &Snapshot, process: &Process) -> api::Sites {
     let model::Sites { busiest, known, unattributed } = &process.sites;
+    let is_counted = Capabilities::of(snapshot).has(Quantity::CpuFaultSites);
     api::Sites {
         time: time(snapshot.taken),
-        sites: busiest.iter().map(site).collect(),
-        sites_known: *known,
-        unattributed_cpu_faults: unattributed.faults,
-        unattributed_bytes_dtoh: unattributed.bytes_dtoh,
+        sites: is_counted.then(|| busiest.iter().map(site).collect()),
+        unavailable: Quantity::CpuFaultSites.unavailable(snapshot),
+        sites_known: is_counted.then_some(*known),
+        unattributed_cpu_faults: is_counted.then_some(unattributed.faults),
+        unattributed_bytes_dtoh: is_counted.then_some(unattributed.bytes_dtoh),
         caveats: CAVEATS.map(str::to_owned).into(),
     }
 }

@@ -133,12 +133,21 @@ pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<api::UnavailableKind> {
 /// Reason why a kind is unavailable; `None` if it is available.
 fn lack(kind: VerdictKind, capabilities: Capabilities) -> Option<String> {
     let others = kind.lacks(capabilities).filter(|quantity| *quantity != Quantity::Reuse);
-    let others: Vec<_> = others.map(|quantity| quantity.name().replace('_', " ")).collect();
+    let others: Vec<_> = others.map(words).collect();
     if !others.is_empty() {
         return Some(format!("not counted by the source: {}", others.join(", ")));
     }
     let unknown = kind.needs_records_for().filter(|_| !capabilities.has(Quantity::Reuse))?;
     Some(format!("block records are off (records.enabled = false), so it is unknown {unknown}"))
+}
+
+/// Quantity in words.
+fn words(quantity: Quantity) -> String {
+    match quantity {
+        Quantity::Populated => "populated memory".to_owned(),
+        Quantity::CopyCauses => "causes of copies".to_owned(),
+        other => other.name().replace('_', " "),
+    }
 }
 
 fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {

@@ -76,7 +76,7 @@ export async function settlePanel(page, { canRead = true } = {}) {
   await page.locator("#detail-policy").waitFor();
   // Some processes have no known ranges.
   if (canRead) await page.locator("#detail-ranges tbody tr, #no-ranges:not([hidden])").first().waitFor();
-  await page.waitForFunction(() => [...document.querySelectorAll(".plot .line")].every((line) => line.getAttribute("d")));
+  await page.waitForFunction(() => [...document.querySelectorAll(".chart-figure:not([hidden]) .plot .line")].every((line) => line.getAttribute("d")));
 }
 
 export const openAllDetails = (page) => page.evaluate(() => document.querySelectorAll("details").forEach((each) => (each.open = true)));

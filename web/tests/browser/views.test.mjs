@@ -20,10 +20,10 @@ function showcase(state) {
   return running;
 }
 
-for (const state of ["counting", "degraded", "healthy", "empty", "waiting", "refused", "hostile"]) {
+for (const state of ["counting", "degraded", "tools", "healthy", "empty", "waiting", "refused", "hostile"]) {
   describe(`${state}:`, () => {
     const node = showcase(state);
-    const counts = ["counting", "degraded", "healthy", "hostile"].includes(state);
+    const counts = ["counting", "degraded", "tools", "healthy", "hostile"].includes(state);
 
     test("the page renders without an error, a failed request or a missing value", async () => {
       const { page, faults, close } = await openPage(browser, node.url, { token: TOKEN });
@@ -44,7 +44,7 @@ for (const state of ["counting", "degraded", "healthy", "empty", "waiting", "ref
         await page.locator("#detail-title").filter({ hasText: id.split(".")[0] }).waitFor();
         await settlePanel(page);
         await openAllDetails(page);
-        for (const measure of await page.locator("#heat-measure option").evaluateAll((options) => options.map(({ value }) => value))) {
+        for (const measure of await page.locator("#heat-measure option:enabled").evaluateAll((options) => options.map(({ value }) => value))) {
           await page.locator("#heat-measure").selectOption(measure);
           assert.deepEqual(await gaps(page), [], `${id} ${measure}`);
         }
@@ -57,6 +57,26 @@ for (const state of ["counting", "degraded", "healthy", "empty", "waiting", "ref
     });
   });
 }
+
+describe("tools:", () => {
+  const node = showcase("tools");
+
+  test("what the source does not count has no column, and lists of it the reason", async () => {
+    const { page, close } = await openPage(browser, node.url, { token: TOKEN });
+    await settle(page);
+    const titles = async (table) => page.locator(`#${table} thead th:visible`).allTextContents();
+    assert.ok((await page.locator("#no-evictions").textContent()).startsWith("Victims and evictors are not counted by the driver's tools"));
+    for (const title of ["Resident", "Batches/s", "Batch p99", "Induced", "Calls/s"]) assert.ok(!(await titles("processes")).includes(title), title);
+    await page.goto(`${node.url}/#process=${PROCESSES[0]}`);
+    await settlePanel(page);
+    await openAllDetails(page);
+    for (const title of ["Faults", "CPU faults", "Evictions"]) assert.ok(!(await titles("detail-blocks")).includes(title), title);
+    for (const title of ["Faults", "Pattern", "Resident"]) assert.ok(!(await titles("detail-ranges")).includes(title), title);
+    assert.ok((await page.locator("#sites-others").textContent()).startsWith("CPU code is not counted by the driver's tools"));
+    assert.deepEqual(await page.locator("#heat-measure option:disabled").allTextContents(), ["GPU faults", "CPU faults"]);
+    await close();
+  });
+});
 
 describe("counting:", () => {
   const node = showcase("counting");

@@ -31,7 +31,7 @@ async fn pairs_are_sorted_by_bytes_and_name_known_processes() {
     ];
     let evictions: api::Evictions = request(snapshot, "/api/v1/evictions").await;
     assert!(evictions.inferred);
-    let [first, second] = &evictions.pairs[..] else { panic!("{evictions:?}") };
+    let [first, second] = evictions.pairs.as_deref().unwrap() else { panic!("{evictions:?}") };
     assert_eq!((first.bytes, first.evictions, first.cause.as_str()), (30, 3, "device_allocation"));
     assert_eq!(
         (first.victim.kind.as_str(), first.victim.pid, first.victim.name.as_deref()),

@@ -29,9 +29,12 @@ async fn sites_have_counts_and_places() {
     heavy.sites = Sites { busiest, known: 9, unattributed: SiteCounts { faults: 5, bytes_dtoh: 6 } };
     let response = get_as_reader(&router(snapshot), "/api/v1/processes/20/sites").await;
     let sites: api::Sites = serde_json::from_str(&response.text).unwrap();
-    assert_eq!((sites.sites_known, sites.unattributed_cpu_faults, sites.unattributed_bytes_dtoh), (9, 5, 6));
+    assert_eq!(
+        (sites.sites_known, sites.unattributed_cpu_faults, sites.unattributed_bytes_dtoh),
+        (Some(9), Some(5), Some(6))
+    );
     assert!(sites.caveats.iter().any(|limit| limit.contains("system call")), "{:?}", sites.caveats);
-    let [function, stripped, unmapped, pending] = &sites.sites[..] else { panic!("{sites:?}") };
+    let [function, stripped, unmapped, pending] = sites.sites.as_deref().unwrap() else { panic!("{sites:?}") };
     assert_eq!(
         *function,
         api::Site {
@@ -102,7 +105,17 @@ async fn ranges_have_counts_and_caveats() {
                 confidence: 0.75,
                 steps: 16
             },
-            counts,
+            counts: api::RangeCounts {
+                fault_entries: Some(1),
+                cpu_faults: Some(2),
+                bytes_htod: 3,
+                bytes_dtoh: 4,
+                bytes_dtod: 5,
+                populated_bytes: Some(6),
+                evicted_bytes: 7,
+                evictions: Some(8),
+                reuse: counts.reuse,
+            },
         }]
     );
     // Counts are fields of the range, not of an object in it.

@@ -1,11 +1,16 @@
 //! What a source does not count: null in the API, absent in the metrics, never 0.
 
-use model::{Access, Counters, Snapshot, ToolsLevel, VerdictKind};
+use model::{
+    Access, Blocks, Counters, HeatCell, HeatMap, HeatRange, Pattern, Range, RangeCounts, Ranges, Residency, Snapshot,
+    ToolsLevel, VerdictKind,
+};
 use serde_json::Value;
+
+use web::{Source, Sources};
 
 use crate::{
     metrics::scrape_from,
-    support::{busy, get, router},
+    support::{always, block, busy, get, get_as_reader, router, router_over},
 };
 
 /// A snapshot of the driver's tools at a level. They know no access types of GPU faults.
@@ -67,6 +72,60 @@ async fn counts_of_the_source_are_numbers_and_all_others_null() {
     ] {
         assert!(process.get(count).is_some_and(Value::is_null), "{count}: {}", process[count]);
     }
+}
+
+#[tokio::test]
+async fn counts_of_blocks_ranges_and_cells_are_null_where_the_source_has_none() {
+    let mut snapshot = of_tools(ToolsLevel::Moves);
+    let heavy = snapshot.processes.iter_mut().find(|process| process.id.pid == 20).unwrap();
+    heavy.blocks = Blocks { busiest: vec![block(0x20_0000, None)], known: 1, ..Blocks::default() };
+    let range = Range {
+        begin: 0x20_0000,
+        end: 0x40_0000,
+        mapped: true,
+        counts: RangeCounts { bytes_htod: 3, ..RangeCounts::default() },
+        residency: Residency::default(),
+        pattern: Pattern::UNKNOWN,
+    };
+    heavy.ranges = Ranges { busiest: vec![range], known: 1, ..Ranges::default() };
+    let heat = Source::new(|_| {
+        let cells = vec![HeatCell { fetched_bytes: 1, idle_ns: Some(1), ..HeatCell::default() }];
+        let range = HeatRange { begin: 0x20_0000, end: 0x40_0000, cell_bytes: 0x20_0000, cells };
+        std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_omitted: 0 })))
+    });
+    let router = router_over(Sources { heat, ..always(snapshot).into() });
+    let answer = async |path: &str| get_as_reader(&router, path).await.json();
+    let process = answer("/api/v1/processes/20").await;
+    let ranges = answer("/api/v1/processes/20/ranges").await;
+    let heat_map = answer("/api/v1/processes/20/heatmap").await;
+    let [block, range, cell] = [&process["blocks"][0], &ranges["ranges"][0], &heat_map["ranges"][0]["cells"][0]];
+    for (object, names) in [
+        (block, &["fault_entries", "cpu_faults", "evictions", "populated_bytes", "resident"][..]),
+        (range, &["fault_entries", "cpu_faults", "evictions", "populated_bytes", "resident"]),
+        (cell, &["fault_entries", "cpu_faults", "resident"]),
+    ] {
+        for name in names {
+            assert!(object.get(name).is_some_and(Value::is_null), "{name}: {object}");
+        }
+    }
+    assert_eq!((&range["bytes_htod"], &cell["fetched_bytes"]), (&3.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn lists_that_the_source_does_not_count_are_null_with_the_reason() {
+    let tools = router(of_tools(ToolsLevel::Moves));
+    let is_reason = |reason: &Value| {
+        reason.as_str().is_some_and(|text| text.starts_with("not counted by the driver's tools, but by probes"))
+    };
+    let evictions = get(&tools, "/api/v1/evictions").await.json();
+    assert!(evictions["pairs"].is_null() && is_reason(&evictions["unavailable"]), "{evictions}");
+    let sites = get_as_reader(&tools, "/api/v1/processes/20/sites").await.json();
+    assert!(is_reason(&sites["unavailable"]), "{sites}");
+    for name in ["sites", "sites_known", "unattributed_cpu_faults", "unattributed_bytes_dtoh"] {
+        assert!(sites.get(name).is_some_and(Value::is_null), "{name}: {sites}");
+    }
+    let of_probes = get(&router(busy()), "/api/v1/evictions").await.json();
+    assert_eq!((&of_probes["pairs"], &of_probes["unavailable"]), (&Value::Array(Vec::new()), &Value::Null));
 }
 
 #[tokio::test]

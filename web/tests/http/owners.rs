@@ -23,8 +23,8 @@ async fn an_owner_has_its_processes_verdicts_and_evictions() {
     assert_eq!((member.pid, member.start_ticks, member.state.as_str()), (20, 120, "running"));
     let verdicts: Vec<_> = owner.verdicts.iter().map(|each| (each.pid, each.ended_at.is_some())).collect();
     assert_eq!(verdicts, [(20, false), (20, true)], "active ones first");
-    let bytes = |evictions: &[model::api::OwnerEviction]| {
-        evictions.iter().map(|each| (each.kind.clone(), each.bytes)).collect::<Vec<_>>()
+    let bytes = |evictions: &Option<Vec<model::api::OwnerEviction>>| {
+        evictions.iter().flatten().map(|each| (each.kind.clone(), each.bytes)).collect::<Vec<_>>()
     };
     let other = || Some("other".to_owned());
     assert_eq!(bytes(&owner.evictions_suffered), [(other(), 8192), (None, 4096)], "most bytes first");

@@ -9,6 +9,8 @@ use crate::{
 /// Command that sets a policy in mode shadow, which changes nothing; `None` without a suitable
 /// policy.
 pub(super) fn remedy(case: &Case<'_>) -> Option<Remedy> {
+    // Where calls of the driver are not counted, uvmd denies advice and moves.
+    case.process.counts.api_calls?;
     let (selector, policy, effect) = match (case.kind, case.verdict.evictor.as_ref()) {
         // The policy applies to the evictor.
         (VerdictKind::CapacityThrash, Some(evictor)) => {
@@ -132,6 +134,14 @@ mod tests {
         known.process.decisions.clear();
         known.in_mode_act = true;
         assert_eq!(action(&known), None, "what it would be replaced by does not act");
+    }
+
+    #[test]
+    fn no_policy_is_proposed_that_the_source_of_counts_does_not_permit() {
+        let mut known = Fixture::new("ping_pong");
+        assert!(action(&known).unwrap().contains("--policy ping-pong"));
+        known.process.counts.api_calls = None;
+        assert_eq!(action(&known), None);
     }
 
     #[test]

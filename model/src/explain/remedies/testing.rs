@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Remedy, of_program};
 use crate::{
     VerdictKind,
-    api::{GpuDetail, InvolvedRange, Pattern, Process, Range, Ranges, Residency, Verdict},
+    api::{Counts, GpuDetail, InvolvedRange, Pattern, Process, Range, Ranges, Residency, Verdict},
     explain::case::Case,
 };
 
@@ -24,7 +24,8 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) fn new(kind: &str) -> Self {
         let verdict = Verdict { pid: 41_207, kind: kind.to_owned(), window_seconds: 5.0, ..Verdict::default() };
-        let process = Process { pid: 41_207, name: "python train.py".to_owned(), ..Process::default() };
+        let counts = Counts { api_calls: Some(0), ..Counts::default() };
+        let process = Process { pid: 41_207, name: "python train.py".to_owned(), counts, ..Process::default() };
         let kind = VerdictKind::named(kind).unwrap();
         Self { kind, verdict, process, ranges: None, gpu: None, in_mode_act: false }
     }

@@ -43,11 +43,11 @@ pub(crate) fn may_be_duplicated(target: &Target<'_>) -> Option<&'static str> {
     let enable = ApiCall::EnableReadDuplication;
     if source.not_counted.contains(&Quantity::ApiCalls) {
         return Some(
-            "not counted by the source: calls of the driver. Memory may be read-duplicated, which must not be migrated",
+            "the source does not count calls of the driver: memory may be read-duplicated, which must not be migrated",
         );
     }
     if source.not_counted.contains(&Quantity::Resident) {
-        return Some("not counted by the source: resident memory, which bounds migrations");
+        return Some("the source does not count resident memory, which bounds migrations");
     }
     if target.process.counted_from.is_some() {
         return Some(
@@ -75,7 +75,7 @@ pub(crate) fn unknown_advice(target: &Target<'_>, own_calls: OwnCalls) -> Option
         return Some("nothing is counted");
     }
     if source.not_counted.contains(&Quantity::ApiCalls) {
-        return Some("not counted by the source: calls of the driver, and so the application's own advice");
+        return Some("the source does not count calls of the driver: the application's own advice is unknown");
     }
     if target.process.counted_from.is_some() {
         return Some("the process used the driver before uvmd counted: its earlier advice is unknown");

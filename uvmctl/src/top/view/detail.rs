@@ -55,10 +55,11 @@ fn with_counts(
 }
 
 fn title(process: &Process, look: Look, width: usize) -> Line<'static> {
-    let managed = process.managed_bytes.map(|bytes| format!(": {} managed, ", text::bytes(bytes))).unwrap_or_default();
-    let resident = text::known_bytes(process.resident.map(|resident| resident.bytes));
-    let resident = if managed.is_empty() { String::new() } else { format!("{resident} resident") };
-    let title = format!("-- {} {}{managed}{resident} ", process.pid, look.text(&process.name));
+    let managed = process.managed_bytes.map(|bytes| format!("{} managed", text::bytes(bytes)));
+    let resident = process.resident.map(|resident| format!("{} resident", text::bytes(resident.bytes)));
+    let memory: Vec<_> = managed.into_iter().chain(resident.filter(|_| process.managed_bytes.is_some())).collect();
+    let memory = if memory.is_empty() { String::new() } else { format!(": {}", memory.join(", ")) };
+    let title = format!("-- {} {}{memory} ", process.pid, look.text(&process.name));
     Line::styled(format!("{title:-<width$}"), look.strong())
 }
 
@@ -98,11 +99,11 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     let entries = batch_entries.as_ref().filter(|entries| Some(entries.count) == *batches);
     let entries = entries.map(|entries| format!("entries {}; ", quantiles(entries, text::count))).unwrap_or_default();
     let mut lines = vec![format!(
-        "GPU faults {} ({} before coalescing), CPU faults {}; replays {}",
+        "GPU faults {} ({} before coalescing), CPU faults {}{}",
         count(fault_entries),
         known(fault_instances),
         count(cpu_faults),
-        known(replays)
+        replays.map(|replays| format!("; replays {}", text::count(replays))).unwrap_or_default()
     )];
     lines.extend(batch_duration_ns.as_ref().map(|duration| {
         format!(
@@ -116,14 +117,14 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     let mut if_any = |any: bool, line: String| lines.extend(any.then_some(line));
     if_any(
         exceeds_zero(&[evicted_bytes, evictions, induced_evictions]),
-        format!(
-            "Evicted of it {} in {}, for it {} in {}; first touched {}",
-            text::known_bytes(*evicted_bytes),
-            known(evictions),
-            text::known_bytes(*induced_eviction_bytes),
-            known(induced_evictions),
-            text::known_bytes(*populated_bytes)
-        ),
+        [
+            Some(format!("Evicted of it {}", evicted(*evicted_bytes, *evictions))),
+            induced_eviction_bytes.map(|bytes| format!(", for it {}", evicted(Some(bytes), *induced_evictions))),
+            populated_bytes.map(|bytes| format!("; first touched {}", text::bytes(bytes))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
     );
     if_any(
         exceeds_zero(&[thrashing_pages, throttles]),
@@ -156,6 +157,12 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     if_any(*dropped_events > 0, format!("{} events dropped: figures are lower bounds", count(dropped_events)));
     lines.push(identity(process, state, look));
     lines
+}
+
+/// `588 MiB in 294`
+fn evicted(bytes: Option<u64>, evictions: Option<u64>) -> String {
+    let chunks = evictions.map(|evictions| format!(" in {}", text::count(evictions))).unwrap_or_default();
+    text::known_bytes(bytes) + &chunks
 }
 
 fn identity(process: &Process, state: &State, look: Look) -> String {
@@ -199,33 +206,43 @@ fn quantiles(of: &Distribution, shown: fn(u64) -> String) -> String {
 
 // === blocks ===
 
+/// Column of the blocks: title, width and text, which is `None` where it is not counted.
+type Figure = (&'static str, usize, fn(&Block) -> Option<String>);
+
+const FIGURES: [Figure; 6] = [
+    ("FAULTS", 6, |block| block.fault_entries.map(text::count)),
+    ("CPUFLT", 6, |block| block.cpu_faults.map(text::count)),
+    ("H2D", 8, |block| Some(text::bytes(block.bytes_htod))),
+    ("D2H", 8, |block| Some(text::bytes(block.bytes_dtoh))),
+    ("EVICTED", 8, |block| Some(text::bytes(block.evicted_bytes))),
+    ("TIMES", 6, |block| block.evictions.map(text::count)),
+];
+
 fn blocks(detail: &ProcessDetail, process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
     // The line of the ranges has the reason.
     if detail.redacted {
         return Vec::new();
     }
     let busiest = detail.blocks.iter().map(busyness).max().unwrap_or(0);
+    let gpu = |block: &Block| {
+        let known = process.gpus.iter().find(|gpu| gpu.id.uuid.is_some() && gpu.id.uuid == block.gpu_uuid);
+        known.map_or_else(|| "-".to_owned(), |gpu| text::gpu(&gpu.id))
+    };
+    // A GPU without an index has its UUID's first digits.
+    let gpu_width = detail.blocks.iter().map(|block| gpu(block).len()).max().unwrap_or(0).max("GPU".len());
     let mut lines = vec![blocks_title(detail, look)];
+    let is_known = |(_, _, figure): &&Figure| detail.blocks.iter().any(|block| figure(block).is_some());
+    let columns: Vec<_> = FIGURES.iter().filter(is_known).collect();
     if !detail.blocks.is_empty() {
-        let heading = format!(
-            " {:<14} {:>3} {:>6} {:>6} {:>8} {:>8} {:>8} {:>6} ",
-            "ADDRESS", "GPU", "FAULTS", "CPUFLT", "H2D", "D2H", "EVICTED", "TIMES"
-        );
+        let titles: Vec<_> = columns.iter().map(|&&(title, width, _)| format!("{title:>width$}")).collect();
+        let heading = format!(" {:<14} {:>gpu_width$} {}", "ADDRESS", "GPU", titles.join(" "));
         lines.push(Line::styled(format!("{heading:<width$}"), Look::HEADING));
     }
     lines.extend(detail.blocks.iter().map(|block| {
-        let gpu = process.gpus.iter().find(|gpu| gpu.id.uuid.is_some() && gpu.id.uuid == block.gpu_uuid);
-        let figures = format!(
-            " {:<14} {:>3} {:>6} {:>6} {:>8} {:>8} {:>8} {:>6} ",
-            look.text(&block.address),
-            gpu.map_or_else(|| "-".to_owned(), |gpu| text::gpu(&gpu.id)),
-            text::count(block.fault_entries),
-            text::count(block.cpu_faults),
-            text::bytes(block.bytes_htod),
-            text::bytes(block.bytes_dtoh),
-            text::bytes(block.evicted_bytes),
-            text::count(block.evictions),
-        );
+        let cell =
+            |&&(_, width, figure): &&Figure| format!("{:>width$}", figure(block).unwrap_or_else(|| "-".to_owned()));
+        let cells: Vec<_> = columns.iter().map(cell).collect();
+        let figures = format!(" {:<14} {:>gpu_width$} {} ", look.text(&block.address), gpu(block), cells.join(" "));
         let bar =
             Look::bar(busyness(block) as f64 / busiest.max(1) as f64, width.saturating_sub(figures.len()).min(40));
         Line::raw(figures + bar.trim_end())
@@ -251,5 +268,5 @@ fn blocks_title(detail: &ProcessDetail, look: Look) -> Line<'static> {
 fn busyness(block: &Block) -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let bytes = block.bytes_htod.saturating_add(block.bytes_dtoh).saturating_add(block.bytes_dtod);
-    block.fault_entries.saturating_add(block.cpu_faults).saturating_add(bytes / PAGE_BYTES)
+    [block.fault_entries, block.cpu_faults].into_iter().flatten().fold(bytes / PAGE_BYTES, u64::saturating_add)
 }

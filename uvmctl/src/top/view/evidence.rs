@@ -1,6 +1,6 @@
 //! Verdicts on one process, and its ranges.
 
-use model::api::{DecisionSummary, HeatRange, Pattern, Process, Range};
+use model::api::{DecisionSummary, HeatRange, Pattern, Process, Range, Verdict};
 use ratatui_core::text::Line;
 
 use super::wrapped;
@@ -45,13 +45,15 @@ pub(crate) fn ranges(state: &State, detailed: &Detailed, look: Look, width: usiz
     let room = width.saturating_sub(BEFORE_STRIP + AFTER_STRIP);
     let heat = detailed.heat.as_ref();
     let most = heat.map_or(0, |heat| Measure::Activity.most(heat));
-    let verdicts = &state.samples.verdicts.active;
+    let process = &detailed.process.process;
+    let is_of_process = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
+    let verdicts = || state.samples.verdicts.active.iter().filter(is_of_process);
     let line = |range: &Range| {
         let map = heat.and_then(|heat| heat.ranges.iter().find(|map| map.begin == range.begin));
         let strip = |map: &HeatRange| heat::strip(map, Measure::Activity, most, room, look);
         let strip = map.map(strip).unwrap_or_default();
         // An active verdict has the recent share; else the share since the start of the process.
-        let involved = verdicts.iter().filter_map(|verdict| verdict.ranges.as_ref()).flatten();
+        let involved = verdicts().filter_map(|verdict| verdict.ranges.as_ref()).flatten();
         let refetched = involved.into_iter().find(|involved| involved.begin == range.begin).map_or_else(
             || text::share(range.counts.reuse.refetched_bytes, range.counts.reuse.fetched_bytes),
             |involved| text::percent(involved.refetch_ratio),

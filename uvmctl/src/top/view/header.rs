@@ -132,26 +132,35 @@ fn label(gpu: &GpuRow) -> String {
 
 /// `GPU0 H200  faults 20.5k/s  ...`
 fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
-    let counted = |what: &str, counter: Counter, shown: fn(u64) -> String, width: usize| match state.settings.figures {
-        Figures::Rates => format!("{what} {:>1$}", per_second(gpu.rate(counter), shown), width + 2),
-        Figures::Totals => format!("{what} {:>width$}", text::known(counter(&gpu.gpu.counts), shown)),
+    // `None` for what is not counted.
+    let counted = |what: &str, counter: Counter, shown: fn(u64) -> String, width: usize| {
+        let total = counter(&gpu.gpu.counts)?;
+        Some(match state.settings.figures {
+            Figures::Rates => format!("{what} {:>1$}", per_second(gpu.rate(counter), shown), width + 2),
+            Figures::Totals => format!("{what} {:>width$}", shown(total)),
+        })
     };
-    let p99 = gpu.gpu.counts.batch_duration_ns.as_ref().map(|duration| duration.p99).filter(|time_ns| *time_ns > 0);
-    let p99 = text::known(p99, text::nanoseconds);
+    let p99 = gpu.gpu.counts.batch_duration_ns.as_ref().map(|duration| {
+        let time_ns = Some(duration.p99).filter(|time_ns| *time_ns > 0);
+        format!("p99 {:>6}", text::known(time_ns, text::nanoseconds))
+    });
     let name = gpu.gpu.name.as_deref().map(|name| look.text(name.trim_start_matches("NVIDIA "))).unwrap_or_default();
     let label = format!("{} {name}", label(gpu));
     let parts = [
         counted("faults", |counts| Some(counts.fault_entries), text::count, 5),
         counted("evicted", |counts| counts.evicted_bytes, text::bytes, 8),
         counted("batches", |counts| counts.batches, text::count, 5),
-        format!("p99 {p99:>6}"),
+        p99,
         counted("replays", |counts| counts.replays, text::count, 5),
         counted("thrashing", |counts| counts.thrashing_pages, text::count, 5),
         counted("remote", |counts| counts.remote_mapped_bytes, text::bytes, 8),
         counted("d2d", |counts| counts.bytes_dtod, text::bytes, 8),
     ];
     let rest = width.saturating_sub(label.width() + 2);
-    Line::from(vec![Span::styled(label, look.strong()), Span::raw(format!("  {}", parts_that_fit(parts, rest)))])
+    Line::from(vec![
+        Span::styled(label, look.strong()),
+        Span::raw(format!("  {}", parts_that_fit(parts.into_iter().flatten(), rest))),
+    ])
 }
 
 /// Memory of the GPU: used, managed, and the ratio of managed memory; `None` if unknown.
@@ -164,6 +173,9 @@ fn memory(gpu: &GpuRow, look: Look, width: usize) -> Option<Line<'static>> {
         let resident = text::known_bytes(resident.map(|resident| resident.bytes));
         return (*managed_bytes > 0).then(|| Line::raw(format!("  mem {managed}, {resident} resident")));
     };
+    if memory_used_bytes.is_none() && resident.is_none() {
+        return Some(Line::raw(format!("  mem {}, use unknown  {managed}", text::bytes(memory))));
+    }
     let resident = resident.map_or(0, |resident| resident.bytes);
     let used = memory_used_bytes.unwrap_or(resident).max(resident);
     let figures = format!("] {} of {}  {managed}", text::bytes(used), text::bytes(memory));

@@ -42,8 +42,9 @@ pub(crate) fn evictions(state: &State, look: Look, width: usize) -> Vec<Line<'st
     let title = |text: String| Line::styled(format!("{text:<width$}"), Look::HEADING);
     let Some(flows) = &state.samples.flows else { return vec![Line::raw("Loading")] };
     if flows.is_empty() {
-        let reason = evictions::empty_reason(&state.samples.status.total);
-        return wrapped(reason, width).into_iter().map(Line::raw).collect();
+        let now = state.samples.evictions.clone().unwrap_or_default();
+        let reason = evictions::empty_reason(&now, &state.samples.status.total);
+        return wrapped(&look.text(&reason), width).into_iter().map(Line::raw).collect();
     }
     let plain = |line: String| Line::raw(look.text(&line));
     let gpus = &state.samples.status.gpus;

@@ -3,6 +3,7 @@ use std::{collections::BTreeMap, time::Duration};
 use ratatui_core::{backend::TestBackend, buffer::Cell, terminal::Terminal};
 
 use super::*;
+use model::api::{Block, Evictions};
 use nodes::thrashing;
 
 use crate::{
@@ -110,7 +111,7 @@ fn two_tenants() -> State {
             (gpu.counts.bytes_htod, gpu.counts.bytes_dtoh) = (sent_bytes, sent_bytes);
         }
         let mut evictions = thrashing::evictions(&at, (4096 << 20) + sent_bytes);
-        for pair in evictions.pairs.iter_mut().skip(1) {
+        for pair in evictions.pairs.iter_mut().flatten().skip(1) {
             pair.bytes += sent_bytes / 9;
         }
         Sample {
@@ -158,6 +159,66 @@ fn evictions_are_a_matrix_of_victims_and_evictors() {
     let mut state = two_tenants();
     state.apply(Action::Open(Page::Evictions));
     assert_screen("80x24-evictions", &screen(&mut state, Look::PLAIN, 80, 24));
+}
+
+#[test]
+fn a_range_has_the_refetched_share_of_its_own_process() {
+    let mut state = two_tenants();
+    // The other verdicts are on processes with ranges at the same addresses.
+    for verdict in &mut state.samples.verdicts.active {
+        verdict.pid += 1;
+        verdict.ranges.iter_mut().flatten().for_each(|range| range.refetch_ratio = 0.07);
+    }
+    let details = screen(&mut state, Look::PLAIN, 80, 24);
+    assert!(details.contains(" 0x7f2a40000000 ") && !details.contains(" 7 %"), "{details}");
+}
+
+#[test]
+fn what_the_source_does_not_count_is_left_out() {
+    let mut state = two_tenants();
+    for row in &mut state.samples.gpus {
+        row.gpu.counts.batches = None;
+        row.gpu.counts.replays = None;
+        row.gpu.counts.batch_duration_ns = None;
+        let memory = row.memory.as_mut().unwrap();
+        (memory.memory_used_bytes, memory.resident) = (None, None);
+    }
+    for row in &mut state.samples.rows {
+        row.process.resident = None;
+    }
+    let key = state.selected.unwrap();
+    let mut process = thrashing::detail_of(key.pid);
+    let counts = &mut process.process.counts;
+    (counts.replays, counts.evictions, counts.populated_bytes) = (None, None, None);
+    (counts.induced_evictions, counts.induced_eviction_bytes) = (None, None);
+    let block = Block { address: "0x20000000000".to_owned(), evicted_bytes: 2 << 20, ..Block::default() };
+    process.blocks = vec![block];
+    let detailed = Detailed { process, ranges: None, heat: None };
+    state.take(Response::Detail(Detail { key, response: Ok(Box::new(detailed)) }), Instant::now());
+    let details = screen(&mut state, Look::PLAIN, 80, 40);
+    for line in [
+        "  mem 64.0 MiB, use unknown  managed 154 MiB (2.4x)\n",
+        "-- 182 streams: 128 MiB managed ---",
+        "CPU faults 0\n",
+        "Evicted of it 4.0 GiB\n",
+        " ADDRESS        GPU      H2D      D2H  EVICTED\n",
+    ] {
+        assert!(details.contains(line), "{line}: {details}");
+    }
+    for absent in ["batches", "p99  ", "replays"] {
+        assert!(!details.contains(absent), "{absent}: {details}");
+    }
+}
+
+#[test]
+fn evictions_that_are_not_counted_have_the_reason() {
+    let mut state = two_tenants();
+    let unavailable = Some("not counted by the driver's tools".to_owned());
+    state.samples.evictions = Some(Evictions { unavailable, ..Evictions::default() });
+    state.samples.flows = Some(Vec::new());
+    state.apply(Action::Open(Page::Evictions));
+    let page = screen(&mut state, Look::PLAIN, 80, 24);
+    assert!(page.starts_with("victims and evictors are not counted by the driver's tools\n"), "{page}");
 }
 
 #[test]
