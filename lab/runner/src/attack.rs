@@ -5,11 +5,13 @@
 //! full strength.
 //!
 //! * [`programs`]: attacks by rings of calls, as the helper makes them; [`ring`]: such a ring
+//! * [`relay`]: a VA space that changes its process
 
 mod programs;
+mod relay;
 mod ring;
 
-use std::{process, thread, time::Duration};
+use std::{collections::VecDeque, process, thread, time::Duration};
 
 use anyhow::Context;
 use gpu::uvm::VaSpace;
@@ -20,6 +22,11 @@ use crate::sys::process as sys_process;
 pub(crate) const NOBODY: u32 = 65534;
 /// VA spaces of the attack: more than uvmd's quota of one process and of one user.
 const SPACES: usize = 9000;
+/// VA spaces of the attack that is inspected and not counted whole: twice uvmd's quota of a process by
+/// the driver's tools, and as many as it inspects.
+const SURPLUS: usize = 8;
+/// VA spaces that live at a time in the attack by turnover: uvmd's quota of a process by the tools.
+const TURNOVER: usize = 4;
 /// VA spaces of one process of a crowd: uvmd's quota of a process.
 const SHARE: usize = 256;
 /// Processes of a crowd: one more than reach uvmd's quota of a user, 4,096 VA spaces.
@@ -43,6 +50,15 @@ pub(crate) enum Attack {
     Processes,
     /// Create as many VA spaces as uvmd counts for one process, and hold them.
     Share,
+    /// Create twice as many VA spaces as uvmd counts for one process by the driver's tools, and hold
+    /// them.
+    Surplus,
+    /// Create VA spaces, and close each a moment later, repeatedly.
+    Turnover,
+    /// Have memory move to a GPU and back, repeatedly.
+    Faults,
+    /// Pass a VA space to a new process, which returns it and exits, repeatedly.
+    Relay,
     /// Start processes that each hold such a share, until their user is at its quota.
     Crowd,
     /// `spaces`, `churn`, `calls` and `processes`, each in its own process.
@@ -72,6 +88,10 @@ pub(crate) fn attack(attack: Attack, uid: u32) -> anyhow::Result<()> {
         Attack::Calls => calls(),
         Attack::Processes => processes(),
         Attack::Share => spaces("share", SHARE),
+        Attack::Surplus => spaces("surplus", SURPLUS),
+        Attack::Turnover => turnover(),
+        Attack::Faults => programs::faults(),
+        Attack::Relay => relay::relay(),
         Attack::Crowd => all(&["share"; CROWD]),
         Attack::All => all(&["spaces", "churn", "calls", "processes"]),
         Attack::Claims => programs::claims(),
@@ -105,6 +125,19 @@ fn churn() -> anyhow::Result<()> {
     announce("churn");
     loop {
         VaSpace::new([])?;
+    }
+}
+
+/// Each VA space lives long enough to be found by those who look for it, and not to be counted.
+fn turnover() -> anyhow::Result<()> {
+    announce("turnover");
+    let mut spaces = VecDeque::new();
+    loop {
+        spaces.push_back(VaSpace::new([])?);
+        if spaces.len() > TURNOVER {
+            spaces.pop_front();
+        }
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -64,6 +64,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
+use gpu::swgpu::Gpu;
 use serde::Serialize;
 
 use crate::{
@@ -146,6 +147,8 @@ enum Task {
         #[arg(long)]
         with_parent: bool,
     },
+    /// Print the bytes of free memory of all GPUs.
+    FreeMemory,
     /// Print a random scenario that uses the whole language; the same seed gives the same scenario.
     Generate {
         /// Seed of the scenario.
@@ -263,6 +266,7 @@ fn main() -> ExitCode {
         Task::Churn(options) => churn::churn(options).map(|()| ExitCode::SUCCESS),
         Task::Mirror(options) => mirror::mirror(&options).map(|()| ExitCode::SUCCESS),
         Task::Attack { attack, uid, with_parent } => begin(attack, uid, with_parent).map(|()| ExitCode::SUCCESS),
+        Task::FreeMemory => free_memory().map(|()| ExitCode::SUCCESS),
         Task::Generate { seed, gpu_mem_mib, gpus } => {
             print!("{}", generate::scenario(seed, generate::Machine { gpu_mem_mib, gpus }));
             Ok(ExitCode::SUCCESS)
@@ -292,6 +296,12 @@ fn begin(attack: attack::Attack, uid: u32, with_parent: bool) -> anyhow::Result<
         sys::process::die_with_parent()?;
     }
     attack::attack(attack, uid)
+}
+
+fn free_memory() -> anyhow::Result<()> {
+    let gpus = (0..Gpu::open(0)?.count).map(|number| Ok(Gpu::open(number)?.counters()?.free_bytes));
+    println!("{}", gpus.sum::<anyhow::Result<u64>>()?);
+    Ok(())
 }
 
 fn load(file: &Path) -> anyhow::Result<Scenario> {

@@ -1,8 +1,9 @@
-//! Hostile programs with a [ring](super::ring) of their own: what they claim, and what they have uvmd
-//! read, is without measure. They take what processor time they get: none waits asleep.
+//! Hostile programs with memory on a GPU, most with a [ring](super::ring) of their own: what they claim,
+//! and what they have uvmd read, is without measure. Those with a ring take what processor time they
+//! get: none waits asleep.
 
 use std::{
-    hint,
+    hint, thread,
     time::{Duration, Instant},
 };
 
@@ -56,6 +57,16 @@ impl Managed {
 fn spin_from(begin: Instant, duration: Duration) {
     while begin.elapsed() < duration {
         hint::spin_loop();
+    }
+}
+
+/// Program whose memory moves to the GPU and back, with pauses that keep it from being pinned.
+pub(super) fn faults() -> anyhow::Result<()> {
+    let managed = Managed::new(BLOCK_BYTES)?;
+    announce("faults");
+    loop {
+        managed.fault()?;
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
