@@ -59,6 +59,19 @@ impl Capabilities {
         Self(Quantity::ALL.map(|quantity| quantity.is_counted(snapshot)))
     }
 
+    /// The same for the counts of one GPU. Where there are several and faults have no records, as with
+    /// the driver's tools below level `faults`, these quantities are known for all of them together.
+    #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "the array has one element for each quantity")]
+    pub fn of_a_gpu(mut self, snapshot: &Snapshot) -> Self {
+        if snapshot.gpus.len() > 1 && !self.has(Quantity::FaultAccess) {
+            for quantity in [Quantity::FaultInstances, Quantity::ThrashingPages] {
+                self.0[quantity as usize] = false;
+            }
+        }
+        self
+    }
+
     /// Names of the quantities that are not counted.
     pub fn not_counted(self) -> impl Iterator<Item = &'static str> {
         Quantity::ALL.into_iter().filter(move |quantity| !self.has(*quantity)).map(Quantity::name)
@@ -83,7 +96,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{ProbeStatus, SourceState, ToolsLevel};
+    use crate::{Gpu, GpuKey, ProbeStatus, SourceState, ToolsLevel};
 
     fn snapshot() -> Snapshot {
         let since = SystemTime::UNIX_EPOCH;
@@ -114,6 +127,20 @@ mod tests {
         }];
         let text = reason(&without_probe).unwrap();
         assert_eq!(text, "not counted, as the probe of uvm_va_block_evict_chunks is missing (see uvmctl status)");
+    }
+
+    #[test]
+    fn instances_without_records_belong_to_a_gpu_only_if_there_is_one() {
+        let mut snapshot = snapshot();
+        snapshot.source.not_counted = ToolsLevel::Moves.not_counted();
+        let of_a_gpu =
+            |snapshot: &Snapshot| Capabilities::of(snapshot).of_a_gpu(snapshot).has(Quantity::FaultInstances);
+        snapshot.gpus.insert(GpuKey::Unknown(1), Gpu::default());
+        assert!(of_a_gpu(&snapshot));
+        snapshot.gpus.insert(GpuKey::Unknown(2), Gpu::default());
+        assert!(!of_a_gpu(&snapshot) && Capabilities::of(&snapshot).has(Quantity::FaultInstances));
+        snapshot.source.not_counted = ToolsLevel::Faults.not_counted();
+        assert!(of_a_gpu(&snapshot));
     }
 
     #[test]

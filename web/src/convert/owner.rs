@@ -44,9 +44,8 @@ pub(crate) fn owners(
         .filter(|(key, totals)| is_selected(key, totals))
         .map(|owner| (key_of(owner), owner))
         .collect();
-    let capabilities = Capabilities::of(snapshot);
     let show = |(key, totals): &(&OwnerKey, &OwnerTotals)| {
-        owner_totals(key, totals, &totals.gpus.values().chain([&totals.host]).sum(), capabilities)
+        owner_totals(key, totals, &totals.gpus.values().chain([&totals.host]).sum(), snapshot)
     };
     cursors.page(page_request, owners, show)
 }
@@ -55,8 +54,9 @@ pub(super) fn owner_totals(
     key: &OwnerKey,
     totals: &OwnerTotals,
     total: &Counters,
-    capabilities: Capabilities,
+    snapshot: &Snapshot,
 ) -> api::OwnerTotals {
+    let capabilities = Capabilities::of(snapshot);
     let reuses = gpus::by_gpu(&totals.reuse);
     api::OwnerTotals {
         kind: key.kind().to_owned(),
@@ -70,7 +70,7 @@ pub(super) fn owner_totals(
             .map(|(key, counters)| api::OwnerGpu {
                 uuid: gpus::uuid(*key),
                 reuse: capabilities.counted(Quantity::Reuse, reuses.get(key).copied().unwrap_or_default()),
-                counts: api::Counts::new(counters, capabilities),
+                counts: api::Counts::new(counters, capabilities.of_a_gpu(snapshot)),
             })
             .collect(),
     }

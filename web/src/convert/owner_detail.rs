@@ -29,7 +29,7 @@ pub(crate) fn owner_detail(view: &View<'_>, key: &OwnerKey) -> Option<api::Owner
     let counted = |evictions| capabilities.counted(Quantity::EvictionPairs, evictions);
     Some(api::OwnerDetail {
         time: time(snapshot.taken),
-        totals: owner_totals(key, totals, &total, capabilities),
+        totals: owner_totals(key, totals, &total, snapshot),
         members_omitted: members.len().saturating_sub(ITEMS_MAX) as u64,
         members: members.into_iter().take(ITEMS_MAX).map(member).collect(),
         verdicts_omitted: verdicts.len().saturating_sub(ITEMS_MAX) as u64,

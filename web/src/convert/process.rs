@@ -129,7 +129,7 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
             peer_bounces: capabilities.counted(Quantity::Reuse, of_peers(*key).map(PeerReuse::total_bounces).sum()),
             peer_reclaimed_bytes: capabilities
                 .counted(Quantity::Reuse, of_peers(*key).map(|reuse| reuse.reclaimed_bytes).sum()),
-            counts: api::Counts::new(counters, capabilities),
+            counts: api::Counts::new(counters, capabilities.of_a_gpu(view.snapshot)),
         })
         .collect()
 }

@@ -68,7 +68,8 @@ pub(crate) fn status(
 
 pub(super) fn gpu(snapshot: &Snapshot, each: &GpuTotal<'_>, capabilities: Capabilities) -> api::Gpu {
     let name = each.name.map(str::to_owned);
-    api::Gpu { id: gpus::id(snapshot, each.key), name, counts: api::Counts::new(&each.total, capabilities) }
+    let counts = api::Counts::new(&each.total, capabilities.of_a_gpu(snapshot));
+    api::Gpu { id: gpus::id(snapshot, each.key), name, counts }
 }
 
 fn degradation(each: &model::Degradation) -> api::Degradation {
