@@ -18,14 +18,20 @@ pub(crate) enum Refusal {
     )]
     NoVersion,
     #[error(
-        "driver {version} is not supported: the layout of its structures is unknown, as the kernel does not show its types in \
-         /sys/kernel/btf/nvidia_uvm; known without them are {supported}; update uvmd, or build the driver with BTF"
+        "driver {version} is not supported: the table of layouts has {supported}, and the kernel exposes no types in \
+         /sys/kernel/btf/nvidia_uvm; update uvmd, or build the driver with BTF"
     )]
     UnknownVersion { version: String, supported: String },
     #[error(
-        "driver {version} is not supported: it is of no known family, and its types do not replace that: {unfit}; update uvmd"
+        "driver {version} is not supported: the table of layouts lacks it, and its types cannot be used: {unfit}; update uvmd"
     )]
     UnknownTypes { version: String, unfit: Unfit },
+    #[error(
+        "driver {version} is not supported: its tools interface is unknown; uvmd knows 515 to 555, 560, and 565 or later"
+    )]
+    UnknownTools { version: String },
+    #[error("{probes}; the driver's tools cannot be used either: {tools}")]
+    Both { probes: Box<Self>, tools: Box<Self> },
     #[error("{0}")]
     Table(#[from] TableError),
     #[error("the kernel's types in /sys/kernel/btf/vmlinux cannot be used: {0}")]
@@ -83,8 +89,9 @@ impl Refusal {
 
     /// Whether a retry may help: a shortage (memory, descriptors, permission) may pass. Properties
     /// of the driver do not change until it is reloaded.
-    pub(crate) const fn may_pass(&self) -> bool {
+    pub(crate) fn may_pass(&self) -> bool {
         match self {
+            Self::Both { probes, tools } => probes.may_pass() || tools.may_pass(),
             Self::KernelTypesUnreadable(_)
             | Self::NotPermitted
             | Self::NoDevice
@@ -95,6 +102,7 @@ impl Refusal {
             Self::NoVersion
             | Self::UnknownVersion { .. }
             | Self::UnknownTypes { .. }
+            | Self::UnknownTools { .. }
             | Self::Table(_)
             | Self::KernelTypes(_)
             | Self::DriverTypes { .. }

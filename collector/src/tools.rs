@@ -24,7 +24,7 @@ use std::{
     ops::Bound,
     os::fd::AsFd,
     pin::Pin,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use abi::{BlockRecord, DropReason, Lifecycle, LifecycleKind, Probe, RecordFate, Tenant};
@@ -77,6 +77,8 @@ use timeline::Timeline;
 const FIRST_GENERATION: Generation = 1 << 63;
 /// Maximum of records that one look reads, of all VA spaces. The driver counts those beyond as dropped.
 const RECORDS_MAX: u32 = 1 << 17;
+/// Time for which a VA space that the driver does not count is named.
+const DENIED: Duration = Duration::from_mins(1);
 /// Longest wait of a reading for records.
 const FLUSH_MAX: Duration = Duration::from_millis(50);
 /// User whose holder has the queue of replays.
@@ -101,6 +103,8 @@ pub(crate) struct Tools {
     sink: Sink,
     /// VA space whose records were read last.
     last_read: Generation,
+    /// Last VA space that the driver does not count, when and why.
+    denied: Option<(Instant, String)>,
     /// Contradictory records of forgotten VA spaces.
     past_contradictions: u64,
     /// Losses of records of forgotten VA spaces.
@@ -115,8 +119,7 @@ impl Tools {
     pub(crate) fn new(config: &Config, families: &Families, module: &Module, why: &[String]) -> Result<Self, Refusal> {
         let roots = config.roots.clone();
         let version = module.version.clone().ok_or(Refusal::NoVersion)?;
-        let layout = Layout::of(&version)
-            .map_err(|_| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
+        let layout = Layout::of(&version).map_err(|_| Refusal::UnknownTools { version: version.clone() })?;
         let device = Device::of_driver(&roots).ok_or(Refusal::NoDevice)?;
         let level = config.tools_level;
         let procfs_ids_are_eightfold =
@@ -141,6 +144,7 @@ impl Tools {
             lifecycles: Vec::new(),
             sink: Sink { timeline, ..Sink::default() },
             last_read: FIRST_GENERATION,
+            denied: None,
             past_contradictions: 0,
             past_losses: Losses::default(),
             reduced: reduced(level, why),
@@ -176,7 +180,12 @@ impl Tools {
                 }
                 Event::Refused { space: generation, error } => {
                     let Some(space) = self.spaces.get_mut(&generation) else { continue };
-                    tracing::warn!(pid = space.opener.pid, "a VA space is not counted: {error}");
+                    let reason = format!("a VA space of process {} is not counted: {error}", space.opener.pid);
+                    // It is found again every ten seconds.
+                    if self.denied.as_ref().is_none_or(|(_, before)| *before != reason) {
+                        tracing::warn!("{reason}");
+                    }
+                    self.denied = Some((Instant::now(), reason));
                     self.release(generation);
                 }
                 Event::Exited { space } => self.release(space),
@@ -204,7 +213,7 @@ impl Tools {
             if let Some(generation) = self.replays.begin_release() {
                 self.holders.release(ROOT, generation);
             }
-        } else if self.sink.timeline.is_some() && self.replays.are_missing(now) && self.holders.have_room() {
+        } else if self.sink.timeline.is_some() && self.replays.are_missing(now) && self.holders.has_room_for(ROOT) {
             let generation = self.next;
             self.next += 1;
             let is_asked = match self.replays.begin(generation, self.layout) {
@@ -250,7 +259,8 @@ impl Tools {
         }
     }
 
-    /// Releases VA spaces whose process has exited.
+    /// Releases VA spaces whose process has exited, as far as their holders have room for requests: a
+    /// holder has closed their trackers by itself.
     fn release_exited(&mut self) {
         let has_exited = |space: &Space| space.process.has_exited().unwrap_or_default();
         let exited: Vec<_> = self
@@ -260,7 +270,9 @@ impl Tools {
             .map(|(generation, _)| *generation)
             .collect();
         for generation in exited {
-            self.release(generation);
+            if self.spaces.get(&generation).is_some_and(|space| self.holders.has_room_for(space.opener.uid)) {
+                self.release(generation);
+            }
         }
     }
 
@@ -350,6 +362,11 @@ impl Tools {
         }
     }
 
+    /// Whether VA spaces are known that are not counted, and may be the evictors of others.
+    fn has_uncounted(&self) -> bool {
+        self.quota.has_refused() || self.holders.hung().next().is_some() || self.warning().is_some()
+    }
+
     /// Names processes whose records were dropped. Returns the VA spaces with faults without a record.
     fn take_losses(&mut self, now: Duration) -> Vec<Generation> {
         let mut lacks_faults = Vec::new();
@@ -377,8 +394,8 @@ impl Tools {
             self.gpus.see(&links);
         }
         for (generation, space) in &mut self.spaces {
-            if !self.holders.have_room() {
-                break;
+            if !self.holders.has_room_for(space.opener.uid) {
+                continue;
             }
             for (page, gpu) in space.add_gpus(&self.gpus) {
                 self.holders.count(space.opener.uid, *generation, page, self.layout, gpu);
@@ -439,6 +456,9 @@ impl Source for Tools {
         self.flush();
         self.read_records();
         let lacks_faults = self.take_losses(now);
+        if self.has_uncounted() {
+            self.sink.doubt();
+        }
         let has_ended = |space: &Space| space.has_counted() && space.phase() == Phase::Ended;
         let ended = self.spaces.iter().filter(|(_, space)| has_ended(space)).map(|(generation, _)| *generation);
         self.sink.advance(&mut self.replays, &lacks_faults, &ended.collect::<Vec<_>>(), began_ns);
@@ -512,7 +532,11 @@ impl Source for Tools {
     fn warning(&self) -> Option<String> {
         let broken = self.spaces.values().find_map(|space| Some((space.opener.pid, space.broken()?)));
         let unread = broken.map(|(pid, error)| format!("records of process {pid} are not read from now on, as its queue is invalid ({error}): their access types, causes and sizes are unknown"));
-        self.holders.warning().or_else(|| self.search.warning()).or(unread)
+        let denied = self.denied.as_ref().filter(|(at, _)| at.elapsed() < DENIED).map(|(_, reason)| reason.clone());
+        let are_held = self.spaces.values().any(Space::is_held);
+        let no_replays = (self.sink.timeline.is_some() && are_held && !self.replays.are_whole())
+            .then(|| "batches, replays and evictors are not complete, as records of replays are missing".to_owned());
+        self.holders.warning().or_else(|| self.search.warning()).or(denied).or(unread).or(no_replays)
     }
 }
 

@@ -240,7 +240,7 @@ impl Watcher {
                     || attachment == Attachment::Fentry
                         && (!refusal.is_of_attachment() || earlier.is_some_and(Retry::is_last)) =>
             {
-                if let Err(module) = self.count_by_tools_instead(module, &refusal) {
+                if let Err((module, refusal)) = self.count_by_tools_instead(module, refusal) {
                     self.refuse_with(module, Some(parameters), &refusal, earlier);
                 }
             }
@@ -251,17 +251,19 @@ impl Watcher {
     }
 
     /// Counts by the driver's tools where probes are refused, if the source may be chosen and they
-    /// can be used. Gives the module back otherwise.
-    fn count_by_tools_instead(&mut self, module: Module, refusal: &Refusal) -> Result<(), Module> {
+    /// can be used. Gives the module back otherwise, with the refusal of both.
+    fn count_by_tools_instead(&mut self, module: Module, refusal: Refusal) -> Result<(), (Module, Refusal)> {
         if self.config.source != SourceChoice::Auto {
-            return Err(module);
+            return Err((module, refusal));
         }
-        let Ok(tools) = Tools::new(&self.config, &self.families, &module, &[refusal.to_string()]) else {
-            return Err(module);
-        };
-        tracing::warn!("no probes: {refusal}");
-        self.count(module, Box::new(tools));
-        Ok(())
+        match Tools::new(&self.config, &self.families, &module, &[refusal.to_string()]) {
+            Ok(tools) => {
+                tracing::warn!("no probes: {refusal}");
+                self.count(module, Box::new(tools));
+                Ok(())
+            }
+            Err(tools) => Err((module, Refusal::Both { probes: Box::new(refusal), tools: Box::new(tools) })),
+        }
     }
 
     fn count(&mut self, module: Module, source: Box<dyn Source>) {
@@ -334,7 +336,7 @@ impl Watcher {
         if let Some(refusal) = attached.source.contradiction() {
             let (module, driver) = (attached.module.clone(), attached.source.driver().clone());
             self.discard();
-            if let Err(module) = self.count_by_tools_instead(module, &refusal) {
+            if let Err((module, refusal)) = self.count_by_tools_instead(module, refusal) {
                 self.refuse(module, Some(driver), &refusal, None);
             }
         }

@@ -1,6 +1,6 @@
 //! Quantities that the running driver lets uvmd count. Others are reported as unknown, not as zero.
 
-use crate::{Quantity, Snapshot, SourceStatus};
+use crate::{GpuKey, Quantity, Snapshot, SourceStatus};
 
 impl Quantity {
     fn is_counted(self, snapshot: &Snapshot) -> bool {
@@ -25,17 +25,17 @@ impl Quantity {
             return None;
         }
         if snapshot.source.not_counted.contains(&self) {
-            let of_level = self.tools_level().map_or_else(String::new, |level| {
-                format!(" at this level, but from collector.tools_level \"{}\" on, and", level.name())
+            return Some(match self.tools_level() {
+                Some(level) => format!(
+                    "not counted by the driver's tools at this level: needs collector.tools_level \"{}\" or higher, or probes (see uvmctl doctor)",
+                    level.name()
+                ),
+                None => "not counted by the driver's tools: needs probes (see uvmctl doctor)".to_owned(),
             });
-            return Some(format!(
-                "not counted by the driver's tools{}by probes: these need a kernel with kprobes or fentry, and collector.source \"auto\" or \"probes\"",
-                if of_level.is_empty() { ", but ".to_owned() } else { of_level + " " }
-            ));
         }
         let missing = self.probes().iter().find(|name| is_missing(&snapshot.source, name));
         Some(missing.map_or_else(
-            || "not counted on this driver, or as configured".to_owned(),
+            || "not counted on this driver or with this configuration".to_owned(),
             |probe| format!("not counted, as the probe of {probe} is missing (see uvmctl status)"),
         ))
     }
@@ -59,15 +59,20 @@ impl Capabilities {
         Self(Quantity::ALL.map(|quantity| quantity.is_counted(snapshot)))
     }
 
-    /// The same for the counts of one GPU. Where there are several and faults have no records, as with
-    /// the driver's tools below level `faults`, these quantities are known for all of them together.
+    /// The same for the counts of one GPU. With the driver's tools, what has no record is known for all
+    /// GPUs together: thrashing pages at each level, fault instances below `faults`, and throttles below
+    /// `moves`.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "the array has one element for each quantity")]
     pub fn of_a_gpu(mut self, snapshot: &Snapshot) -> Self {
-        if snapshot.gpus.len() > 1 && !self.has(Quantity::FaultAccess) {
-            for quantity in [Quantity::FaultInstances, Quantity::ThrashingPages] {
-                self.0[quantity as usize] = false;
-            }
+        let are_several = snapshot.gpus.keys().filter(|key| matches!(key, GpuKey::Known(_))).count() > 1;
+        let is_of_tools = snapshot.source.backend == "tools";
+        for (quantity, is_apart) in [
+            (Quantity::ThrashingPages, !are_several),
+            (Quantity::FaultInstances, !are_several || self.has(Quantity::FaultAccess)),
+            (Quantity::Throttles, self.has(Quantity::ThrottledTime)),
+        ] {
+            self.0[quantity as usize] &= !is_of_tools || is_apart;
         }
         self
     }
@@ -96,7 +101,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{Gpu, GpuKey, ProbeStatus, SourceState, ToolsLevel};
+    use crate::{Gpu, GpuUuid, ProbeStatus, SourceState, ToolsLevel};
 
     fn snapshot() -> Snapshot {
         let since = SystemTime::UNIX_EPOCH;
@@ -112,12 +117,12 @@ mod tests {
         let text = reason(&of_tools).unwrap();
         assert!(
             text.starts_with(
-                "not counted by the driver's tools at this level, but from collector.tools_level \"faults\" on, and by probes: these"
+                "not counted by the driver's tools at this level: needs collector.tools_level \"faults\" or higher, or probes"
             ),
             "{text}"
         );
         let text = Quantity::Resident.unavailable(&of_tools).unwrap();
-        assert!(text.starts_with("not counted by the driver's tools, but by probes: these"), "{text}");
+        assert!(text.starts_with("not counted by the driver's tools: needs probes"), "{text}");
         let mut without_probe = snapshot();
         without_probe.source.probes = vec![ProbeStatus {
             name: "uvm_va_block_evict_chunks".to_owned(),
@@ -132,15 +137,30 @@ mod tests {
     #[test]
     fn instances_without_records_belong_to_a_gpu_only_if_there_is_one() {
         let mut snapshot = snapshot();
-        snapshot.source.not_counted = ToolsLevel::Moves.not_counted();
-        let of_a_gpu =
-            |snapshot: &Snapshot| Capabilities::of(snapshot).of_a_gpu(snapshot).has(Quantity::FaultInstances);
-        snapshot.gpus.insert(GpuKey::Unknown(1), Gpu::default());
-        assert!(of_a_gpu(&snapshot));
-        snapshot.gpus.insert(GpuKey::Unknown(2), Gpu::default());
-        assert!(!of_a_gpu(&snapshot) && Capabilities::of(&snapshot).has(Quantity::FaultInstances));
-        snapshot.source.not_counted = ToolsLevel::Faults.not_counted();
-        assert!(of_a_gpu(&snapshot));
+        let set = |snapshot: &mut Snapshot, level: ToolsLevel| snapshot.source.not_counted = level.not_counted();
+        let of_a_gpu = |snapshot: &Snapshot| {
+            let of_a_gpu = Capabilities::of(snapshot).of_a_gpu(snapshot);
+            [Quantity::FaultInstances, Quantity::ThrashingPages, Quantity::Throttles]
+                .map(|quantity| of_a_gpu.has(quantity))
+        };
+        snapshot.source.backend = "tools";
+        set(&mut snapshot, ToolsLevel::Moves);
+        let gpu = |number| GpuKey::Known(GpuUuid([number; 16]));
+        snapshot.gpus.insert(gpu(1), Gpu::default());
+        // What belongs to no GPU.
+        snapshot.gpus.insert(GpuKey::Unknown(u32::MAX), Gpu::default());
+        assert_eq!(of_a_gpu(&snapshot), [true; 3]);
+        snapshot.gpus.insert(gpu(2), Gpu::default());
+        assert_eq!(of_a_gpu(&snapshot), [false, false, true]);
+        assert!(Capabilities::of(&snapshot).has(Quantity::FaultInstances));
+        set(&mut snapshot, ToolsLevel::Faults);
+        assert_eq!(of_a_gpu(&snapshot), [true, false, true]);
+        set(&mut snapshot, ToolsLevel::Kinds);
+        assert_eq!(of_a_gpu(&snapshot), [false; 3]);
+        snapshot.source.backend = "ebpf";
+        set(&mut snapshot, ToolsLevel::Faults);
+        snapshot.source.not_counted.clear();
+        assert_eq!(of_a_gpu(&snapshot), [true; 3]);
     }
 
     #[test]

@@ -92,8 +92,8 @@ impl DegradedReason {
                  not affected."
             }
             Self::QueueFull => {
-                "Records of a process came faster than they were read, and the driver dropped some. Counts are complete; what those records would have \
-                 shown is unknown."
+                "Records of a process came faster than they were read, and the driver dropped some. Numbers of faults and bytes between host and GPU stay \
+                 exact; figures from records are lower bounds."
             }
         }
     }

@@ -78,14 +78,14 @@ quantities! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolsLevel {
-    /// Counters of faults and bytes alone.
+    /// Numbers of GPU faults, CPU faults, and bytes between host and GPU.
     Counters,
-    /// Exact numbers of faults, thrashing pages and throttles.
+    /// Numbers of fault instances, thrashing pages and throttles.
     Kinds,
-    /// A record of each copy, remote mapping and throttle.
+    /// A record of each copy, CPU fault, remote mapping and throttle.
     #[default]
     Moves,
-    /// A record of each fault and replay, as far as they are read in time.
+    /// A record of each GPU fault and replay, unless its queue is full.
     Faults,
 }
 

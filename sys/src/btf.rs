@@ -210,7 +210,7 @@ impl<'a> Btf<'a> {
         (bits > 0).then_some(bits)
     }
 
-    /// Value of an enumerator of these types, without the kernel's.
+    /// Value of an enumerator of the module; the kernel's are not searched.
     #[must_use]
     pub fn enumerator(&self, name: &str) -> Option<u32> {
         self.begins.iter().find_map(|begin| {

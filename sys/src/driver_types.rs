@@ -6,7 +6,7 @@
 mod derived;
 
 use abi::Layout;
-pub use derived::{Unfit, family};
+pub use derived::{Unfit, derived_family};
 use thiserror::Error;
 
 use crate::{
@@ -167,7 +167,7 @@ mod tests {
         let look = |file: &[u8]| {
             if let Ok(types) = Btf::parse_module(&kernel, file) {
                 let _ = completed(known, &Layout::default(), &types);
-                let _ = family(&families, &types);
+                let _ = derived_family(&families, &types);
             }
         };
         for at in 0..file.len() {

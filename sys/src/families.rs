@@ -21,7 +21,7 @@ const GPU_MAX_TO_545: u32 = 32;
 #[derive(Debug)]
 pub struct Families(Vec<Family>);
 
-/// Driver versions with one layout.
+/// Layout of the driver's structures, for a range of versions or from the types of one driver.
 #[derive(Clone, Debug)]
 pub struct Family {
     origin: Origin,
@@ -164,7 +164,7 @@ impl Family {
         }
     }
 
-    /// First of its major versions, or of those of the family that it is like.
+    /// First major version; of a family from types, that of the family with the same functions.
     #[must_use]
     pub const fn first_major(&self) -> u32 {
         match &self.origin {
@@ -174,7 +174,7 @@ impl Family {
     }
 
     /// Family of a driver with the functions of this one, and a layout from its own types.
-    pub(crate) fn of_types(&self, layout: Layout, event_count: u32) -> Self {
+    pub(crate) fn with_types(&self, layout: Layout, event_count: u32) -> Self {
         let Layout { gpu_ids, gpu_max, .. } = self.layout;
         Self {
             origin: Origin::Types { like: self.first_major() },

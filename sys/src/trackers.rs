@@ -29,7 +29,7 @@ use crate::{
 
 /// Time after which a holder that has not replied hangs.
 const REPLY_MAX: Duration = Duration::from_secs(5);
-/// The same for one that is stopped: it keeps the GPU memory of processes that have exited.
+/// Time after which a stopped holder is replaced: it keeps GPU memory of exited processes in use.
 const STOPPED_MAX: Duration = Duration::from_millis(300);
 
 /// Reason why a holder is of no more use.
@@ -45,7 +45,7 @@ pub enum HolderError {
     #[error("a holder has not replied for {} s", REPLY_MAX.as_secs())]
     Hangs,
     /// It is stopped, by a signal or a debugger.
-    #[error("a holder is stopped, and is replaced")]
+    #[error("a holder was stopped by a signal or a debugger; uvmd replaces it")]
     Stopped,
     /// A device of the driver cannot be opened.
     #[error(transparent)]

@@ -73,7 +73,7 @@ mount --bind /tmp/btf /sys/kernel/btf || fail "mount"
 start uvmd
 state_becomes refused
 expect
-says 'missing driver nvidia-uvm 400.12.03 is of no known family' 'missing uvmd refuses the driver' '2 things that uvmd needs are missing'
+says 'missing driver nvidia-uvm 400.12.03 is not supported: version not in the table' 'missing uvmd refuses the driver' '2 things that uvmd needs are missing'
 stop_uvmd
 umount /sys/kernel/btf
 

@@ -52,7 +52,7 @@ honest() { lab-runner run --once --among-others /tmp/honest.toml >/tmp/run 2>&1 
 # named KIND: its user has reached a quota
 named() {
   within 30 "the user of the attack $1 is not named" degraded tools_quota
-  grep -q 'uid 65534.*VA spaces are not counted' /tmp/status || fail "another user than that of the attack $1 is named"
+  grep -q 'uid 65534.*VA spaces denied, and not counted' /tmp/status || fail "another user than that of the attack $1 is named"
 }
 # cost KIND PERCENT: of what the attack takes, at most this much is taken by uvmd, beside what it takes anyway and half a second
 cost() {
@@ -108,7 +108,7 @@ stopped=$(holder)
 kill -STOP "$stopped"
 kill -9 "$attack"
 freed "a process whose holder is frozen"
-[ ! -e "/proc/$stopped/fd/0" ] || fail "the frozen holder is still there"
+! grep -q '^State:[[:blank:]]*[RSDTt]' "/proc/$stopped/status" 2>/dev/null || fail "the frozen holder is still there"
 
 begin_faults
 killed=$(holder) counted=$(faults)
@@ -122,12 +122,16 @@ freed "a process whose holder was killed"
 # --- a VA space that changes its process has one holder at a time
 begin relay
 within 5 "a VA space that changes its process is not counted" is_attached
+turns_held=0
 for turn in 1 2 3 4 5 6; do
   sleep 1
   held=$(holder)
   [ -n "$held" ] || continue
+  turns_held=$((turns_held + 1))
+  [ "$(echo "$held" | wc -w)" = 1 ] || fail "turn $turn: a VA space that changes its process has the holders $held"
   [ "$(trackers "$held")" -le 3 ] || fail "turn $turn: a VA space that changes its process has $(trackers "$held") trackers"
 done
+[ $turns_held -ge 3 ] || fail "a VA space that changes its process is counted in $turns_held of 6 turns"
 honest relay
 cost relay 0
 end

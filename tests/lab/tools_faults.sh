@@ -14,7 +14,7 @@ truth() { tr -d ' \n' </tmp/truth.json | sed 's/"truth":/\n&/g' | sed -n "2s/^\"
 
 start uvmd --set collector.source=tools --set collector.tools_level=faults
 state_becomes counting
-tr -d ' \n' </tmp/status | grep -q '"not_counted":\["freed_blocks","api_calls","populated","resident","handler_runs","evictions"\]' ||
+tr -d ' \n' </tmp/status | grep -q '"not_counted":\["freed_blocks","api_calls","cpu_fault_sites","populated","resident","handler_runs","evictions"\]' ||
   fail "the level is not that of faults"
 
 cat >/tmp/work.toml <<'SCENARIO'

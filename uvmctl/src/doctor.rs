@@ -146,7 +146,7 @@ impl Doctor {
         };
         if let Some(tools) = subject.and_then(|subject| tools::check(&subject, &lacking)) {
             if tools.verdict != Verdict::Unknown {
-                tools::replace_probes(&mut checks);
+                tools::downgrade_probe_checks(&mut checks);
             }
             checks.push(tools);
         }

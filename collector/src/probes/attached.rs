@@ -382,7 +382,7 @@ fn family(families: &Families, version: &str, types: Option<&Btf<'_>>) -> Result
         return Ok(family.clone());
     }
     let (version, supported) = (version.to_owned(), families.to_string());
-    match types.map(|types| driver_types::family(families, types)) {
+    match types.map(|types| driver_types::derived_family(families, types)) {
         None => Err(Refusal::UnknownVersion { version, supported }),
         Some(Err(unfit)) => Err(Refusal::UnknownTypes { version, unfit }),
         Some(Ok(family)) => {

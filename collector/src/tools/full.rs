@@ -11,6 +11,8 @@ use super::finder::Opener;
 const NAMED: Duration = Duration::from_mins(1);
 /// Maximum of processes that are named.
 const NAMED_MAX: usize = 16;
+/// The same of one user.
+const NAMED_OF_USER_MAX: usize = 4;
 
 /// Processes of which records were dropped of late.
 #[derive(Default)]
@@ -27,7 +29,8 @@ impl FullQueues {
     /// Records that records of a process were dropped. `losses`: all of its VA space.
     pub(super) fn add(&mut self, opener: &Opener, losses: RecordLosses, now: Duration) {
         let Opener { pid, uid, .. } = *opener;
-        if self.0.contains_key(&pid) || self.0.len() < NAMED_MAX {
+        let of_user = self.0.values().filter(|full| full.uid == uid).count();
+        if self.0.contains_key(&pid) || (self.0.len() < NAMED_MAX && of_user < NAMED_OF_USER_MAX) {
             self.0.insert(pid, Full { uid, at: now, losses });
         }
     }

@@ -36,8 +36,8 @@ pub(super) struct Holders {
     no_tracker: Option<String>,
     /// Users whose holder hung, and when.
     hung: BTreeMap<u32, Instant>,
-    /// When a spawner or a holder could not be started.
-    not_started: Option<Instant>,
+    /// When a spawner or a holder could not be started, and why.
+    not_started: Option<(Instant, String)>,
 }
 
 /// Holder of a user.
@@ -65,6 +65,12 @@ impl Holders {
     /// Whether all holders have room for the requests about one more VA space.
     pub(super) fn have_room(&self) -> bool {
         self.by_user.values().all(|of| of.holder.outstanding() <= OUTSTANDING_MAX)
+    }
+
+    /// Whether the holder of a user, if there is one, has room for a request.
+    pub(super) fn has_room_for(&self, uid: u32) -> bool {
+        let of = self.by_user.get(&uid).or_else(|| self.by_user.get(&SHARED));
+        of.is_none_or(|of| of.holder.outstanding() <= OUTSTANDING_MAX)
     }
 
     /// Key of a user's holder: the user, or `SHARED`.
@@ -179,7 +185,8 @@ impl Holders {
 
     /// Reason why no tracker can be made, as one sentence.
     pub(super) fn warning(&self) -> Option<String> {
-        self.no_tracker.clone()
+        let not_started = self.not_started.as_ref().filter(|(at, _)| at.elapsed() < RETRY).map(|(_, reason)| reason);
+        self.no_tracker.as_ref().or(not_started).cloned()
     }
 
     /// Users whose holder hung.
@@ -193,7 +200,7 @@ impl Holders {
             return true;
         }
         // A start may take seconds, in which nothing else is done.
-        if self.not_started.is_some_and(|at| at.elapsed() < RETRY) {
+        if self.not_started.as_ref().is_some_and(|(at, _)| at.elapsed() < RETRY) {
             return false;
         }
         match self.start_holder() {
@@ -203,12 +210,14 @@ impl Holders {
                 true
             }
             Err(error) => {
-                tracing::error!("no process can hold trackers: {error}");
+                let reason =
+                    format!("new VA spaces are not counted for a minute, as no process can hold trackers: {error}");
+                tracing::error!("{reason}");
                 // Holders exit with their spawner.
                 if matches!(error, ActorError::SpawnerGone(_)) {
                     self.spawner = None;
                 }
-                self.not_started = Some(Instant::now());
+                self.not_started = Some((Instant::now(), reason));
                 false
             }
         }

@@ -135,6 +135,11 @@ impl Quota {
         self.refused.retain(|_, refusals| now.saturating_sub(refusals.at) < NAMED);
     }
 
+    /// Whether a VA space or a queue was denied of late.
+    pub(super) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
     /// Users that were refused a VA space or a queue of late.
     pub(super) fn degradations(&self, user: &dyn Fn(u32) -> Option<String>) -> Vec<Degradation> {
         let recent = self.refused.iter();
@@ -159,15 +164,15 @@ impl Refusals {
         let Self { va_spaces, queues, .. } = self;
         let of_va_spaces = (*va_spaces > 0).then(|| {
             format!(
-                "VA spaces are not counted; {va_spaces} attempts were denied. Limits: {OF_PROCESS_MAX} VA spaces of a process, \
-                 {OF_USER_MAX} of a user, {OF_NODE_MAX} of the node; {PROCESS_RATE_MAX} attempts a second of a process, \
-                 {USER_RATE_MAX} of a user"
+                "VA spaces denied, and not counted: {va_spaces}. Limits: {OF_PROCESS_MAX} per process, {OF_USER_MAX} per user, {OF_NODE_MAX} per \
+                 node, of which a quarter is reserved for users with fewer than {RESERVED_OF_USER}; {PROCESS_RATE_MAX} attempts per second and \
+                 process, {USER_RATE_MAX} per second and user"
             )
         });
         let of_queues = (*queues > 0).then(|| {
             format!(
-                "{queues} queues of records were denied, so that copies count without cause and size, or GPU faults without access. Limits: \
-                 {QUEUES_OF_USER_MAX} queues of a user, {QUEUES_OF_NODE_MAX} of the node"
+                "queues of records denied: {queues}. Copies have no cause and size, or GPU faults no access type. Limits: {QUEUES_OF_USER_MAX} per \
+                 user, {QUEUES_OF_NODE_MAX} per node, of which a quarter is reserved for users with fewer than {RESERVED_OF_USER}"
             )
         });
         of_va_spaces.into_iter().chain(of_queues).collect::<Vec<_>>().join("; ")
@@ -227,7 +232,7 @@ mod tests {
         while quota.take_queues(1000, 1, Duration::ZERO) > 0 {}
         let [named] = quota.degradations(&|_| None).try_into().unwrap();
         assert_eq!((named.reason, named.uid), (DegradedReason::ToolsQuota, Some(1000)));
-        assert!(named.description.contains("1 queues of records were denied"), "{named:?}");
+        assert!(named.description.contains("queues of records denied: 1."), "{named:?}");
         assert!(!named.description.contains("not counted"), "{named:?}");
         quota.settle(NAMED);
         assert!(quota.degradations(&|_| None).is_empty());

@@ -26,6 +26,8 @@ pub(super) struct Replays {
     held: Option<Held>,
     /// Time since boot before which it is not attached again.
     not_before: Duration,
+    /// Whether the last reading had all replays.
+    are_whole: bool,
 }
 
 struct Held {
@@ -100,8 +102,18 @@ impl Replays {
         self.held.as_ref().filter(|held| held.is_watching && !held.is_releasing).map(|held| held.generation)
     }
 
+    /// Whether the last reading had all replays.
+    pub(super) const fn are_whole(&self) -> bool {
+        self.are_whole
+    }
+
     /// Reads the replays so far. Whether all of them were there.
-    pub(super) fn read(&mut self, mut take: impl FnMut(&Replay)) -> bool {
+    pub(super) fn read(&mut self, take: impl FnMut(&Replay)) -> bool {
+        self.are_whole = self.read_all(take);
+        self.are_whole
+    }
+
+    fn read_all(&mut self, mut take: impl FnMut(&Replay)) -> bool {
         let Some(held) = &mut self.held else { return false };
         held.queue.read(&held.memory, u32::MAX, |record| {
             if let Record::Replay(replay) = record {

@@ -3,7 +3,8 @@
 //! Each step of it may take long, and some may hang: to duplicate or compare descriptors of a
 //! process waits while that process executes another program, and the last close of a VA space runs
 //! the driver's teardown. So the thread of the collector does none of these. A search that hangs is
-//! abandoned, and another one omits the user of the process at which it hung for a minute.
+//! abandoned, and another one omits the user of the process at which it hung: as long as it hangs, and
+//! a minute more. Another thread closes VA spaces, so that one that hangs keeps none of others open.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -12,7 +13,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
+        mpsc::{self, Receiver, Sender, SyncSender},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -104,7 +105,8 @@ pub(super) struct Search {
     findings: Mutex<Receiver<Finding>>,
     closing: Sender<OwnedFd>,
     omitted: Omitted,
-    hung: Vec<JoinHandle<()>>,
+    /// Searches that hang, each at a process of this user.
+    hung: Vec<(u32, JoinHandle<()>)>,
     thread: Option<JoinHandle<()>>,
     /// Reason why there is no search.
     not_started: Option<String>,
@@ -126,7 +128,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Search {
     pub(super) fn start(roots: &Roots, device: Device) -> Self {
         // Replaced at once.
-        let ((_, findings), (closing, _)) = (mpsc::sync_channel(0), mpsc::channel());
+        let (_, findings) = mpsc::sync_channel(0);
+        let (closing, close) = mpsc::channel::<OwnedFd>();
+        let closer = thread::Builder::new().name("closer".to_owned()).spawn(move || close.into_iter().for_each(drop));
+        if let Err(error) = closer {
+            tracing::error!("no thread closes VA spaces, so that the collector does: {error}");
+        }
         let mut search = Self {
             roots: roots.clone(),
             device,
@@ -146,7 +153,6 @@ impl Search {
         let shared = Arc::new(Shared::default());
         lock(&shared.counted).clone_from(&lock(&self.shared.counted));
         let (found, findings) = mpsc::sync_channel(FINDINGS_MAX);
-        let (closing, close) = mpsc::channel();
         let thread = Thread {
             roots: self.roots.clone(),
             finder: Finder::new(&self.roots, self.device, shared.progress.clone()),
@@ -157,8 +163,8 @@ impl Search {
             failures: BTreeMap::new(),
             checked_closed: None,
         };
-        (self.shared, self.findings, self.closing) = (shared, Mutex::new(findings), closing);
-        let started = thread::Builder::new().name("va-spaces".to_owned()).spawn(move || thread.run(&close));
+        (self.shared, self.findings) = (shared, Mutex::new(findings));
+        let started = thread::Builder::new().name("va-spaces".to_owned()).spawn(move || thread.run());
         match started {
             Ok(started) => self.thread = Some(started),
             Err(error) => self.not_started = Some(format!("VA spaces are not searched for: {error}")),
@@ -168,7 +174,10 @@ impl Search {
     /// Sets the VA spaces that are counted, and replaces a search that hangs.
     pub(super) fn update(&mut self, counted: Vec<Counted>) {
         *lock(&self.shared.counted) = counted;
-        self.hung.retain(|thread| !thread.is_finished());
+        self.hung.retain(|(_, thread)| !thread.is_finished());
+        for (uid, _) in &self.hung {
+            lock(&self.omitted).insert(*uid, Instant::now());
+        }
         let Some((pid, uid)) = self.shared.progress.stuck(HANGS_AFTER) else { return };
         if self.hung.len() >= HUNG_MAX {
             return;
@@ -176,7 +185,7 @@ impl Search {
         tracing::error!(pid, uid, "a search for VA spaces hangs at this process");
         self.shared.is_abandoned.store(true, Ordering::Relaxed);
         lock(&self.omitted).insert(uid, Instant::now());
-        self.hung.extend(self.thread.take());
+        self.hung.extend(self.thread.take().map(|thread| (uid, thread)));
         self.restart();
     }
 
@@ -187,7 +196,7 @@ impl Search {
 
     /// Closes a VA space of a finding.
     pub(super) fn close(&self, file: OwnedFd) {
-        // Without a search, it is closed here.
+        // Without that thread, it is closed here.
         let _ = self.closing.send(file);
     }
 
@@ -195,7 +204,7 @@ impl Search {
     pub(super) fn warning(&self) -> Option<String> {
         let hung = (!self.hung.is_empty()).then(|| {
             format!(
-                "{} searches for VA spaces hang at processes that execute another program; those of their users are omitted for a minute",
+                "{} searches for VA spaces hang at processes that execute another program; those of their users are omitted until a minute after",
                 self.hung.len()
             )
         });
@@ -226,16 +235,9 @@ struct Thread {
 struct Gone;
 
 impl Thread {
-    fn run(mut self, close: &Receiver<OwnedFd>) {
+    fn run(mut self) {
         while !self.shared.is_abandoned.load(Ordering::Relaxed) && self.look().is_ok() {
-            let deadline = Instant::now() + EVERY;
-            loop {
-                match close.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                    Ok(file) => drop(file),
-                    Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                }
-            }
+            thread::sleep(EVERY);
         }
     }
 
@@ -384,8 +386,30 @@ mod tests {
     }
 
     #[test]
-    fn closed_files_are_closed_by_the_search() {
-        let (_machine, search) = search();
+    fn user_at_whose_process_a_search_hangs_stays_omitted() {
+        let (_machine, mut search) = search();
+        let (end, hang) = mpsc::channel::<()>();
+        let hanging = thread::spawn(move || {
+            let _ = hang.recv();
+        });
+        search.hung.push((1000, hanging));
+        lock(&search.omitted).clear();
+        search.update(Vec::new());
+        assert!(lock(&search.omitted).contains_key(&1000));
+        drop(end);
+        while !search.hung.is_empty() {
+            search.update(Vec::new());
+        }
+        lock(&search.omitted).clear();
+        search.update(Vec::new());
+        assert!(!lock(&search.omitted).contains_key(&1000));
+    }
+
+    #[test]
+    fn files_are_closed_while_a_search_hangs() {
+        let (_machine, mut search) = search();
+        search.shared.progress.begin_at(7, 1000, Instant::now().checked_sub(HANGS_AFTER * 2).unwrap());
+        search.update(Vec::new());
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
         search.close(here.into());
         let mut byte = [0];

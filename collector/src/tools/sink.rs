@@ -60,6 +60,14 @@ impl Sink {
         }
     }
 
+    /// Takes every evictor of this reading and the next for unknown: a VA space that is not counted may
+    /// have faulted.
+    pub(super) const fn doubt(&mut self) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.lost_replays();
+        }
+    }
+
     /// Puts the block records from this one on in the order of their times.
     pub(super) fn sort_blocks(&mut self, from: usize) {
         if let Some(records) = self.blocks.get_mut(from..) {

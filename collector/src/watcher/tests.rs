@@ -62,20 +62,26 @@ async fn kernel_without_kprobes_is_refused_if_it_is_too_old_for_fentry() {
 
 #[tokio::test]
 async fn unknown_driver_is_refused_with_the_supported_versions() {
-    let SourceState::Refused { reason } = state(&with_driver("600.10\n")) else { panic!() };
+    let machine = with_driver("600.10\n");
+    let by_probes = Config { source: SourceChoice::Probes, ..config(&machine) };
+    let state_by_probes = Watcher::new(by_probes).unwrap().snapshot().source.state;
+    let SourceState::Refused { reason } = state_by_probes else { panic!() };
     assert_eq!(
         reason,
-        "driver 600.10 is not supported: the layout of its structures is unknown, as the kernel does not show its types in \
-         /sys/kernel/btf/nvidia_uvm; known without them are 515-525, 530-545, 550-555, 560, 565-575, 580-595; update uvmd, or \
-         build the driver with BTF"
+        "driver 600.10 is not supported: the table of layouts has 515-525, 530-545, 550-555, 560, 565-575, 580-595, and the \
+         kernel exposes no types in /sys/kernel/btf/nvidia_uvm; update uvmd, or build the driver with BTF"
     );
+    // The tools lack their device, which may pass.
+    let SourceState::Refused { reason: of_both } = state(&machine) else { panic!() };
+    let tools = "; the driver's tools cannot be used either: /proc/devices does not list nvidia-uvm";
+    assert!(of_both.starts_with(&(reason + tools)) && of_both.ends_with("; tries again in 1 s"), "{of_both}");
 }
 
 #[tokio::test]
 async fn unknown_driver_whose_types_lack_something_is_refused_by_its_name() {
     let machine = with_driver("600.10\n").with("sys/kernel/btf/nvidia_uvm", small_driver(136, 0));
     let SourceState::Refused { reason } = state(&machine) else { panic!() };
-    assert!(reason.contains("of no known family, and its types do not replace that: they have no UVM_"), "{reason}");
+    assert!(reason.contains("the table of layouts lacks it, and its types cannot be used: no UVM_"), "{reason}");
 }
 
 #[tokio::test]
@@ -152,7 +158,8 @@ async fn temporary_refusal_is_retried_and_reports_the_time() {
     fs::remove_file(machine.roots.sys.join("kernel/btf/vmlinux")).unwrap();
     fs::rename(machine.roots.sys.join("kernel/btf/vmlinux.types"), machine.roots.sys.join("kernel/btf/vmlinux"))
         .unwrap();
-    let mut watcher = Watcher::new(config(&machine)).unwrap();
+    let by_probes = Config { source: SourceChoice::Probes, ..config(&machine) };
+    let mut watcher = Watcher::new(by_probes).unwrap();
     let reason = |watcher: &Watcher| match watcher.snapshot().source.state {
         SourceState::Refused { reason } => reason,
         other => panic!("{other:?}"),

@@ -29,7 +29,7 @@ pub(super) fn run(input: &[u8]) {
     }
     let Some(Ok(module)) = module.map(|module| Btf::parse_module(&types, module)) else { return };
     let families = Families::known().expect("the table is well formed");
-    let _ = driver_types::family(&families, &module);
+    let _ = driver_types::derived_family(&families, &module);
     if let (Ok(numbers), Some(family)) = (numbers, families.of("550.163.01")) {
         let layout = family.layout(&numbers);
         if let Ok(completed) = driver_types::completed(family, &layout, &module) {

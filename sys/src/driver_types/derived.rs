@@ -12,14 +12,14 @@ use crate::{
     families::{Families, Family, Value},
 };
 
-/// Reason why a driver's types do not tell all that the probes need.
+/// Reason why a driver's types cannot replace the table of layouts.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum Unfit {
     /// A field, a type or an enumerator is missing.
-    #[error("they have no {0}")]
+    #[error("no {0} in them")]
     Lacking(String),
     /// A type is larger than the probes can read.
-    #[error("{name} has {bytes} bytes, of which the probes read at most {bytes_max}")]
+    #[error("{name} has {bytes} bytes; the probes read at most {bytes_max}")]
     TooLarge {
         /// Name of the type.
         name: &'static str,
@@ -33,12 +33,12 @@ pub enum Unfit {
     Disagreement(#[from] Disagreement),
 }
 
-/// Family of a driver of an unknown version, from all its types: every offset that the probes read
+/// Derives the family of an unknown version from the driver's types: every offset that the probes read
 /// is there, and every value that they interpret means the same as in the newest known family.
 ///
 /// # Errors
 /// First fact that is missing or different.
-pub fn family(families: &Families, types: &Btf<'_>) -> Result<Family, Unfit> {
+pub fn derived_family(families: &Families, types: &Btf<'_>) -> Result<Family, Unfit> {
     const MASK: &str = "uvm_processor_mask_t";
     let newest = families.iter().last().ok_or_else(|| Unfit::Lacking("family to compare them with".to_owned()))?;
     for Value { name, value } in newest.values() {
@@ -64,7 +64,7 @@ pub fn family(families: &Families, types: &Btf<'_>) -> Result<Family, Unfit> {
     if BLOCK_RANGES.iter().all(|range| types.bit_of(BLOCK, range).is_none()) {
         return Err(Unfit::Lacking(format!("{BLOCK}.{}", BLOCK_RANGES.join(" or "))));
     }
-    Ok(newest.of_types(layout(types)?, enumerator(types, "UVM_PERF_EVENT_COUNT")?))
+    Ok(newest.with_types(layout(types)?, enumerator(types, "UVM_PERF_EVENT_COUNT")?))
 }
 
 fn layout(types: &Btf<'_>) -> Result<Layout, Unfit> {
@@ -153,7 +153,7 @@ mod tests {
         change(&mut known_layout);
         let file = driver_with(known, &known_layout, values);
         let types = Btf::parse_module(&kernel, &file).unwrap();
-        let family = family(&families, &types)?;
+        let family = derived_family(&families, &types)?;
         assert_eq!((family.to_string().as_str(), family.first_major()), ("from types", 580));
         Ok((completed(&family, &family.layout(&numbers), &types)?, known_layout))
     }
@@ -225,7 +225,7 @@ mod tests {
         let kernel = Btf::parse(&kernel).unwrap();
         let file = crate::fake::small_driver(136, 0);
         let types = Btf::parse_module(&kernel, &file).unwrap();
-        let error = family(&Families::known().unwrap(), &types).unwrap_err();
+        let error = derived_family(&Families::known().unwrap(), &types).unwrap_err();
         assert!(matches!(error, Unfit::Lacking(_)), "{error}");
     }
 }

@@ -161,8 +161,8 @@ pub(super) struct FlushEvents {
 /// End of the block that attaches a tool, by driver version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackerLayout {
-    /// 515 to 545, and from 565 on: the status follows the common fields. So it is in all versions
-    /// up to 595, and assumed in later ones.
+    /// 515 to 545, and from 565 on: the status follows the common fields. Checked up to 595, and
+    /// assumed for later versions.
     Plain,
     /// 550 and 555: the requested version of the events follows the status. 550.40.07 is `Plain`,
     /// and ignores it.
@@ -204,6 +204,8 @@ pub(super) struct InitEventTracker {
     /// End by [`TrackerLayout`]: the status, or a version and the status, or the status and a
     /// version.
     end: [u32; 4],
+    /// Room for a block of a later version, which may be larger.
+    beyond: [u64; 32],
     /// Layout, which is not part of the driver's block.
     layout: TrackerLayout,
 }
@@ -236,6 +238,7 @@ impl InitEventTracker {
             all_processors: (processor == Uuid::CPU).into(),
             uvm_fd: va_space.as_raw_fd().cast_unsigned(),
             end,
+            beyond: [0; 32],
             layout,
         }
     }
@@ -280,9 +283,9 @@ unsafe impl Request for SetPreferredLocation {
 }
 
 const _: () =
-    assert!(std::mem::offset_of!(InitEventTracker, end) == 48 && std::mem::offset_of!(InitEventTracker, layout) == 64);
-// SAFETY: repr(C) with 64 bytes of the driver's block, the maximum of all versions; the page it
-// points to is pinned by the driver (see tracker::count).
+    assert!(std::mem::offset_of!(InitEventTracker, end) == 48 && std::mem::offset_of!(InitEventTracker, layout) == 320);
+// SAFETY: repr(C) with 64 bytes of the driver's block, the maximum of all versions up to 595, and room
+// for 256 more of a later one; the page it points to is pinned by the driver (see tracker::count).
 unsafe impl Request for InitEventTracker {
     const REQUEST: libc::Ioctl = 56;
     const NAME: &str = "UVM_TOOLS_INIT_EVENT_TRACKER";

@@ -56,12 +56,10 @@ fn version(roots: &Roots, module: Option<&Module>, lacking: &[Missing]) -> Check
         return Check::ok(NAME, format!("nvidia-uvm {shown}, layout {family}"));
     }
     match family_of_types(roots, &families) {
-        Ok(family) => {
-            Check::ok(NAME, format!("nvidia-uvm {shown}, layout {family}: the version is of no known family"))
-        }
+        Ok(family) => Check::ok(NAME, format!("nvidia-uvm {shown}, layout {family} (version not in the table)")),
         Err(reason) => Check::missing(
             NAME,
-            format!("nvidia-uvm {shown} is of no known family: {reason}"),
+            format!("nvidia-uvm {shown} is not supported: version not in the table, and {reason}"),
             format!("update uvmd, build the driver with BTF, or use a driver of {families}"),
         ),
     }
@@ -76,7 +74,8 @@ fn family_of_types(roots: &Roots, families: &Families) -> Result<Family, String>
     let (kernel, driver) = (read("vmlinux")?, read("nvidia_uvm")?);
     let kernel = Btf::parse(&kernel).map_err(|error| error.to_string())?;
     let types = Btf::parse_module(&kernel, &driver).map_err(|error| error.to_string())?;
-    driver_types::family(families, &types).map_err(|unfit| format!("the driver's types do not replace that: {unfit}"))
+    driver_types::derived_family(families, &types)
+        .map_err(|unfit| format!("the driver's types cannot be used: {unfit}"))
 }
 
 fn types(roots: &Roots) -> Check {

@@ -1,4 +1,4 @@
-//! Check of the driver's tools, by which uvmd counts where the kernel does not let it probe.
+//! Check of the driver's tools, the source of counts where probes cannot be used.
 
 use model::api::Status;
 use sys::{
@@ -10,18 +10,18 @@ use super::{Check, Verdict};
 
 const NAME: &str = "tools";
 
-/// Checks that only probes have to meet.
+/// Checks of requirements of the probes alone.
 const OF_PROBES: [&str; 6] = ["BPF", "kprobes", "lockdown", "kernel types", "driver", "functions"];
 
-/// Daemon, or whoever may start one.
+/// Process whose state or capabilities decide: the daemon, or the caller of `uvmctl`.
 pub(super) enum Subject<'a> {
     Daemon(&'a Status),
     Caller(Option<Capabilities>),
 }
 
-/// The check, where tools count, or would count once uvmd is started.
+/// Check of the tools; `None` where they are not the source, and would not be after a start.
 pub(super) fn check(subject: &Subject<'_>, lacking: &[Missing]) -> Option<Check> {
-    const ADVICE: &str = "to count all, do what the checks of the probes say; docs/sources.md has what each counts";
+    const ADVICE: &str = "resolve the warnings of the probes to get all figures; docs/sources.md compares the sources";
     match subject {
         Subject::Daemon(status) if status.state == "counting" && status.backend == "tools" => {
             Some(Check::ok(NAME, "uvmd counts by the driver's tools, which count less than probes"))
@@ -33,15 +33,19 @@ pub(super) fn check(subject: &Subject<'_>, lacking: &[Missing]) -> Option<Check>
             Some(if may_attach {
                 Check::warning(NAME, "uvmd would count by the driver's tools, which count less than probes", ADVICE)
             } else {
-                Check::unknown(NAME, "uvmd may be able to count by the driver's tools", "run this as root")
+                Check::unknown(
+                    NAME,
+                    "whether uvmd can count by the driver's tools is unknown",
+                    "run uvmctl doctor as root",
+                )
             })
         }
         _ => None,
     }
 }
 
-/// Turns what probes lack into warnings, as tools count without it.
-pub(super) fn replace_probes(checks: &mut [Check]) {
+/// Downgrades missing requirements of the probes to warnings: the tools do not have them.
+pub(super) fn downgrade_probe_checks(checks: &mut [Check]) {
     for check in checks.iter_mut().filter(|check| OF_PROBES.contains(&check.name)) {
         if check.verdict == Verdict::Missing {
             check.verdict = Verdict::Warning;

@@ -107,7 +107,7 @@ fn lists_that_the_source_does_not_count_have_the_reason_instead() {
     for arguments in [&["evictions"][..], &["evictions", "--matrix"], &["evictions", "-i", "0.1"]] {
         let output = run(&server, arguments);
         assert_eq!((output.status.code(), stdout(&output)), (Some(0), String::new()));
-        let reason = "uvmctl: victims and evictors are not counted by the driver's tools, but by probes";
+        let reason = "uvmctl: victims and evictors are not counted by the driver's tools at this level: needs";
         assert!(stderr(&output).starts_with(reason), "{}", stderr(&output));
     }
     let json: model::api::Evictions =

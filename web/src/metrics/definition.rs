@@ -71,7 +71,7 @@ pub(super) fn counted<T>(
     quantity: Quantity,
     samples: impl FnOnce() -> Vec<Sample<T>>,
 ) -> Vec<Sample<T>> {
-    if figures.capabilities.has(quantity) { samples() } else { Vec::new() }
+    if figures.capabilities_of_a_gpu.has(quantity) { samples() } else { Vec::new() }
 }
 
 // === impl Count ===
@@ -79,7 +79,7 @@ pub(super) fn counted<T>(
 impl Count {
     pub(super) fn samples(&self, figures: &Figures<'_>) -> Vec<Sample> {
         let Self { of, quantity, value } = self;
-        if quantity.is_some_and(|quantity| !figures.capabilities.has(quantity)) {
+        if quantity.is_some_and(|quantity| !figures.capabilities_of_a_gpu.has(quantity)) {
             return Vec::new();
         }
         of(figures).into_iter().map(|row| row.sample([], value(row))).collect()

@@ -35,6 +35,8 @@ pub(super) struct Figures<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) verdicts: &'a Verdicts,
     pub(super) capabilities: Capabilities,
+    /// The same for figures by GPU.
+    pub(super) capabilities_of_a_gpu: Capabilities,
     pub(super) policy_counts: PolicyCounts,
     pub(super) http: Http,
     /// All GPUs seen, with or without counts, and those without a known UUID as one.
@@ -121,6 +123,7 @@ impl<'a> Figures<'a> {
             snapshot,
             verdicts,
             capabilities: Capabilities::of(snapshot),
+            capabilities_of_a_gpu: Capabilities::of(snapshot).of_a_gpu(snapshot),
             policy_counts,
             http,
             gpus: rows(snapshot, &totals, &snapshot.reuse_totals),

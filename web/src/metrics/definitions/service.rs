@@ -150,7 +150,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_block_records_dropped_total",
         labels: &[&RECORD_DROP_REASON],
-        help: "Block records dropped. While this grows, only the counts of blocks are lower bounds.",
+        help: "Block records dropped. While this grows, counts of blocks are lower bounds; with the driver's tools, all figures from records are.",
         samples: Samples::Counter(|figures| {
             let RecordFigures { sampled_out, dropped, .. } = figures.snapshot.source.block_records;
             vec![Sample::new(["sampled_out"], sampled_out as f64), Sample::new(["dropped"], dropped as f64)]
