@@ -364,7 +364,16 @@ impl Tools {
 
     /// Whether VA spaces are known that are not counted, and may be the evictors of others.
     fn has_uncounted(&self) -> bool {
-        self.quota.has_refused() || self.holders.hung().next().is_some() || self.warning().is_some()
+        self.quota.has_refused()
+            || self.holders.hung().next().is_some()
+            || self.holders.warning().is_some()
+            || self.search.warning().is_some()
+            || self.denied().is_some()
+    }
+
+    /// Reason why the driver did not count a VA space of late.
+    fn denied(&self) -> Option<&str> {
+        self.denied.as_ref().filter(|(at, _)| at.elapsed() < DENIED).map(|(_, reason)| reason.as_str())
     }
 
     /// Names processes whose records were dropped. Returns the VA spaces with faults without a record.
@@ -532,7 +541,7 @@ impl Source for Tools {
     fn warning(&self) -> Option<String> {
         let broken = self.spaces.values().find_map(|space| Some((space.opener.pid, space.broken()?)));
         let unread = broken.map(|(pid, error)| format!("records of process {pid} are not read from now on, as its queue is invalid ({error}): their access types, causes and sizes are unknown"));
-        let denied = self.denied.as_ref().filter(|(at, _)| at.elapsed() < DENIED).map(|(_, reason)| reason.clone());
+        let denied = self.denied().map(str::to_owned);
         let are_held = self.spaces.values().any(Space::is_held);
         let no_replays = (self.sink.timeline.is_some() && are_held && !self.replays.are_whole())
             .then(|| "batches, replays and evictors are not complete, as records of replays are missing".to_owned());

@@ -57,6 +57,7 @@ pub(super) fn owner_totals(
     snapshot: &Snapshot,
 ) -> api::OwnerTotals {
     let capabilities = Capabilities::of(snapshot);
+    let of_a_gpu = capabilities.of_a_gpu(snapshot);
     let reuses = gpus::by_gpu(&totals.reuse);
     api::OwnerTotals {
         kind: key.kind().to_owned(),
@@ -70,7 +71,7 @@ pub(super) fn owner_totals(
             .map(|(key, counters)| api::OwnerGpu {
                 uuid: gpus::uuid(*key),
                 reuse: capabilities.counted(Quantity::Reuse, reuses.get(key).copied().unwrap_or_default()),
-                counts: api::Counts::new(counters, capabilities.of_a_gpu(snapshot)),
+                counts: api::Counts::new(counters, of_a_gpu),
             })
             .collect(),
     }

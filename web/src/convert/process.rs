@@ -120,6 +120,7 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
     let of_peers = |at: GpuKey| {
         process.peer_reuse.iter().filter(move |(key, _)| gpus::resolved(**key) == at).map(|(_, reuse)| reuse)
     };
+    let of_a_gpu = capabilities.of_a_gpu(view.snapshot);
     counters
         .iter()
         .map(|(key, counters)| api::ProcessGpu {
@@ -129,7 +130,7 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
             peer_bounces: capabilities.counted(Quantity::Reuse, of_peers(*key).map(PeerReuse::total_bounces).sum()),
             peer_reclaimed_bytes: capabilities
                 .counted(Quantity::Reuse, of_peers(*key).map(|reuse| reuse.reclaimed_bytes).sum()),
-            counts: api::Counts::new(counters, capabilities.of_a_gpu(view.snapshot)),
+            counts: api::Counts::new(counters, of_a_gpu),
         })
         .collect()
 }
