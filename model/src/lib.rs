@@ -1,4 +1,4 @@
-//! Data of managed memory: identifiers, counters, snapshots, and their JSON form. No I/O.
+//! Data of managed memory: identifiers, counters, snapshots, verdicts, decisions. No I/O.
 //!
 //! * [`counters`]: counters by process and GPU
 //! * [`capabilities`]: quantities that the running driver lets uvmd count; [`quantity`]: all of them
@@ -19,11 +19,8 @@
 //! * [`decision`]: decisions and their course
 //! * [`following`]: processes whose calls are followed, and their plans of moves at launches
 //! * [`restriction`]: restrictions that prevent actions
-//! * [`api`]: the JSON bodies of the HTTP API, shared by the server and its clients
-//! * [`explain`]: verdicts in words, and remedies, of those bodies
 //! * [`text`]: times, addresses and quantities as text
 
-pub mod api;
 pub mod block;
 pub mod capabilities;
 pub mod counters;
@@ -32,7 +29,6 @@ pub mod degraded;
 pub mod distribution;
 pub mod dropped;
 pub mod eviction;
-pub mod explain;
 pub mod fatal_error;
 pub mod following;
 pub mod heat;

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Capabilities, GpuKey, OwnerKey, Pattern, ProcessId, Quantity};
 
+/// Predicate of the remark on windows that could not be judged, by which programs recognise it.
+pub const UNJUDGED: &str = "could not be judged";
+
 /// Kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum VerdictKind {

@@ -4,7 +4,6 @@ use call_ring::{
     Dim3, MemoryKind, SyncKind, Target,
     call::{Action, Call},
 };
-use model::api;
 
 use crate::{
     merge::Losses,

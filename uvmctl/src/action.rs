@@ -1,12 +1,10 @@
 //! What uvmd does about a process, as text.
 
-use model::{
-    ProbeFigures,
-    api::{
-        GpuId,
-        rule::{EffectivePolicy, PlanState, Restriction},
-    },
+use api::{
+    GpuId,
+    rule::{EffectivePolicy, PlanState, Restriction},
 };
+use model::ProbeFigures;
 
 use crate::{terminal::Style, text};
 

@@ -9,13 +9,13 @@ use std::{
 };
 
 use anyhow::bail;
+use api::{ProcessSummaries, decision::Decisions, rule::Overrides};
 use clap::{Command, CommandFactory, FromArgMatches};
 use clap_complete::{
     CompleteEnv, Shell,
     engine::{ArgValueCompleter, CompletionCandidate},
     env::Shells,
 };
-use model::api::{ProcessSummaries, decision::Decisions, rule::Overrides};
 
 use crate::{
     Options,
@@ -69,7 +69,7 @@ pub(crate) fn decisions() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| {
         let path = format!("/api/v1/decisions?limit={COUNT_MAX}");
         let known = fetch::<Decisions>(&path).map(|known| known.decisions).unwrap_or_default();
-        let help = |each: &model::api::decision::Decision| format!("{} for {} {}", each.policy, each.pid, each.name);
+        let help = |each: &api::decision::Decision| format!("{} for {} {}", each.policy, each.pid, each.name);
         candidates(word, Kind::Decision, known.iter().map(|each| (each.id.to_string(), help(each))))
     })
 }

@@ -4,11 +4,9 @@ pub(crate) mod one;
 
 use std::io::Write;
 
+use api::decision::{Decision, Decisions};
 use clap::Args;
-use model::{
-    Stage,
-    api::decision::{Decision, Decisions},
-};
+use model::Stage;
 
 use crate::{
     client::{Client, PAGE},

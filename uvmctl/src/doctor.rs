@@ -17,9 +17,9 @@ mod tools;
 
 use std::{fs, io::Write, path::PathBuf};
 
+use api::Status;
 use clap::Args;
 use config::value::Source;
-use model::api::Status;
 use serde::Serialize;
 use sys::{
     Roots,

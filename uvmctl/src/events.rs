@@ -7,8 +7,8 @@ use std::{
 };
 
 use anyhow::bail;
+use api::decision::{Call, Event, Outcome};
 use clap::Args;
-use model::api::decision::{Call, Event, Outcome};
 
 use crate::{
     client::{Client, Error},

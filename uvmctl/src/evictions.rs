@@ -4,9 +4,9 @@ mod matrix;
 
 use std::{collections::HashMap, io::Write, thread, time::Duration};
 
+use api::{Counts, EvictionPair, Evictions, Gpu, Party, Status};
 use clap::Args;
 pub(crate) use matrix::matrix;
-use model::api::{Counts, EvictionPair, Evictions, Gpu, Party, Status};
 
 use crate::{
     client::{Client, Error, PAGE},

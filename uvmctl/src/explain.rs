@@ -14,7 +14,7 @@ use std::io::Write;
 use clap::Args;
 pub(crate) use evidence::{Evidence, fetch, path};
 
-use model::api::Verdicts;
+use api::Verdicts;
 
 use crate::{
     client::Client,

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::api::{
+use api::{
     Evictions, Gpus, HeatMap, ProcessDetail, ProcessSummaries, Ranges, Status, Verdicts,
     decision::{Decision, Decisions},
     rule::{EffectivePolicy, Overrides, PolicyState},

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use model::api::{GpuDetail, Gpus, Residency};
+use api::{GpuDetail, Gpus, Residency};
 
 use crate::{
     client::Client,

@@ -2,11 +2,9 @@
 
 use std::io::Write;
 
+use api::{HeatCell, HeatMap, HeatRange};
 use clap::{Args, ValueEnum};
-use model::{
-    api::{HeatCell, HeatMap, HeatRange},
-    text::parse_address,
-};
+use model::text::parse_address;
 
 use crate::{
     client::Client,

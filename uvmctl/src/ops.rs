@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use api::{Op, OpAction, OpTarget, Ops, QuotaHolder};
 use clap::Args;
-use model::api::{Op, OpAction, OpTarget, Ops, QuotaHolder};
 use trace::OpStream;
 
 use crate::{
@@ -219,7 +219,7 @@ fn call(op: &Op) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::OpPointer;
+    use api::OpPointer;
 
     use super::*;
     use crate::terminal::Colour;

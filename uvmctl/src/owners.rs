@@ -2,11 +2,9 @@
 
 use std::io::Write;
 
+use api::{OwnerTotals, Owners};
 use clap::Args;
-use model::{
-    OwnerKey,
-    api::{OwnerTotals, Owners},
-};
+use model::OwnerKey;
 
 use crate::{
     client::{Client, PAGE},

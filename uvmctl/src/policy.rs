@@ -8,17 +8,16 @@ pub(crate) mod show;
 use std::{collections::BTreeMap, fmt, io::Write, time::SystemTime};
 
 use anyhow::{Context, bail};
+use api::{
+    Status,
+    rule::{EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState},
+};
 use clap::{
     Args, Subcommand, ValueEnum,
     builder::{PossibleValue, PossibleValuesParser},
 };
 use model::{
-    Budget, Mode, Selector,
-    api::{
-        Status,
-        rule::{EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState},
-    },
-    policy,
+    Budget, Mode, Selector, policy,
     text::{parse_bytes, parse_time, time},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

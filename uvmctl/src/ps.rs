@@ -2,8 +2,8 @@
 
 use std::{cmp::Reverse, collections::HashMap, io::Write, thread, time::Duration};
 
+use api::{Counts, Process, ProcessSummaries, Processes, Status, Verdicts};
 use clap::Args;
-use model::api::{Counts, Process, ProcessSummaries, Processes, Status, Verdicts};
 
 use crate::{
     client::{Client, Error, PAGE},

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::api::Counts;
+use api::Counts;
 pub(crate) use model::text::{Formatter, per_second};
 
 /// Earlier counts and their age in seconds; `None` before the second reading.

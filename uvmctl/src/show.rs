@@ -2,8 +2,8 @@
 
 use std::{fmt::Write as _, io};
 
+use api::{Block, Evictor, Owner, Process, ProcessDetail, ProcessGpu, VerdictSummary};
 use clap::Args;
-use model::api::{Block, Evictor, Owner, Process, ProcessDetail, ProcessGpu, VerdictSummary};
 
 use crate::{
     client::Client,

@@ -6,8 +6,8 @@ use std::{
     process::ExitCode,
 };
 
+use api::{Probe, Status};
 use clap::Args;
-use model::api::{Probe, Status};
 
 use crate::{
     client::Client,
@@ -174,8 +174,8 @@ fn block_records(status: &Status, colour: Colour) -> String {
 }
 
 fn gpus(status: &Status) -> Table {
-    let cells = |cell: fn(&model::api::Gpu) -> String| status.gpus.iter().map(cell);
-    let known = |cell: fn(&model::api::Gpu) -> Cell| status.gpus.iter().map(cell);
+    let cells = |cell: fn(&api::Gpu) -> String| status.gpus.iter().map(cell);
+    let known = |cell: fn(&api::Gpu) -> Cell| status.gpus.iter().map(cell);
     let optional = |text: &Option<String>| {
         text.as_deref().map_or_else(|| "-".to_owned(), |text| text::printable(text).into_owned())
     };
@@ -208,7 +208,7 @@ fn probes(probes: &[Probe]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use model::api::Degradation;
+    use api::Degradation;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::api::{Counts, Distribution};
+use api::{Counts, Distribution};
 
 use crate::{
     output::table::{Column, Table},

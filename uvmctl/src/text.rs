@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::api::GpuId;
+use api::GpuId;
 pub(crate) use model::text::{bytes, count, counted, duration, nanoseconds, percent, share};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

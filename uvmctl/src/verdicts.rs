@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
+use api::{Verdict, Verdicts};
 use clap::Args;
-use model::api::{Verdict, Verdicts};
 
 use crate::{
     client::{Client, Error, PAGE},

@@ -2,10 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{
-    api::{DecisionSummary, Diagnosis, Owner, Process},
-    owner::label_or_user,
-};
+use api::{DecisionSummary, Diagnosis, Owner, Process};
+use model::owner::label_or_user;
 use unicode_width::UnicodeWidthStr;
 
 use crate::text;
@@ -103,7 +101,7 @@ pub(crate) fn user(process: &Process) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::VerdictSummary;
+    use api::VerdictSummary;
 
     use super::*;
 

@@ -40,7 +40,7 @@ use headrooms::Headrooms;
 use memories::{Memories, Wanted};
 use model::{
     Call, CallResult, Decision, Directive, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process, ProcessId,
-    Restriction, RestrictionScope, Snapshot, Verdicts, api, decision::Event,
+    Restriction, RestrictionScope, Snapshot, Verdicts, decision::Event,
 };
 use policy::act::Scene;
 use process_quota::{PROCESSES_MAX, ProcessQuota, USER_PROCESSES_MAX};

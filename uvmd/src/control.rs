@@ -3,10 +3,8 @@
 use std::{cell::RefCell, path::Path, sync::Arc};
 
 use actuator::JournalHealth;
-use model::{
-    Mode, Override, Process, Selector, api,
-    api::rule::{Candidate, EffectivePolicy, Overrides, PlanState, PolicyState, Restriction},
-};
+use api::rule::{Candidate, EffectivePolicy, Overrides, PlanState, PolicyState, Restriction};
+use model::{Mode, Override, Process, Selector};
 use policy::rules::{self, Explained, MatchResult, Subject};
 use sys::{Roots, processes};
 use web::{AdviceJournal, ChangeError, Precondition, PutOutcome, Requester};

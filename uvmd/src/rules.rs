@@ -18,13 +18,11 @@ use std::{
     },
 };
 
+use api::rule::{OverrideStatus, Overrides};
 pub(crate) use change::Announce;
 use config::{Policy, overrides::Files};
 pub(crate) use expiry::Clock;
-use model::{
-    Budget, Directive, Override, Process,
-    api::rule::{OverrideStatus, Overrides},
-};
+use model::{Budget, Directive, Override, Process};
 use policy::rules::{Explained, Fallback, RuleSet, Rules as Ordered, Subject};
 
 use crate::{audit::Audit, state_file::StateFile};

@@ -11,7 +11,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::{api::rule::DisabledBy, text};
+use api::rule::DisabledBy;
+use model::text;
 use tokio::{
     task,
     time::{self, MissedTickBehavior},

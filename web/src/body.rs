@@ -1,11 +1,11 @@
 //! Bodies of requests for a change.
 
+use api::object::object;
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request, rejection::BytesRejection},
     http::{StatusCode, header},
 };
-use model::api::object::object;
 use serde::de::DeserializeOwned;
 
 use crate::problem::{Kind, Problem};

@@ -2,10 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use model::{
-    Decision, Process, Selector,
-    api::rule::{self, EffectivePolicy, OverrideStatus, Overrides, PolicyState},
-};
+use api::rule::{self, EffectivePolicy, OverrideStatus, Overrides, PolicyState};
+use model::{Decision, Process, Selector};
 use serde::Serialize;
 use tokio::{sync::Mutex, task, time};
 

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::api::decision::Event;
+use api::decision::Event;
 pub(crate) use tally::Tally;
 use tokio::sync::watch;
 

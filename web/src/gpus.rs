@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
-use model::{Capabilities, Counters, Gpu, GpuKey, Quantity, Residency, Reuse, Snapshot, api::GpuId};
+use api::GpuId;
+use model::{Capabilities, Counters, Gpu, GpuKey, Quantity, Residency, Reuse, Snapshot};
 
 /// One GPU of a snapshot.
 pub(crate) struct GpuTotal<'a> {
@@ -75,7 +76,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Managed bytes that fit into a GPU; see [`model::api::GpuDetail::managed_capacity_bytes`].
+    /// Managed bytes that fit into a GPU; see [`api::GpuDetail::managed_capacity_bytes`].
     pub(crate) fn capacity_bytes(&self, gpu: Option<&Gpu>) -> Option<u64> {
         let resident = self.resident.map(|resident| resident.bytes);
         let used = gpu.and_then(|gpu| gpu.memory_used_bytes);

@@ -47,7 +47,6 @@
 //! * 421: a `Host` that is not this service
 //! * 503: no response of the collector
 
-mod api;
 mod auth;
 mod body;
 mod closed;
@@ -61,6 +60,7 @@ mod entity_tags;
 mod events;
 mod gpus;
 mod guard;
+mod handlers;
 mod health;
 mod hosts;
 mod markdown;

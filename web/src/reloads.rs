@@ -5,7 +5,8 @@ use std::{
     time::SystemTime,
 };
 
-use model::{api::Configuration, text::time};
+use api::Configuration;
+use model::text::time;
 use serde::Serialize;
 
 use crate::control::etag;

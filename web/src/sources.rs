@@ -2,7 +2,7 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
-use model::{HeatMap, HeatRequest, History, HistoryRequest, ProcessId, Snapshot, Verdicts, api};
+use model::{HeatMap, HeatRequest, History, HistoryRequest, ProcessId, Snapshot, Verdicts};
 
 use crate::{
     control::{Controls, DecisionSource, NoControl},

@@ -2,7 +2,8 @@
 
 use std::{collections::HashSet, fmt, path::Path};
 
-use model::{Override, api::rule};
+use api::rule;
+use model::Override;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 use toml::{

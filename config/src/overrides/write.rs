@@ -1,6 +1,6 @@
 //! Text from overrides.
 
-use model::api::rule::Override;
+use api::rule::Override;
 use serde_json::{Map, Value};
 
 use super::Form;

@@ -3,7 +3,7 @@
 //! A valid override is within its limits, and round-trips in every form.
 
 use config::overrides::{self, Form};
-use model::api::rule;
+use api::rule;
 
 pub(super) fn run(input: &[u8]) {
     run_as_file(input);

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use config::overrides;
-use model::api::rule;
+use api::rule;
 
 pub(super) fn run(input: &[u8]) {
     #[derive(serde::Serialize)]

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use gpu::swgpu::Gpu;
-use model::explain::UNJUDGED;
+use model::verdict::UNJUDGED;
 use serde::{Deserialize, Serialize};
 
 use self::{

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use model::{
-    api::rule::check_parameters,
-    policy::{CHOOSER, Form, POLICIES, parameters},
-};
+use api::rule::check_parameters;
+use model::policy::{CHOOSER, Form, POLICIES, parameters};
 
 const DOCUMENT: &str = include_str!("../../../docs/policies.md");
 

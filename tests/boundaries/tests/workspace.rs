@@ -16,12 +16,13 @@ use boundaries::{
 /// it uses the registry of policies, which is a table.
 const LAB_RUNNER: [&str; 7] = ["gpu", "model", "planner", "sim", "trace", "trace-sources", "zvc"];
 /// Crates that `uvmctl` may link: nothing of the probes, so that it builds without their toolchain.
-const UVMCTL: [&str; 10] =
-    ["abi", "call-ring", "config", "model", "planner", "sim", "sys", "trace", "trace-sources", "zvc"];
+const UVMCTL: [&str; 11] =
+    ["abi", "api", "call-ring", "config", "model", "planner", "sim", "sys", "trace", "trace-sources", "zvc"];
 /// Crates that the root daemon may link: nothing of the offline toolkit, such as importers of files.
-const UVMD: [&str; 14] = [
+const UVMD: [&str; 15] = [
     "abi",
     "actuator",
+    "api",
     "call-ring",
     "collector",
     "config",
@@ -36,7 +37,7 @@ const UVMD: [&str; 14] = [
     "web",
 ];
 /// Crates without input, output and clock.
-const PURE: [&str; 4] = ["model", "planner", "policy", "trace"];
+const PURE: [&str; 5] = ["api", "model", "planner", "policy", "trace"];
 
 fn all() -> Crates {
     crates(&root()).unwrap()

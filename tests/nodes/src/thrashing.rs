@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use model::{
-    Capabilities, Counters, VerdictKind,
-    api::{
-        Check, Counts, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus, HeatCell, HeatMap,
-        HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts,
-        Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts,
-    },
+use api::{
+    Check, Counts, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus, HeatCell, HeatMap,
+    HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts,
+    Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts,
     explain::{self, Case},
 };
+use model::{Capabilities, Counters, VerdictKind};
 
 const MIB: u64 = 1 << 20;
 /// Time of every response.

@@ -6,7 +6,7 @@ use std::{
     marker::PhantomData,
 };
 
-use model::api::{Evictions, Owners, ProcessSummaries, Verdicts, decision::Decisions, rule::Overrides};
+use api::{Evictions, Owners, ProcessSummaries, Verdicts, decision::Decisions, rule::Overrides};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use ureq::http::Method;

@@ -1,6 +1,6 @@
 //! One decision as text.
 
-use model::api::decision::{CallResult, Decision, Done, Measured, PlanDescription};
+use api::decision::{CallResult, Decision, Done, Measured, PlanDescription};
 
 use super::style;
 use crate::{
@@ -143,7 +143,7 @@ fn windows(Decision { before, after, .. }: &Decision) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use model::api::decision::PlanEvidence;
+    use api::decision::PlanEvidence;
 
     use super::*;
     use crate::terminal::Colour;

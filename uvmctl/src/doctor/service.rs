@@ -2,8 +2,8 @@
 
 use std::io;
 
+use api::Status;
 use config::{ConfigError, Loaded};
-use model::api::Status;
 
 use super::Check;
 use crate::{client::Error, text};

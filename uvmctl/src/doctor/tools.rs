@@ -1,6 +1,6 @@
 //! Check of the driver's tools, the source of counts where probes cannot be used.
 
-use model::api::Status;
+use api::Status;
 use sys::{
     capabilities::{Capabilities, Capability},
     preconditions::Missing,

@@ -1,6 +1,6 @@
 //! Matrix of victims and evictors.
 
-use model::api::Party;
+use api::Party;
 
 use super::{Flow, party, party_key};
 use crate::{rates, text};

@@ -1,8 +1,6 @@
 //! Fetches the evidence about one process.
 
-use model::api::{
-    GpuDetail, Gpus, Ops, Process, ProcessDetail, Ranges, Sites, Verdict, Verdicts, rule::EffectivePolicy,
-};
+use api::{GpuDetail, Gpus, Ops, Process, ProcessDetail, Ranges, Sites, Verdict, Verdicts, rule::EffectivePolicy};
 
 use super::finding;
 use crate::client::{Client, Error, Response};

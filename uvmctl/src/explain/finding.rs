@@ -1,6 +1,6 @@
 //! Verdicts as text: uvmd's words, and the figures that they are based on.
 
-use model::api::{
+use api::{
     Check, GpuDetail, InvolvedRange, Process, Site, Sites, UnavailableKind, Verdict, VerdictInputs, VerdictVictim,
     Verdicts,
 };
@@ -65,7 +65,7 @@ fn memory(process: &Process, gpu: Option<&GpuDetail>) -> String {
 }
 
 /// `38.2 GiB (at least 38.0 GiB, at most 38.5 GiB) are`
-pub(crate) fn resident(resident: Option<model::api::Residency>) -> String {
+pub(crate) fn resident(resident: Option<api::Residency>) -> String {
     let Some(resident) = resident else { return "an unknown amount is".to_owned() };
     let bytes = text::bytes(resident.bytes);
     let (least, most) = (text::bytes(resident.min_bytes), text::bytes(resident.max_bytes));
@@ -147,7 +147,7 @@ pub(crate) fn check(Check { description, met, .. }: &Check) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::Residency;
+    use api::Residency;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Explanation of a process without an active verdict.
 
-use model::api::{Process, Reuse, Verdict};
+use api::{Process, Reuse, Verdict};
 
 use super::{Evidence, finding};
 use crate::{text, words};

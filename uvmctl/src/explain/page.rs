@@ -1,6 +1,6 @@
 //! Explanation as paragraphs, for the command line and for `uvmctl top`.
 
-use model::api::{Remedies, Remedy, Verdict};
+use api::{Remedies, Remedy, Verdict};
 
 use super::{Evidence, finding, healthy};
 use crate::{action, ops, terminal::Style, text};

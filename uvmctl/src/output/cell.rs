@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use model::api::{GpuId, Reuse};
+use api::{GpuId, Reuse};
 
 use crate::{rates, text, words};
 

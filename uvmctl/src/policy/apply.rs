@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use api::rule::{Override, OverrideStatus, Overrides};
 use clap::Args;
 use config::overrides::{Form, parse_as};
-use model::api::rule::{Override, OverrideStatus, Overrides};
 use serde::Serialize;
 use ureq::http::Method;
 

@@ -1,9 +1,9 @@
 //! `uvmctl policy export`: overrides in the form of files.
 
 use anyhow::bail;
+use api::rule::{Override, Overrides};
 use clap::Args;
 use config::overrides::{Form, write};
-use model::api::rule::{Override, Overrides};
 
 use super::List;
 use crate::{

@@ -1,9 +1,7 @@
 //! Overrides, and the policy in effect for a process, as text.
 
-use model::{
-    Budget, Criterion, MemoryRange, Selector,
-    api::rule::{EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState},
-};
+use api::rule::{EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState};
+use model::{Budget, Criterion, MemoryRange, Selector};
 
 use crate::{
     action,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use model::api::{Counts, Process};
+use api::{Counts, Process};
 
 use crate::look::Look;
 use crate::{

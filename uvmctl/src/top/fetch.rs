@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use model::api::{Evictions, Gpus, HeatMap, ProcessDetail, Processes, Ranges, Status, Verdicts};
+use api::{Evictions, Gpus, HeatMap, ProcessDetail, Processes, Ranges, Status, Verdicts};
 use serde::de::DeserializeOwned;
 
 use super::process_key::ProcessKey;

@@ -1,6 +1,6 @@
 //! Keys of processes.
 
-use model::api::Process;
+use api::Process;
 
 /// Key of a process: pids are reused, start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::SystemTime};
 
-use model::api::{Counts, Evictions, Gpu, GpuDetail, Gpus, Process, Status, Verdicts};
+use api::{Counts, Evictions, Gpu, GpuDetail, Gpus, Process, Status, Verdicts};
 
 use super::{
     columns::{Counter, Row},

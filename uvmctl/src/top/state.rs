@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use model::api::Process;
+use api::Process;
 
 use super::{
     columns::{self, Column, Figures, Row},

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use model::api::{
+use api::{
     Block, Counts, Distribution, Gpu, GpuDetail, GpuId, Gpus, Process, ProcessDetail, ProcessGpu, Processes, Residency,
     Status, Verdicts,
 };

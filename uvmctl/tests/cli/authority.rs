@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use model::api::{Status, Warning};
+use api::{Status, Warning};
 
 use crate::support::{Canned, busy, run, serve_bytes, serve_snapshot, stderr, stdout, uvmctl};
 

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use model::api::{
+use api::{
     ProcessSummaries, ProcessSummary,
     decision::{Decision, Decisions},
     rule::{Override, OverrideStatus, Overrides},

@@ -106,8 +106,8 @@ fn serve_once(stream: &TcpStream, daemon: &Canned) {
 
 #[test]
 fn a_get_is_sent_again_after_the_daemon_closed_the_connection() {
-    let (overrides, state) = (model::api::rule::Overrides::default(), model::api::rule::PolicyState::default());
-    let status = model::api::Status { time: "2026-11-21T14:00:00.000Z".to_owned(), ..Default::default() };
+    let (overrides, state) = (api::rule::Overrides::default(), api::rule::PolicyState::default());
+    let status = api::Status { time: "2026-11-21T14:00:00.000Z".to_owned(), ..Default::default() };
     let daemon = Canned::default()
         .with("/api/v1/overrides", &overrides)
         .with("/api/v1/policy", &state)

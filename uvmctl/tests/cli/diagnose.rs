@@ -1,7 +1,7 @@
 //! Output of `ps`, `explain`, `evictions`, `heatmap`, `gpus` and `show` for a node with a thrashing
 //! process and its victim.
 
-use model::api::{
+use api::{
     DecisionSummary, Ops, QuotaHolder, Site, Sites, UnavailableKind, Verdicts,
     rule::{EffectivePolicy, PlanState, Restriction},
 };

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use model::api::decision::{Call, CallResult, Event, Outcome, Switched};
+use api::decision::{Call, CallResult, Event, Outcome, Switched};
 
 use crate::{
     policy::decision,

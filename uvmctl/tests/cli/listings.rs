@@ -5,10 +5,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use model::{
-    Counters, RecordFigures, SourceState,
-    api::{Counts, Diagnosis, Evictor, OwnerTotals, Owners, Process, Processes, Verdict, VerdictSummary, Verdicts},
-};
+use api::{Counts, Diagnosis, Evictor, OwnerTotals, Owners, Process, Processes, Verdict, VerdictSummary, Verdicts};
+use model::{Counters, RecordFigures, SourceState};
 
 use crate::support::{Canned, busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
 
@@ -150,7 +148,7 @@ fn json_is_the_daemons_response() {
     };
     assert_eq!(pids(&["ps", "-o", "json"]), [41_207, 512]);
     assert_eq!(pids(&["ps", "-o", "json", "--all"]), [41_207, 512, 9]);
-    let status: model::api::Status = serde_json::from_str(&stdout(&run(&url, &["status", "-o", "json"]))).unwrap();
+    let status: api::Status = serde_json::from_str(&stdout(&run(&url, &["status", "-o", "json"]))).unwrap();
     assert_eq!((status.state.as_str(), status.total.fault_entries), ("counting", 18_400));
 }
 

@@ -110,8 +110,7 @@ fn lists_that_the_source_does_not_count_have_the_reason_instead() {
         let reason = "uvmctl: victims and evictors are not counted by the driver's tools at this level: needs";
         assert!(stderr(&output).starts_with(reason), "{}", stderr(&output));
     }
-    let json: model::api::Evictions =
-        serde_json::from_str(&stdout(&run(&server, &["evictions", "-o", "json"]))).unwrap();
+    let json: api::Evictions = serde_json::from_str(&stdout(&run(&server, &["evictions", "-o", "json"]))).unwrap();
     assert!(json.pairs.is_none() && json.unavailable.is_some(), "{json:?}");
 }
 
@@ -154,7 +153,7 @@ fn an_idle_process_has_no_empty_tables() {
 #[test]
 fn json_is_the_daemons_response() {
     let output = run(&serve_snapshot(with_blocks()), &["show", "41207", "-o", "json", "--blocks", "1"]);
-    let detail: model::api::ProcessDetail = serde_json::from_str(&stdout(&output)).unwrap();
+    let detail: api::ProcessDetail = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!((detail.process.pid, detail.blocks.len(), detail.blocks_known), (41_207, 1, 48));
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use model::api::{Op, OpAction, Ops};
+use api::{Op, OpAction, Ops};
 
 use crate::support::{Canned, busy, run, serve_snapshot, stderr, stdout, uvmctl};
 

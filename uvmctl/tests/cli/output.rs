@@ -5,10 +5,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use model::{
-    SourceState,
-    api::{Gpus, Processes},
-};
+use api::{Gpus, Processes};
+use model::SourceState;
 
 use crate::support::{busy, nothing, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
 

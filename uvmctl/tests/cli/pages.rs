@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use model::api::{
+use api::{
     EvictionPair, Evictions, Gpus, ProcessSummaries, ProcessSummary, Processes, Status, Verdicts,
     decision::{Decision, Decisions},
     rule::{OverrideStatus, Overrides, PolicyState},

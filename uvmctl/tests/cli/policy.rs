@@ -1,17 +1,14 @@
 //! Overrides, the switch and decisions on the command line.
 
-use model::{
-    Budget, LinkBytes, ProbeFigures, Selector, Share,
-    api::{
-        Status,
-        decision::{Decision, Decisions, Measured},
-        rule::{
-            Candidate, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PlanState, PolicyState,
-            Restriction,
-        },
+use api::{
+    Status,
+    decision::{Decision, Decisions, Measured},
+    rule::{
+        Candidate, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PlanState, PolicyState,
+        Restriction,
     },
-    order::Expected,
 };
+use model::{Budget, LinkBytes, ProbeFigures, Selector, Share, order::Expected};
 
 use crate::support::{Canned, run, stderr, stdout};
 

@@ -5,7 +5,8 @@ mod tests;
 
 use std::time::SystemTime;
 
-use model::{api::rule, text};
+use api::rule;
+use model::text;
 use serde::Serialize;
 use web::{Grant, Peer, Requester};
 

@@ -1,9 +1,7 @@
 //! Overrides of the API: creation and deletion.
 
-use model::{
-    Override,
-    api::{self, rule::Invalid},
-};
+use api::rule::Invalid;
+use model::Override;
 use web::{ChangeError, Precondition, PutOutcome};
 
 use super::{Rules, status, stored};

@@ -15,7 +15,7 @@ use config::{
     Policy,
     overrides::{self, Files},
 };
-use model::{Override, api};
+use model::Override;
 use tokio::{task, time};
 
 use super::{Known, Rules};

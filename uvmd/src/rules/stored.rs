@@ -1,6 +1,7 @@
 //! Overrides of the API on the disk, and the processes that they are for.
 
-use model::{Override, api::rule};
+use api::rule;
+use model::Override;
 use policy::rules::{self, Expired, NoProcess};
 use serde::{Deserialize, Serialize};
 use sys::{Roots, kernel, processes};

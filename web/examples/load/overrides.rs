@@ -5,10 +5,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use model::{
-    Mode, Override, Process, Selector,
-    api::rule::{EffectivePolicy, OverrideStatus, Overrides, PolicyState},
-};
+use api::rule::{EffectivePolicy, OverrideStatus, Overrides, PolicyState};
+use model::{Mode, Override, Process, Selector};
 use web::{ChangeError, Control, Precondition, PutOutcome, Requester};
 
 /// Overrides by id.

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use model::{
-    Budget, Override, Process, Selector,
-    api::rule::{self, Candidate, EffectivePolicy, OverrideStatus, PolicyState, Restriction},
-};
+use api::rule::{self, Candidate, EffectivePolicy, OverrideStatus, PolicyState, Restriction};
+use model::{Budget, Override, Process, Selector};
 use web::{ChangeError, Control, Precondition, PutOutcome, Requester};
 
 const READ_ONLY: &str = "the showcase has fixed overrides";

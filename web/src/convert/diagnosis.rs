@@ -2,9 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use api::{DecisionSummary, Diagnosis, Evictor, VerdictSummary};
 use model::{
     Decision, ProcessId, VerdictKind,
-    api::{DecisionSummary, Diagnosis, Evictor, VerdictSummary},
     decision::Stage,
     verdict::{Verdict, Victim},
 };
@@ -37,7 +37,7 @@ pub(super) fn diagnosis(view: &View<'_>, id: ProcessId) -> Option<Diagnosis> {
     Some(Diagnosis { kind: kind.to_owned(), label, description, decision: None, evictor, verdict })
 }
 
-/// Evictor for a verdict; see [`model::api::Verdict::evictor`]. Only evicted memory has one.
+/// Evictor for a verdict; see [`api::Verdict::evictor`]. Only evicted memory has one.
 pub(super) fn evictor(view: &View<'_>, verdict: &Verdict) -> Option<Evictor> {
     if verdict.kind != VerdictKind::CapacityThrash || verdict.ended_at.is_some() {
         return None;

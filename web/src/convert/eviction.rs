@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{EvictionPair, Party, api};
+use model::{EvictionPair, Party};
 
 use super::{View, owner::owner};
 use crate::{

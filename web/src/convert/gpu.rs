@@ -1,6 +1,6 @@
 //! GPUs, with their memory.
 
-use model::{Capabilities, GpuKey, GpuSource, Quantity, Snapshot, api};
+use model::{Capabilities, GpuKey, GpuSource, Quantity, Snapshot};
 
 use super::{status::gpu, time};
 use crate::gpus::{self, GpuTotal};

@@ -1,6 +1,6 @@
 //! Recent counts.
 
-use model::{Capabilities, History, Quantity, Sample, api};
+use model::{Capabilities, History, Quantity, Sample};
 
 use super::time;
 

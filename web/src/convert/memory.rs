@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use model::{Capabilities, PatternKind, Process, Quantity, Snapshot, api};
+use model::{Capabilities, PatternKind, Process, Quantity, Snapshot};
 
 use super::{address, time};
 

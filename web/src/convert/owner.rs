@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Capabilities, Counters, OwnerKey, OwnerTotals, Quantity, Snapshot, api};
+use model::{Capabilities, Counters, OwnerKey, OwnerTotals, Quantity, Snapshot};
 
 use super::{busyness::busyness, sum, time};
 use crate::{

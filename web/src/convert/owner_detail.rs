@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Capabilities, OwnerEvictions, OwnerKey, Process, Quantity, api};
+use model::{Capabilities, OwnerEvictions, OwnerKey, Process, Quantity};
 
 use super::{INFERRED, View, busyness::busyness, owner::owner_totals, time};
 use crate::gpus;

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Capabilities, Counters, GpuKey, PeerReuse, ProcessId, Quantity, api};
+use model::{Capabilities, Counters, GpuKey, PeerReuse, ProcessId, Quantity};
 
 use super::{View, address, busyness::busyness, diagnosis, of, owner::owner, sum, time};
 use crate::{

@@ -1,6 +1,7 @@
 //! Sites of CPU faults.
 
-use model::{Capabilities, CodePlace, Process, Quantity, Snapshot, api, explain};
+use api::explain;
+use model::{Capabilities, CodePlace, Process, Quantity, Snapshot};
 
 use super::{address, time};
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use model::{Capabilities, Snapshot, SourceState, api};
+use model::{Capabilities, Snapshot, SourceState};
 
 use super::time;
 use crate::{

@@ -2,10 +2,12 @@
 
 use std::{cell::LazyCell, cmp::Reverse, time::SystemTime};
 
+use api::{
+    decision::Event,
+    explain::{self, Case},
+};
 use model::{
     Capabilities, GpuKey, ProcessId, Quantity, Snapshot, SourceState, VerdictKind, Verdicts,
-    api::{self, decision::Event},
-    explain::{self, Case},
     owner::label_or_user,
     verdict::{Check, Involved, Unjudged, Verdict, Victim},
 };

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use model::{
-    api::decision::{Call, Event, PlanCounters},
-    policy::{Choice, POLICIES, Policy},
-};
+use api::decision::{Call, Event, PlanCounters};
+use model::policy::{Choice, POLICIES, Policy};
 
 /// Maximum of decisions whose policy is stored, as calls may be reported after their end.
 const DECISIONS_MAX: usize = 4096;
@@ -111,7 +109,7 @@ fn direction(action: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use model::api::decision::{Decision, PlanEvidence};
+    use api::decision::{Decision, PlanEvidence};
 
     use super::*;
 

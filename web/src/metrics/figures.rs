@@ -9,10 +9,10 @@ use std::{
     sync::Arc,
 };
 
+use api::rule::PolicyState;
 pub(super) use memory::MemoryRow;
 use model::{
     Capabilities, Counters, Decision, Direction, GpuKey, GpuUuid, Process, Quantity, Reuse, Snapshot, Verdicts,
-    api::rule::PolicyState,
 };
 pub(super) use owners::{OwnerRows, listed, names};
 

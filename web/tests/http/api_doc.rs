@@ -1,16 +1,12 @@
 //! The examples of docs/api.md have exactly the fields of the code's types.
 
-use model::{
-    DropReason,
-    api::{
-        Evictions, Gpus, HeatMap, History, Ops, OwnerDetail, Owners, ProcessDetail, ProcessSummaries, Processes,
-        Ranges, Sites, Status, Verdicts,
-    },
-    api::{
-        decision::Decisions,
-        rule::{EffectivePolicy, Overrides, PolicyState},
-    },
+use api::{
+    Evictions, Gpus, HeatMap, History, Ops, OwnerDetail, Owners, ProcessDetail, ProcessSummaries, Processes, Ranges,
+    Sites, Status, Verdicts,
+    decision::Decisions,
+    rule::{EffectivePolicy, Overrides, PolicyState},
 };
+use model::DropReason;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api::decision::Event;
 use axum::{
     Router,
     body::Body,
@@ -9,7 +10,6 @@ use axum::{
 };
 use model::{
     CallResult, Decision, Stage,
-    api::decision::Event,
     decision::Event::{Applied, Created, Switched, Updated, Withheld},
 };
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! `/api/v1/processes/{pid}`.
 
+use api::ProcessDetail;
 use axum::http::StatusCode;
-use model::{Blocks, GpuKey, GpuUuid, Process, ProcessId, Snapshot, api::ProcessDetail};
+use model::{Blocks, GpuKey, GpuUuid, Process, ProcessId, Snapshot};
 
 use crate::support::{Response, at, block, busy, get_as_reader, process, router};
 
@@ -59,7 +60,7 @@ async fn batches_are_distributions_with_exact_sums() {
 #[tokio::test]
 async fn distributions_without_batches_are_empty() {
     let counts = detail(&request(busy(), "10").await).process.counts;
-    assert_eq!((counts.batches, counts.batch_duration_ns), (Some(0), Some(model::api::Distribution::default())));
+    assert_eq!((counts.batches, counts.batch_duration_ns), (Some(0), Some(api::Distribution::default())));
 }
 
 #[tokio::test]

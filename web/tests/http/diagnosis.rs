@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api::Diagnosis;
 use model::{
     Decision, Gpu, GpuKey, GpuUuid, ProcessId, Residency, Stage, Verdict, VerdictKind, Verdicts,
-    api::{self, Diagnosis},
     verdict::{Inputs, Victim},
 };
 use web::{DecisionSource, Sources, VerdictSource};

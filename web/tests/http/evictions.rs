@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Access, Counters, EvictionCause, EvictionPair, Gpu, GpuKey, GpuSource, GpuUuid, Owner, OwnerKey, OwnerTotals,
-    Party, ProcessId, Residency, Reuse, api, owner::Pod,
+    Party, ProcessId, Residency, Reuse, owner::Pod,
 };
 use serde::de::DeserializeOwned;
 

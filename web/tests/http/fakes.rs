@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
+use api::rule::{
+    Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PlanState, PolicyState, check_parameters,
+};
 use model::{
     Action, ActuatorKind, Advice, AdviceCalls, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid,
     LinkBytes, Mode, Outcome, Override, Place, PlanCounters, PlanEvidence, Process, ProcessId, Selector, Share, Stage,
     Step, VerdictKind,
-    api::rule::{
-        Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PlanState, PolicyState, check_parameters,
-    },
     decision::{Done, Measured},
     verdict::Inputs,
 };

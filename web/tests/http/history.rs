@@ -6,7 +6,7 @@ use std::{
 };
 
 use axum::{Router, http::StatusCode};
-use model::{GpuKey, GpuUuid, History, HistoryOf, HistoryRequest, ProcessId, Sample, api};
+use model::{GpuKey, GpuUuid, History, HistoryOf, HistoryRequest, ProcessId, Sample};
 use web::{Source, Sources};
 
 use crate::support::{always, assert_problem, at, busy, get, router, router_over};

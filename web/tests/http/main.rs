@@ -1,13 +1,13 @@
 //! Tests of the endpoints and of the server, over snapshots made up here.
 #![cfg(test)]
 
-mod api;
 mod api_doc;
 mod auth;
 mod control;
 mod decisions;
 mod detail;
 mod diagnosis;
+mod endpoints;
 mod evictions;
 mod fakes;
 mod filters;

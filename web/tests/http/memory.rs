@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use axum::http::StatusCode;
 use model::{
     Blocks, CodeModule, CodePlace, HeatCell, HeatMap, HeatRange, HeatRequest, Pattern, PatternKind, ProcessId, Range,
-    RangeCounts, Ranges, Residency, Reuse, Site, SiteCounts, Sites, api,
+    RangeCounts, Ranges, Residency, Reuse, Site, SiteCounts, Sites,
 };
 use web::{Source, Sources};
 

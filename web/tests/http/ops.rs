@@ -2,11 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use api::{Op, OpAction, OpPointer, OpTarget, Ops};
 use axum::{Router, http::StatusCode};
-use model::{
-    ProcessId,
-    api::{Op, OpAction, OpPointer, OpTarget, Ops},
-};
+use model::ProcessId;
 use web::{CallsRefusal, CallsRequest, Source, Sources};
 
 use crate::support::{always, assert_problem, busy, get, get_as_reader, metrics, router, router_over};

@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use api::OwnerDetail;
 use axum::http::StatusCode;
-use model::{Counters, HistoryOf, OwnerKey, OwnerTotals, api::OwnerDetail};
+use model::{Counters, HistoryOf, OwnerKey, OwnerTotals};
 use web::{Source, Sources};
 
 use crate::{
@@ -23,7 +24,7 @@ async fn an_owner_has_its_processes_verdicts_and_evictions() {
     assert_eq!((member.pid, member.start_ticks, member.state.as_str()), (20, 120, "running"));
     let verdicts: Vec<_> = owner.verdicts.iter().map(|each| (each.pid, each.ended_at.is_some())).collect();
     assert_eq!(verdicts, [(20, false), (20, true)], "active ones first");
-    let bytes = |evictions: &Option<Vec<model::api::OwnerEviction>>| {
+    let bytes = |evictions: &Option<Vec<api::OwnerEviction>>| {
         evictions.iter().flatten().map(|each| (each.kind.clone(), each.bytes)).collect::<Vec<_>>()
     };
     let other = || Some("other".to_owned());

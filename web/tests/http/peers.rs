@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use model::api::decision::Event;
+use api::decision::Event;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{Instant, advance, sleep, timeout},

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use api::decision::EventType;
 use model::{
     Access, Action, Advice, ApiCall, CallResult, Cause, DegradedReason, Direction, DropReason, EvictionCause,
     GpuSource, GpuUuid, Mode, OwnerKey, PatternKind, Place, RemoteCause, RestrictionScope, SourceState, Stage,
-    VerdictKind, api::decision::EventType, policy,
+    VerdictKind, policy,
 };
 use web::{ProblemKind, Warning};
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::Router;
 use model::{
-    GpuKey, GpuUuid, ManagedGrowth, ProcessId, Verdict, VerdictKind, Verdicts, api,
+    GpuKey, GpuUuid, ManagedGrowth, ProcessId, Verdict, VerdictKind, Verdicts,
     verdict::{Check, Inputs, Unjudged, Victim},
 };
 use serde_json::Value;

@@ -8,11 +8,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::{
-    Access as MemoryAccess, Block, Blocks, Counters, Gpu, GpuKey, GpuUuid, HeatCell, HeatMap, HeatRange, Process,
-    ProcessId, Selector, Snapshot, SourceState, SourceStatus,
-    api::rule::{self, Overrides, PolicyState, OverrideStatus, EffectivePolicy},
-};
+use api::rule::{self, Overrides, PolicyState, OverrideStatus, EffectivePolicy};
+use model::{Access as MemoryAccess, Block, Blocks, Counters, Gpu, GpuKey, GpuUuid, HeatCell, HeatMap, HeatRange, Process, ProcessId, Selector, Snapshot, SourceState, SourceStatus};
 use web::{
     Access, Source, Precondition, Control, Controls, Grant, VerdictSource, Node, PutOutcome, ChangeError, Requester, Service, Snapshots, Sources,
     Token,

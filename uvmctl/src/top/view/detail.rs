@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::SystemTime};
 
-use model::api::{Block, Counts, Distribution, Process, ProcessDetail};
+use api::{Block, Counts, Distribution, Process, ProcessDetail};
 use ratatui_core::text::{Line, Span};
 
 use super::{evidence, wrapped};

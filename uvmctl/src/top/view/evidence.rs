@@ -1,6 +1,6 @@
 //! Verdicts on one process, and its ranges.
 
-use model::api::{DecisionSummary, HeatRange, Pattern, Process, Range, Verdict};
+use api::{DecisionSummary, HeatRange, Pattern, Process, Range, Verdict};
 use ratatui_core::text::Line;
 
 use super::wrapped;

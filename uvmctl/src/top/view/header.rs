@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use model::api::GpuDetail;
+use api::GpuDetail;
 use ratatui_core::{
     style::Style,
     text::{Line, Span},

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, time::Duration};
 use ratatui_core::{backend::TestBackend, buffer::Cell, terminal::Terminal};
 
 use super::*;
-use model::api::{Block, Evictions};
+use api::{Block, Evictions};
 use nodes::thrashing;
 
 use crate::{
@@ -272,8 +272,8 @@ fn many_gpus_take_a_line_each_and_those_without_room_are_counted() {
         let mut sample = sample(2, vec![process(1, "a", 1)]);
         let gpu = sample.status.gpus.remove(0);
         let with_index = |index| {
-            let id = model::api::GpuId { gpu: Some(index), processor_id: Some(index + 1), uuid: None };
-            model::api::Gpu { id, ..gpu.clone() }
+            let id = api::GpuId { gpu: Some(index), processor_id: Some(index + 1), uuid: None };
+            api::Gpu { id, ..gpu.clone() }
         };
         sample.status.gpus = (0..gpus).map(with_index).collect();
         screen(&mut state(sample), Look::PLAIN, 80, 24)
