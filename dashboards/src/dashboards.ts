@@ -10,6 +10,7 @@ import {
   DashboardLinkType,
   DatasourceVariableBuilder,
   QueryVariableBuilder,
+  VariableHide,
   VariableRefresh,
   VariableSort,
 } from "@grafana/grafana-foundation-sdk/dashboard";
@@ -18,6 +19,8 @@ import { DATASOURCE, withOwner } from "./panels.js";
 // Matchers of the variables. All of `cluster` also matches series without that label.
 export const NODES = 'cluster=~"$cluster", hostname=~"$node"';
 export const GPUS = `${NODES}, UUID=~"$gpu"`;
+// Targets that cannot be scraped, of the jobs that have scraped uvmd, whatever their names. Without a target there is no figure, not 0.
+export const DOWN = 'count(up{job=~"$job", cluster=~"$cluster"} == 0) or 0 * count(up{job=~"$job", cluster=~"$cluster"})';
 // An owner's identifier is in the label of its kind, and the labels of other kinds are empty.
 export const OWNER = `${NODES}, owner_kind="$kind", pod_uid=~"$owner|", hpc_job=~"$owner|", container_id=~"$owner|", unit=~"$owner|"`;
 
@@ -52,6 +55,10 @@ export function dashboard(uid: string, title: string, description: string) {
     .withVariable(
       values("cluster", "Cluster", "label_values(uvmd_build_info, cluster)").multi(true).includeAll(true).allValue(".*").current(ALL),
     )
+    // Hidden: a PodMonitor names jobs by namespace and monitor.
+    .withVariable(
+      values("job", "Scrape job", "label_values(uvmd_build_info, job)").multi(true).includeAll(true).current(ALL).hide(VariableHide.HideVariable),
+    )
     .withVariable(new ConstantVariableBuilder("docs").label("Documentation of uvmd").value("file:///usr/share/doc/uvmd/docs"))
     .withVariable(new ConstantVariableBuilder("page_port").label("Port of uvmd's page").value("9477"));
 }
@@ -77,9 +84,9 @@ export const nodes = () => values("node", "Node", NODE_NAMES).multi(true).includ
 export const gpus = () =>
   values("gpu", "GPU", 'query_result(label_join(uvm_gpu_info{cluster=~"$cluster", hostname=~"$node"}, "title", " ", "gpu", "modelName"))')
     .regex('/UUID="(?<value>[^"]+)".*title="(?<text>[^"]*)"/')
+    // All are those of the node, by UUID: DCGM's series, which have no `hostname` of uvmd, are not read for the whole fleet.
     .multi(true)
     .includeAll(true)
-    .allValue(".+")
     .current(ALL);
 
 export const kinds = () => new CustomVariableBuilder("kind").label("Kind").values("pod,job,container,unit,other").current({ text: "pod", value: "pod" });

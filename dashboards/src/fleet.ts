@@ -1,6 +1,6 @@
 // Which nodes and GPUs thrash, which are oversubscribed, and whose programs cause it.
 
-import { dashboard, NODES, nodes } from "./dashboards.js";
+import { dashboard, DOWN, NODES, nodes } from "./dashboards.js";
 import { chart, figure, rows, THRASHING, TO_EVICTOR, TO_NODE, TO_OWNER, TO_RUNBOOK, TO_VICTIM, withOwner } from "./panels.js";
 
 const GPU = "cluster, hostname, gpu, UUID";
@@ -22,7 +22,7 @@ export const fleet = dashboard("uvm-fleet", "UVM / Fleet", "Thrashing and oversu
       docs: ["runbooks/UvmdDown.md", "runbooks/UvmdWaiting.md", "runbooks/UvmdDriverRefused.md"],
       queries: [
         { id: "nodes_by_state", expr: `sum by (state) (uvmd_state{${NODES}})`, legend: "{{state}}" },
-        { id: "nodes_down", expr: 'count(up{job="uvmd", cluster=~"$cluster"} == 0) or vector(0)', legend: "down" },
+        { id: "nodes_down", expr: DOWN, legend: "down" },
       ],
     }),
   )

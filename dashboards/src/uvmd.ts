@@ -1,6 +1,6 @@
 // uvmd itself: whether it counts, whether it counts everything, and what it costs.
 
-import { dashboard, NODES, nodes } from "./dashboards.js";
+import { dashboard, DOWN, NODES, nodes } from "./dashboards.js";
 import { chart, figure, type Query, rows, TO_NODE, TO_PAGE } from "./panels.js";
 
 const NODE = "cluster, hostname";
@@ -29,12 +29,12 @@ export const uvmd = dashboard("uvmd", "UVM / uvmd", "Health and cost of uvmd on 
     figure({
       id: 2,
       title: "Cannot be scraped",
-      description: "Targets of the job uvmd that Prometheus cannot scrape, in all of the selected clusters.",
+      description: "Targets of the jobs that have scraped uvmd, which Prometheus cannot scrape now, in all of the selected clusters.",
       unit: "none",
       width: 4,
       limits: [1],
       docs: ["runbooks/UvmdDown.md"],
-      queries: [{ id: "down", expr: 'count(up{job="uvmd", cluster=~"$cluster"} == 0) or vector(0)' }],
+      queries: [{ id: "down", expr: DOWN }],
     }),
   )
   .withPanel(

@@ -18,6 +18,6 @@ if [ "${1:-}" != --all ]; then
   exit
 fi
 # The pod and the ranges are those of tests/lab/userland/monitoring.
-tests/scripts/panels.py node=lab kind=pod owner=b6a16766-05ee-446a-8ee5-ff96a817f47c __rate_interval=15s __range=10m >"$work/panels.tsv"
+tests/scripts/panels.py node=lab job=uvmd gpu=.+ kind=pod owner=b6a16766-05ee-446a-8ee5-ff96a817f47c __rate_interval=15s __range=10m >"$work/panels.tsv"
 files+=(--add tests/lab/userland/stand-ins.prom --add "$work/panels.tsv" --add lab/compare/streaming.toml)
 scripts/lab script tests/lab/userland/alerts.sh --userland monitoring --timeout 4500 "${files[@]}"
