@@ -2,12 +2,32 @@
 
 use std::{collections::BTreeMap, ops::Index};
 
-use model::{ApiCall, Capabilities, Cause, Counters, Direction, Quantity, RemoteCause, counters::PerVariant};
+use model::{
+    ApiCall, Capabilities, Cause, Counters, Direction, Quantity, RemoteCause, counters::PerVariant, single_counts,
+};
 use serde::{Deserialize, Serialize};
 
-/// Defines [`CountsSummary`] of the first rows and [`Counts`] of all. A row is a field, its type and its value. A count that some drivers lack
-/// is an `Option`, and `if` names its [`Quantity`].
+/// Defines [`CountsSummary`] of the first rows and of [`single_counts`], and [`Counts`] of all. A row is
+/// a field, its type and its value. A count that some drivers lack is an `Option`, and `if` names its
+/// [`Quantity`].
 macro_rules! counts {
+    (
+        {
+            |$counters:ident|
+            CountsSummary { $($(#[$sum_doc:meta])* $sum:ident: $sum_type:ty = $sum_value:expr $(, if $sum_quantity:ident)?;)* }
+            Counts { ..CountsSummary, $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr $(, if $quantity:ident)?;)* }
+        }
+        $($(#[$single_doc:meta])* $single:ident: $single_quantity:ident $(, $rows:ident $metric:literal $help:literal)?;)*
+    ) => {
+        counts! {
+            |$counters|
+            CountsSummary {
+                $($(#[$sum_doc])* $sum: $sum_type = $sum_value $(, if $sum_quantity)?;)*
+                $($(#[$single_doc])* $single: Option<u64> = $counters.$single, if $single_quantity;)*
+            }
+            Counts { ..CountsSummary, $($(#[$doc])* $field: $type = $value $(, if $quantity)?;)* }
+        }
+    };
     (
         |$counters:ident|
         CountsSummary { $($(#[$sum_doc:meta])* $sum:ident: $sum_type:ty = $sum_value:expr $(, if $sum_quantity:ident)?;)* }
@@ -67,7 +87,7 @@ macro_rules! value {
     };
 }
 
-counts! {
+single_counts! { counts {
     |counters|
     CountsSummary {
         /// GPU fault entries, after the driver merged equal faults of a batch.
@@ -84,34 +104,14 @@ counts! {
         bytes_dtod: Option<u64> = counters.bytes_dtod.total(), if CopyCauses;
         /// Bytes evicted from GPU memory.
         evicted_bytes: Option<u64> = counters.evicted_bytes(), if CopyCauses;
-        /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
-        populated_bytes: Option<u64> = counters.populated_bytes, if Populated;
-        /// Freed blocks of managed memory, of at most 2 MiB, as by `cudaFree` and at exit. 0 in a GPU's own counts: they belong to no GPU.
-        freed_blocks: Option<u64> = counters.freed_blocks, if FreedBlocks;
-        /// Chunks of at most 2 MiB evicted from GPU memory.
-        evictions: Option<u64> = counters.evictions, if Evictions;
-        /// Evictions that needed memory for this process, of any process's chunks, its own included.
-        induced_evictions: Option<u64> = counters.induced_evictions, if Evictions;
-        /// Bytes evicted because this process needed memory, of any process's memory, its own included.
-        induced_eviction_bytes: Option<u64> = counters.induced_eviction_bytes, if EvictionPairs;
         /// Fault batches that held faults of it.
         batches: Option<u64> = counters.batches.entries.count(), if Batches;
         /// Nanoseconds of each of those batches, from its first fault entry to its replay.
         batch_duration_ns: Option<Distribution> = (&counters.batches.service_ns).into(), if Batches;
-        /// Replays after such batches.
-        replays: Option<u64> = counters.replays, if Replays;
-        /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
-        thrashing_pages: Option<u64> = counters.thrashing_pages, if ThrashingPages;
-        /// Times that the driver throttled a processor's access to a thrashing page.
-        throttles: Option<u64> = counters.throttles, if Throttles;
-        /// Sum of the time throttled, in nanoseconds.
-        throttled_ns: Option<u64> = counters.throttled_ns, if ThrottledTime;
         /// Mappings to memory that stays on another processor.
         remote_mappings: Option<u64> = counters.remote_mappings.total(), if RemoteMappings;
         /// Bytes so mapped; memory that is mapped again counts again.
         remote_mapped_bytes: Option<u64> = counters.remote_mapped_bytes.total(), if RemoteMappings;
-        /// Moves of blocks of ordinary memory under HMM, of which faults and copies are counted and nothing else. Only in totals: their process is unknown.
-        hmm_moves: Option<u64> = counters.hmm_moves, if Populated;
         /// Calls of the application about its memory: prefetches and advice.
         api_calls: Option<u64> = counters.api_calls.total(), if ApiCalls;
         /// Events dropped that belong here.
@@ -150,7 +150,7 @@ counts! {
         /// Bytes in the ranges that those calls named, by kind.
         tool_bytes_by_kind: Option<BTreeMap<String, u64>> = by(ApiCall::ALL, ApiCall::name, &counters.tool_bytes), if ApiCalls;
     }
-}
+} }
 
 /// Counts by the names of their variants.
 fn by<T: Copy, const LISTED: usize, const N: usize>(

@@ -2,7 +2,7 @@
 
 use std::ops::{AddAssign, Deref, DerefMut, Index, IndexMut};
 
-use crate::{Access, ApiCall, Cause, Direction, Distribution, RemoteCause};
+use crate::{Access, ApiCall, Cause, Direction, Distribution, RemoteCause, single_counts};
 
 /// One `u64` per variant of a small enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +128,15 @@ impl Count for Distribution {
     }
 }
 
-/// Defines a struct of counts from its rows: the fields, their zero and their sum.
+/// Defines a struct of counts from its rows, the fields, their zero and their sum; and from those of
+/// [`single_counts`](crate::single_counts), if they follow.
 macro_rules! counts {
+    (
+        { $(#[$struct_doc:meta])* $struct:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)* } }
+        $($(#[$single_doc:meta])* $single:ident: $quantity:ident $(, $rows:ident $metric:literal $help:literal)?;)*
+    ) => {
+        counts! { $(#[$struct_doc])* $struct { $($(#[$doc])* $field: $type,)* $($(#[$single_doc])* $single: u64,)* } }
+    };
     ($(#[$struct_doc:meta])* $struct:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$struct_doc])*
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,7 +165,7 @@ macro_rules! counts {
     };
 }
 
-counts! {
+single_counts! { counts {
     /// Counters of one process at one GPU, or a sum of such. All are monotonic.
     Counters {
         /// GPU fault entries: one for each page and batch, after the driver merged equal faults.
@@ -185,31 +192,10 @@ counts! {
         migration_size_htod_bytes: Distribution,
         /// Bytes of each copy from GPU to host.
         migration_size_dtoh_bytes: Distribution,
-        /// Bytes that became resident at the GPU with nothing to copy: first touches. Counted where it is known how this driver keeps residency.
-        populated_bytes: u64,
-        /// Chunks of at most 2 MiB evicted from the GPU, also with nothing to copy.
-        evictions: u64,
-        /// Evictions that needed memory for this process, of any process's chunks, its own included.
-        induced_evictions: u64,
-        /// Bytes evicted in `induced_evictions`.
-        induced_eviction_bytes: u64,
         /// Fault batches that held faults of it, with their size and service time.
         batches: Batches,
-        /// Replays after such batches.
-        replays: u64,
         /// Nanoseconds of each run of the driver's fault handler, which services several batches. Only in a GPU's totals: it services faults of all processes.
         fault_handler_duration_ns: Distribution,
-        /// Blocks of 2 MiB at most that were freed with memory in them. They belong to no GPU.
-        freed_blocks: u64,
-        /// Moves of blocks of ordinary memory to the processor, under HMM. Of such memory, faults and copies are counted, and nothing else. Only in totals: their
-        /// process is unknown.
-        hmm_moves: u64,
-        /// Pages that the driver found to be thrashing, once an episode. It does not see thrashing by evictions.
-        thrashing_pages: u64,
-        /// Times that the driver throttled a processor's access to a thrashing page.
-        throttles: u64,
-        /// Sum of the durations whose end was seen.
-        throttled_ns: u64,
         /// Mappings to memory that stays on another processor, by cause. The driver reports them only while a tool is attached to the process.
         remote_mappings: RarePerVariant<6>,
         /// Bytes so mapped, by cause; memory that is mapped again counts again.
@@ -225,7 +211,7 @@ counts! {
         /// Events known to belong here that could not be counted.
         dropped_events: u64,
     }
-}
+} }
 
 counts! {
     /// Fault batches of a process on a GPU, or of any sum of those. The driver services GPU faults in batches.

@@ -1,6 +1,6 @@
 //! Data of managed memory: identifiers, counters, snapshots, verdicts, decisions. No I/O.
 //!
-//! * [`counters`]: counters by process and GPU
+//! * [`counters`]: counters by process and GPU; [`single_counts!`]: table of most
 //! * [`capabilities`]: quantities that the running driver lets uvmd count; [`quantity`]: all of them
 //! * [`terms`]: dimensions of the counters
 //! * [`distribution`]: distributions of quantities
@@ -45,6 +45,7 @@ pub mod residency;
 pub mod restriction;
 pub mod rule;
 pub mod selector;
+mod single_counts;
 pub mod site;
 pub mod snapshot;
 pub mod terms;

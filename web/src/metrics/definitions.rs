@@ -22,6 +22,7 @@ use super::definition::Definition;
 pub(super) fn all() -> impl Iterator<Item = &'static Definition> {
     [
         gpu::DEFINITIONS,
+        gpu::SINGLE,
         eviction::DEFINITIONS,
         memory::DEFINITIONS,
         node::DEFINITIONS,

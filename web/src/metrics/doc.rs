@@ -60,8 +60,9 @@ The node does not know names of pods and jobs. Other exporters have them:
 
 ```promql
 # Thrashing pods, by name, with kube-state-metrics
-max by (pod_uid, verdict) (uvm_thrashing) == 1
-  and on (pod_uid) label_replace(kube_pod_info, \"pod_uid\", \"$1\", \"uid\", \"(.*)\")
+max by (pod_uid, verdict) (uvm_thrashing == 1)
+  * on (pod_uid) group_left (namespace, pod)
+  max by (pod_uid, namespace, pod) (label_replace(kube_pod_info, \"pod_uid\", \"$1\", \"uid\", \"(.*)\"))
 ```
 
 ";

@@ -1,6 +1,6 @@
 //! Counts of each GPU.
 
-use model::{Access, Cause, Counters, Direction, Quantity, RemoteCause, counters::PerVariant};
+use model::{Access, Cause, Counters, Direction, Quantity, RemoteCause, counters::PerVariant, single_counts};
 
 use crate::metrics::{
     definition::{Buckets, Definition, Rows, Sample, Samples, counted},
@@ -46,6 +46,20 @@ const SIZES: Buckets = Buckets {
 const GPUS: Rows = Rows { labels: &[&GPU, &UUID], of: |figures| figures.gpus.iter().collect() };
 /// GPUs, and the CPUs.
 const PROCESSORS: Rows = Rows { labels: &[&GPU, &PROCESSOR_UUID], of: |figures| figures.processors().collect() };
+
+/// Defines metrics of the rows that have one.
+macro_rules! definitions {
+    (
+        {}
+        $($(#[$doc:meta])* $field:ident: $quantity:ident $(, $rows:ident $name:literal $help:literal)?;)*
+    ) => {
+        /// Metrics of counts that are one number each.
+        pub(super) const SINGLE: &[Definition] =
+            &[$($($rows.count_if(Quantity::$quantity, $name, |row| row.counters.$field, $help),)?)*];
+    };
+}
+
+single_counts! { definitions {} }
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
@@ -96,12 +110,6 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             })
         }),
     },
-    GPUS.count_if(
-        Quantity::Replays,
-        "uvm_replays_total",
-        |row| row.counters.replays,
-        "Replays after fault batches, by which the driver makes the GPU retry faulted accesses. Batches at which a process leaves the GPU have none.",
-    ),
     Definition {
         name: "uvm_migrated_bytes_total",
         labels: &[&GPU, &UUID, &DIRECTION, &CAUSE],
@@ -137,19 +145,6 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     GPUS.count_if(
-        Quantity::Populated,
-        "uvm_populated_bytes_total",
-        |row| row.counters.populated_bytes,
-        "Bytes that became resident at the GPU without a copy, as on the first touch of new memory. Absent where the driver cannot count them: see /api/v1/status.",
-    ),
-    GPUS.count_if(
-        Quantity::Evictions,
-        "uvm_evictions_total",
-        |row| row.counters.evictions,
-        "Chunks of at most 2 MiB that the driver evicted from the GPU, also where nothing had to be copied. The \
-               bytes copied are in uvm_migrated_bytes_total, with cause=\"eviction\".",
-    ),
-    GPUS.count_if(
         Quantity::Reuse,
         "uvm_fetched_bytes_total",
         |row| row.reuse.fetched_bytes,
@@ -167,26 +162,6 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "uvm_cpu_reclaimed_bytes_total",
         |row| row.reuse.cpu_reclaimed_bytes,
         "Fetched bytes that a CPU fault had migrated to the host before, by VA block of 2 MiB: the cost of sharing with the CPU.",
-    ),
-    PROCESSORS.count_if(
-        Quantity::Populated,
-        "uvm_hmm_moves_total",
-        |row| row.counters.hmm_moves,
-        "Moves of blocks of ordinary memory to the processor, under HMM. Of such memory, faults and copies are counted; populated, \
-               resident and evicted memory is not counted. At 0, no memory is missing from the populated, resident and evicted figures.",
-    ),
-    PROCESSORS.count_if(
-        Quantity::ThrashingPages,
-        "uvm_thrashing_pages_total",
-        |row| row.counters.thrashing_pages,
-        "Pages that the driver found to be thrashing between processors, once an episode, at the first GPU involved. It does \
-               not see thrashing by evictions.",
-    ),
-    PROCESSORS.count_if(
-        Quantity::Throttles,
-        "uvm_throttles_total",
-        |row| row.counters.throttles,
-        "Times that the driver throttled a processor at a thrashing page.",
     ),
     Definition {
         name: "uvm_throttled_seconds_total",
