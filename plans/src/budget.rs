@@ -1,14 +1,15 @@
 //! Memory budget of a follower. Its size depends on untrusted programs, so each part has a limit,
 //! which is checked before memory is allocated.
 //!
-//! | part | limit | above it |
+//! | memory | limit | beyond the limit |
 //! | --- | --- | --- |
-//! | state of the program: now, before the window, and while an iteration is analysed | [`PROGRAM_BYTES_MAX`] each | [`Refusal::Incomplete`] |
+//! | program state: the current one, one before the window, and one during an analysis | [`PROGRAM_BYTES_MAX`] each | [`Refusal::Incomplete`] |
 //! | calls of the window | [`WINDOW_BYTES`] | the oldest are dropped |
 //! | detector, and marks of calls | [`DETECTOR_BYTES_MAX`] | tokens are dropped |
-//! | fault counts, first and last | [`FAULTED_BLOCKS_MAX`] each | [`Refusal::TooManyFaults`] |
-//! | an iteration as a stream of operations, with footprints | [`STREAM_BYTES_MAX`] | [`Refusal::MemoryBudget`] |
-//! | pieces, also reduced ones, and the ranges from which they are counted | 12 MiB each | the same |
+//! | first and last fault counts | [`FAULTED_BLOCKS_MAX`] blocks each | [`Refusal::TooManyFaults`] |
+//! | operations of an iteration, with footprints | [`STREAM_BYTES_MAX`] | [`Refusal::MemoryBudget`] |
+//! | pieces, and pieces reduced by probes | `PIECES_BYTES_MAX` each | [`Refusal::MemoryBudget`] |
+//! | named ranges from which pieces are counted | `NAMED_BYTES_MAX` | [`Refusal::MemoryBudget`] |
 //!
 //! Planners have limits of their own. One follower at a time analyses an iteration, so
 //! [`TURN_BYTES_MAX`] is needed once for all followers.

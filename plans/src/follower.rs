@@ -320,7 +320,7 @@ impl Follower {
         change
     }
 
-    /// Number of the last iteration that has begun.
+    /// Number of the current iteration; `None` until iterations are known.
     fn iteration_number(&self) -> Option<u64> {
         let Periodicity { first_launch, period } = self.periodicity?;
         Some(self.sequence.last()?.checked_sub(first_launch)? / period)

@@ -122,7 +122,7 @@ pub struct Workload {
 #[derive(Debug)]
 pub struct Problem {
     workload: Workload,
-    /// Traffic of the driver alone.
+    /// Traffic of an iteration without moves.
     driver: Traffic,
     /// Pieces of whole blocks, which have frames of their own.
     blocks: Pieces,
@@ -135,7 +135,7 @@ pub struct Problem {
 pub struct Outline {
     /// Moves, ordered by the launches after which they begin.
     pub moves: Vec<Move>,
-    /// Traffic with the moves.
+    /// Traffic of an iteration with the moves.
     pub traffic: Traffic,
     /// Peak bytes on the GPU that the plan relies on.
     pub peak_bytes: u64,
@@ -173,7 +173,7 @@ impl From<Workload> for Problem {
 }
 
 impl Problem {
-    /// Traffic of the driver alone.
+    /// Traffic of an iteration without moves.
     pub(crate) const fn driver(&self) -> Traffic {
         self.driver
     }

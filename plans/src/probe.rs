@@ -221,7 +221,7 @@ impl Probe {
         self.window.is_some()
     }
 
-    /// Figures of the results so far.
+    /// Counts of probed launches, iterations and bytes so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let mut figures = Figures { iterations: self.iterations, ..Figures::default() };
@@ -238,7 +238,7 @@ impl Probe {
         figures
     }
 
-    /// Results so far.
+    /// Evidence from the launches whose accesses are known so far.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
         let mut evidence = Evidence::new(self.tokens.clone(), self.figures());

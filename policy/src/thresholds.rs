@@ -72,11 +72,11 @@ pub const LATE_WINDOWS: u64 = 2;
 /// unless records are known to be missing.
 pub const RECORDED_IN_TIME: f64 = 0.5;
 
-/// Late readings without a verdict that are remembered.
+/// Maximum number of retained late readings without a verdict.
 pub const UNJUDGED_MAX: usize = 64;
-/// Ended verdicts that are remembered.
+/// Maximum number of retained ended verdicts.
 pub const ENDED_MAX: usize = 256;
-/// Maximum of ranges in a verdict.
+/// Maximum number of ranges in a verdict.
 pub const RANGES_MAX: usize = 8;
 /// Minimum share of the traffic of a range that is named.
 pub const RANGE_SHARE_MIN: f64 = 0.01;

@@ -272,16 +272,17 @@ impl Side3d {
     }
 }
 
-/// Keys of the list `extra` of a launch: its end, the buffer of arguments, and their size.
-pub(crate) const EXTRA_END: usize = 0;
-/// See [`EXTRA_END`].
-pub(crate) const EXTRA_BUFFER: usize = 1;
-/// See [`EXTRA_END`].
-pub(crate) const EXTRA_BYTES: usize = 2;
+/// `CU_LAUNCH_PARAM_END`: key that ends the list `extra` of a launch.
+pub(crate) const LAUNCH_PARAM_END: usize = 0;
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER`: key of the address of the argument buffer.
+pub(crate) const LAUNCH_PARAM_BUFFER_POINTER: usize = 1;
+/// `CU_LAUNCH_PARAM_BUFFER_SIZE`: key of a pointer to the buffer's size in bytes.
+pub(crate) const LAUNCH_PARAM_BUFFER_SIZE: usize = 2;
 
-/// Stream 0 of functions whose default stream is each thread's own.
+/// `CU_STREAM_PER_THREAD`: default stream of the calling thread; stream 0 of functions whose names
+/// end with `_ptds` or `_ptsz`.
 pub(crate) const PER_THREAD_STREAM: Handle = 2;
-/// Another name of the legacy default stream.
+/// `CU_STREAM_LEGACY`: legacy default stream; stream 0 of all other functions.
 pub(crate) const LEGACY_STREAM: Handle = 1;
 
 #[cfg(test)]

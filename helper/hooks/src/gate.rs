@@ -10,7 +10,7 @@
 //!   lock of the driver, as it waits here before it enters the driver.
 //! * A call from within the part itself, as by a program's allocator that calls the driver, passes
 //!   without waiting: the thread does not wait for itself.
-//! * A call waits for at most 5 seconds, whatever the driver does. Then the gate is given up: calls
+//! * A call waits for at most 5 seconds, whatever the driver does. Then the gate is abandoned: calls
 //!   pass without waiting, and no further part begins.
 //! * A forked child has no helper's thread. Its gate is open, as its words are zeroed.
 
@@ -59,12 +59,12 @@ pub(crate) struct CallGuard(Gate);
 #[derive(Debug)]
 pub(crate) struct PartGuard(Gate);
 
-/// Reason for which a part cannot begin.
+/// Reason why a part cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum BeginError {
     /// A call of the program is within the gate.
     Busy,
-    /// The gate is shut for good.
+    /// The gate is shut permanently: no further part begins.
     Shut,
 }
 
@@ -109,12 +109,12 @@ impl Gate {
     /// Begins a part, if no call of the program is within the gate.
     ///
     /// # Errors
-    /// Fails if one is, or if the gate is shut.
-    pub(crate) fn begin(&self) -> Result<PartGuard, Closed> {
+    /// Fails if a call of the program is within the gate, or if the gate is shut.
+    pub(crate) fn begin(&self) -> Result<PartGuard, BeginError> {
         match self.state.compare_exchange(0, IN_PROGRESS, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(PartGuard(*self)),
-            Err(state) if state & SHUT != 0 => Err(Closed::Shut),
-            Err(_) => Err(Closed::Busy),
+            Err(state) if state & SHUT != 0 => Err(BeginError::Shut),
+            Err(_) => Err(BeginError::Busy),
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let gate = gate();
         let call = gate.enter();
         let other = gate.enter();
-        assert_eq!(gate.begin().unwrap_err(), Closed::Busy);
+        assert_eq!(gate.begin().unwrap_err(), BeginError::Busy);
         drop((call, other));
         let part = gate.begin().unwrap();
         let has_entered = AtomicBool::new(false);
@@ -216,7 +216,7 @@ mod tests {
     fn no_part_begins_once_the_gate_is_shut() {
         let gate = gate();
         gate.shut();
-        assert_eq!(gate.begin().unwrap_err(), Closed::Shut);
+        assert_eq!(gate.begin().unwrap_err(), BeginError::Shut);
         drop(gate.enter());
         assert!(gate.is_shut());
     }
@@ -232,7 +232,7 @@ mod tests {
         drop(gate.enter());
         assert!(start.elapsed() < first, "calls no longer wait");
         drop(part);
-        assert_eq!(gate.begin().unwrap_err(), Closed::Shut);
+        assert_eq!(gate.begin().unwrap_err(), BeginError::Shut);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     clock,
-    gate::{Closed, Gate, PartGuard, RETRIES_MAX, RETRY_NS},
+    gate::{BeginError, Gate, PartGuard, RETRIES_MAX, RETRY_NS},
     process, system,
 };
 
@@ -29,7 +29,7 @@ impl Watch {
         for _ in 0..RETRIES_MAX {
             match self.gate.begin() {
                 Ok(part) => return Some(part),
-                Err(Closed::Busy) if !self.must_end() => system::sleep(RETRY_NS),
+                Err(BeginError::Busy) if !self.must_end() => system::sleep(RETRY_NS),
                 Err(_) => break,
             }
         }

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use gate::{Closed, Gate};
+use gate::{BeginError, Gate};
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 #[path = "../src/gate.rs"]
@@ -127,8 +127,8 @@ impl Driver {
                 self.parts.store(0, Ordering::Relaxed);
                 "done"
             }
-            Err(Closed::Busy) => "busy",
-            Err(Closed::Shut) => "shut",
+            Err(BeginError::Busy) => "busy",
+            Err(BeginError::Shut) => "shut",
         })
     }
 

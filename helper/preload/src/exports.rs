@@ -28,7 +28,7 @@ struct Export {
     name: &'static CStr,
 }
 
-/// A name that ends with a zero.
+/// Name as a C string. `name` ends with a NUL byte.
 const fn text(name: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
@@ -128,15 +128,15 @@ pub(crate) fn names() -> impl Iterator<Item = &'static CStr> {
     EXPORTS.iter().map(|(export, _)| export.name)
 }
 
-/// Export of a name.
+/// Address of the exported function of this name.
 pub(crate) fn address_of(name: &CStr) -> Option<*mut c_void> {
-    let (_, export) = EXPORTS.iter().find(|(export, _)| export.name == name)?;
-    Some(*export as *mut c_void)
+    let (_, function) = EXPORTS.iter().find(|(export, _)| export.name == name)?;
+    Some(*function as *mut c_void)
 }
 
 macro_rules! exports {
     ($($name:ident)*) => {
-        /// All exports, by name.
+        /// All exports, with their functions.
         static EXPORTS: &[(&Export, unsafe extern "C" fn())] = &[$((&exported::$name, $name)),*];
 
         #[expect(non_upper_case_globals, reason = "the names of the driver")]

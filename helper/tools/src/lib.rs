@@ -11,7 +11,7 @@ use std::{
 
 use sys::{executable::Program, shared_memory::set_accessor_program};
 
-/// GPU of the lab, on plain memory.
+/// UUID of device 0 of the lab's CUDA driver on its plain-memory backend (no software GPU).
 pub const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
 
 /// Command that starts a program with the helper, which records its calls.
@@ -21,13 +21,13 @@ pub fn recorded(helper: &OsStr, program: &OsStr, arguments: impl IntoIterator<It
     command
 }
 
-/// Prepares the accessors of shared memory. To be called first in main: the exit status of a process that was
-/// started as their spawner.
+/// Prepares the accessors of shared memory. To be called first in `main`. Returns the exit code if
+/// this process was started as their spawner.
 #[must_use]
 pub fn prepare() -> Option<ExitCode> {
-    let ended = sys::actor::run_if_spawner();
+    let spawner_exit = sys::actor::run_if_spawner();
     set_accessor_program(Program::this());
-    ended
+    spawner_exit
 }
 
 /// Exit code of the program; 255 after a signal.

@@ -57,9 +57,9 @@ struct NamedRange {
 struct Count {
     /// Pieces.
     pieces: u64,
-    /// Pieces of whole blocks: their number depends on the unit size, unlike that of partial
-    /// blocks.
-    of_units: u64,
+    /// Pieces of whole blocks. Their number depends on the unit size; that of partial blocks does
+    /// not.
+    whole_block_pieces: u64,
     /// Uses of pieces by launches.
     uses: u64,
 }
@@ -79,7 +79,7 @@ pub(super) fn pieces<F: Fn(BlockId) -> AllocationInfo>(
     let (limit_bytes, mut unit_bytes) = (PIECES_BYTES_MAX as u64, Part::BLOCK_BYTES);
     loop {
         let count = count(&named, unit_bytes);
-        let is_small = count.of_units <= PIECES_MAX as u64 || unit_bytes >= PIECES_LIMIT_UNIT_BYTES_MAX;
+        let is_small = count.whole_block_pieces <= PIECES_MAX as u64 || unit_bytes >= PIECES_LIMIT_UNIT_BYTES_MAX;
         if is_small && count.bytes() <= limit_bytes {
             return Ok(claims.pieces(uses, unit_bytes));
         }
@@ -164,9 +164,9 @@ impl<F: Fn(BlockId) -> AllocationInfo> Claims<'_, F> {
 fn count(named: &[(NamedRange, u64)], unit_bytes: u64) -> Count {
     let mut all = Count::default();
     let mut add = |named: &NamedRange, units: Range<u64>| {
-        let Count { pieces, of_units, .. } = count_units(named, &units, unit_bytes);
+        let Count { pieces, whole_block_pieces, .. } = count_units(named, &units, unit_bytes);
         all.pieces = all.pieces.saturating_add(pieces);
-        all.of_units = all.of_units.saturating_add(of_units);
+        all.whole_block_pieces = all.whole_block_pieces.saturating_add(whole_block_pieces);
     };
     let mut uses = 0_u64;
     let mut last: Option<(&NamedRange, Range<u64>)> = None;
@@ -195,12 +195,12 @@ fn count(named: &[(NamedRange, u64)], unit_bytes: u64) -> Count {
 fn count_units(named: &NamedRange, units: &Range<u64>, unit_bytes: u64) -> Count {
     let (first, last) = (units.start, units.end.saturating_sub(1));
     let between = last.saturating_sub(first).saturating_sub(1);
-    let mut count = Count { pieces: between, of_units: between, uses: 0 };
+    let mut count = Count { pieces: between, whole_block_pieces: between, uses: 0 };
     for unit in [Some(first), (last > first).then_some(last)].into_iter().flatten() {
         for (begin, end) in cut(&named.area, unit, unit_bytes) {
             let is_part = named.outlives && !(is_aligned(begin) && is_aligned(end - begin));
             count.pieces += 1;
-            count.of_units += u64::from(!is_part);
+            count.whole_block_pieces += u64::from(!is_part);
         }
     }
     count

@@ -9,14 +9,14 @@ use call_ring::Token;
 
 use crate::{pieces::Pieces, ranges::Ranges};
 
-/// Figures of probes.
+/// Counts of a touch probe: launches, iterations, and bytes named and accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Launches of an iteration selected for probing.
+    /// Number of launches of an iteration that were selected for probing.
     pub launches: u64,
-    /// Launches whose accesses are known.
+    /// Number of selected launches whose accesses are known.
     pub probed: u64,
-    /// Iterations with probe moves.
+    /// Number of iterations with probe moves.
     pub iterations: u64,
     /// Probed bytes that launches with known accesses name, summed over launches.
     pub named_bytes: u64,
@@ -24,7 +24,8 @@ pub struct Figures {
     pub touched_bytes: u64,
 }
 
-/// Blocks that launches of an iteration do not access.
+/// Result of a touch probe: for each probed launch, the blocks that count as accessed, and the
+/// others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Token of each launch of the iteration.
@@ -54,7 +55,7 @@ impl Evidence {
         self.tokens.capacity() * size_of::<Token>() + ranges
     }
 
-    /// Figures of the probes.
+    /// Counts of the probe.
     #[must_use]
     pub const fn figures(&self) -> Figures {
         self.figures

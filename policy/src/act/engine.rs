@@ -37,10 +37,10 @@ pub struct Acting {
     tracks: BTreeMap<(ProcessId, GpuUuid), Track>,
     plans: BTreeMap<ProcessId, PlanTrack>,
     rollbacks: Rollback,
-    /// Ended decisions, newest first.
+    /// Retained ended decisions, newest first.
     ended: VecDeque<Decision>,
     events: Vec<Event>,
-    /// Commands to helpers that were not taken yet.
+    /// Commands to helpers that the caller has not taken yet.
     commands: Vec<PlanCommand>,
     /// Whether figures of decisions have changed since the last call, apart from those in events.
     have_figures_changed: bool,
@@ -94,7 +94,7 @@ impl Acting {
         orders
     }
 
-    /// The last decision, of this run or of those before it.
+    /// Id of the last decision of this or an earlier run.
     #[must_use]
     pub const fn last_decision(&self) -> DecisionId {
         DecisionId(self.next.0.saturating_sub(1))
@@ -182,7 +182,7 @@ impl Acting {
         orders.extend(update.order);
     }
 
-    /// Records the events of an interval. Ids of new decisions are used up.
+    /// Records the events of an interval, and advances the next id past those of new decisions.
     fn record(&mut self, events: Vec<Event>) {
         for event in &events {
             if let Event::Created(decision) = event {
@@ -275,7 +275,7 @@ impl Acting {
         std::mem::take(&mut self.events)
     }
 
-    /// Open decisions and remembered ended ones, newest first.
+    /// Open and retained ended decisions, newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         let mut all: Vec<&Decision> = self.tracks.values().filter_map(Track::decision).chain(&self.ended).collect();
         all.extend(self.plans.values().filter_map(PlanTrack::decision));
@@ -311,8 +311,8 @@ impl Acting {
         self.rollbacks.processes()
     }
 
-    /// Orders that repeat failed withdrawals at once; none while the outcome of an earlier attempt
-    /// is pending. An order that yields to the other orders of its GPU is executed last in the end.
+    /// Orders that repeat failed withdrawals at once; empty while the outcome of an earlier attempt
+    /// is pending. So an order that gave way to others of its GPU is executed after them.
     pub fn retry_withdrawals(&mut self) -> Vec<Order> {
         self.rollbacks.orders_if_idle()
     }

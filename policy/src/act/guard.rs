@@ -31,7 +31,7 @@ use model::{
     Action, Advice, Call, CallResult, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES, policy, text,
 };
 use permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice};
-use room::{eviction_victims, exceeds_gpu, is_covered, is_fitting_other, is_resident, resident_bytes, room_bytes};
+use room::{eviction_victims, exceeds_gpu, is_covered, is_resident, other_fits_gpu, resident_bytes, room_bytes};
 
 use super::{
     limits::{ABSENT_MAX, Limits, RENEWAL_BYTES},
@@ -281,7 +281,7 @@ impl Guard {
         let with_reserved =
             self.processes.iter().filter(|(_, account)| account.reserved_blocks.contains_key(&target.gpu));
         let mut affected = with_reserved.map(|(other, _)| *other).chain(eviction_victims(target));
-        affected.any(|other| is_fitting_other(target, other))
+        affected.any(|other| other_fits_gpu(target, other))
     }
 
     /// Reason why the process may neither get nor keep advice.

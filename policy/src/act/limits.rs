@@ -23,7 +23,7 @@ pub struct Limits {
     pub cool_down_windows: u32,
     /// Maximum cool-down, in windows.
     pub cool_down_windows_max: u32,
-    /// Maximum number of ended decisions that are remembered.
+    /// Maximum number of retained ended decisions.
     pub decisions_max: usize,
 }
 

@@ -1,5 +1,5 @@
-//! GPU with the driver's eviction order: the block that arrived first is evicted first, used or
-//! not. Programs access blocks in turn, and the loop acts on them.
+//! Simulated GPU with the driver's eviction order: the block that arrived first is evicted first,
+//! used or not. Programs run in time slices, and the control loop acts on them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,9 +31,9 @@ const SLICE: Duration = Duration::from_millis(10);
 pub(crate) struct Card {
     pub(crate) now: SystemTime,
     frames: Frames,
-    /// Duration of the fetch of a block.
+    /// Duration of a block's fetch.
     pub(crate) fetch_takes: Duration,
-    /// Delay of the execution of an interval's orders, while programs continue.
+    /// Delay from an interval to the execution of its orders. Programs run meanwhile.
     pub(crate) orders_late: Duration,
     /// Switch of acting.
     pub(crate) acting_enabled: bool,
@@ -127,7 +127,7 @@ impl Card {
         self.acting.decisions()
     }
 
-    /// Names of the policies of all decisions that were executed.
+    /// Policies of all decisions that were tried.
     pub(crate) fn acted(&self) -> Vec<&'static str> {
         let made = self.events.iter().filter_map(|event| match event {
             Event::Created(decision) if decision.stage.name() == "trial" => Some(decision.policy),

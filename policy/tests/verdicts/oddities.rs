@@ -1,4 +1,5 @@
-//! Irregular snapshots.
+//! Snapshots out of the ordinary: new and exited processes, repeated or decreasing counters, a
+//! calendar that is set, and GPUs that are identified late.
 
 use model::{GpuKey, Process, ProcessId, VerdictKind::CapacityThrash};
 use policy::{Change, Judge};

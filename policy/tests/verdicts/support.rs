@@ -1,4 +1,4 @@
-//! Histories of a node: processes with a load per second, in snapshots at any pace.
+//! Histories of a node: processes with a load per second, in snapshots at any interval.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +27,7 @@ pub(crate) fn streams() -> Load {
     refetches(0)
 }
 
-/// Evicts as much as it fetches. `per_mille` thousandths of that were evicted before.
+/// Evicts as much as it fetches. `per_mille`: part of the fetched bytes that was evicted before.
 pub(crate) fn refetches(per_mille: u64) -> Load {
     let moved = 64 * MIB;
     Load {
@@ -42,8 +42,8 @@ pub(crate) fn refetches(per_mille: u64) -> Load {
     }
 }
 
-/// CPU and GPU take memory from each other. `per_mille` thousandths of the arrivals at the GPU were
-/// there before.
+/// CPU and GPU take memory from each other. `per_mille`: part of the arrived bytes that was at the
+/// GPU before.
 pub(crate) fn returns(per_mille: u64) -> Load {
     let moved = 16 * MIB;
     Load {
@@ -58,8 +58,8 @@ pub(crate) fn returns(per_mille: u64) -> Load {
     }
 }
 
-/// Two GPUs take memory from each other, by way of the host. `per_mille` thousandths of the arrivals at
-/// the GPU were there before.
+/// Two GPUs take memory from each other, through the host. `per_mille`: part of the arrived bytes
+/// that was at the GPU before.
 pub(crate) fn returns_from_peer(per_mille: u64) -> Load {
     let moved = 16 * MIB;
     Load {
@@ -100,7 +100,7 @@ pub(crate) fn starts() -> Load {
     Load { fault_entries: 2000, bytes_htod: 64 * MIB, fetched_bytes: 64 * MIB, ..Load::default() }
 }
 
-/// Nearly idle, for ever.
+/// Nearly idle, without an end.
 pub(crate) fn trickles() -> Load {
     Load { fault_entries: 4, cpu_faults: 4, bytes_htod: MIB / 4, fetched_bytes: MIB / 4, ..Load::default() }
 }
@@ -109,7 +109,7 @@ pub(crate) fn idles() -> Load {
     Load::default()
 }
 
-/// Load that clearly shows each kind.
+/// Load that clearly causes a verdict of this kind.
 pub(crate) fn load_of(kind: VerdictKind) -> Load {
     match kind {
         VerdictKind::CapacityThrash => thrashes(),
@@ -120,12 +120,12 @@ pub(crate) fn load_of(kind: VerdictKind) -> Load {
     }
 }
 
-/// Value in thousandths.
-fn part(whole: u64, share: u64) -> u64 {
-    whole * share / 1000
+/// Part of a whole. `per_mille`: its share in thousandths.
+fn part(whole: u64, per_mille: u64) -> u64 {
+    whole * per_mille / 1000
 }
 
-/// Kind, with the second of its start and that of its end, if it has ended.
+/// Kind, start in seconds, and end in seconds, if it has ended.
 pub(crate) type Reported = (VerdictKind, u64, Option<u64>);
 
 /// Process on one GPU, with its judge.
@@ -134,8 +134,8 @@ pub(crate) struct History {
     pub(crate) now_ms: u64,
     /// Milliseconds by which the calendar was set, ahead or back.
     pub(crate) set_by_ms: i64,
-    /// Counts per second, times 1000, without rounding.
-    counted: Load,
+    /// Counts so far, in thousandths: a step of 1 ms adds the exact count.
+    milli_counts: Load,
     pub(crate) gpu: GpuKey,
     /// Driver's id of the GPU whose UUID is known.
     pub(crate) gpu_has_id: Option<u32>,
@@ -149,7 +149,7 @@ impl History {
             judge: Judge::new(Duration::from_millis(WINDOW_MS)),
             now_ms: 0,
             set_by_ms: 0,
-            counted: Load::default(),
+            milli_counts: Load::default(),
             gpu: GPU,
             gpu_has_id: None,
             changes: Vec::new(),
@@ -173,7 +173,7 @@ impl History {
     /// Passes time without snapshots.
     pub(crate) fn count(&mut self, load: &Load, ms: u64) {
         self.now_ms += ms;
-        for (sum, rate) in fields(&mut self.counted).into_iter().zip(fields(&mut { *load })) {
+        for (sum, rate) in fields(&mut self.milli_counts).into_iter().zip(fields(&mut { *load })) {
             *sum += *rate * ms;
         }
     }
@@ -195,7 +195,7 @@ impl History {
     }
 
     pub(crate) fn counted(&self) -> Load {
-        let mut counted = self.counted;
+        let mut counted = self.milli_counts;
         for sum in fields(&mut counted) {
             *sum /= 1000;
         }
@@ -292,7 +292,7 @@ fn fields(load: &mut Load) -> [&mut u64; 18] {
     ]
 }
 
-/// Ended verdicts, the first first.
+/// Ended verdicts, oldest first.
 pub(crate) fn ended(history: &History) -> Vec<Verdict> {
     let mut ended = history.judge.verdicts().ended;
     ended.reverse();

@@ -14,7 +14,7 @@ use crate::{
     recorder::{self, Recorder, enter_gate},
 };
 
-/// Devices whose primary context is known by its handle.
+/// Maximum number of devices whose primary context is stored.
 const DEVICES_MAX: usize = 64;
 static PRIMARY_CONTEXTS: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
 
@@ -27,8 +27,8 @@ fn primary_context(device: i32) -> Handle {
     primary(device).map_or(0, |context| context.load(Ordering::Relaxed))
 }
 
-/// Forgets the parameter layouts of functions before the driver may reuse their handles. With the
-/// layout of another function, the hook of a launch would read invalid memory.
+/// Invalidates the cached parameter layouts of all functions. Called before the driver may reuse
+/// function handles: by a stale layout, the launch hook would read invalid memory.
 pub(super) fn invalidate_parameters() {
     if let Some(recorder) = recorder::current() {
         recorder.parameters.invalidate();
@@ -80,7 +80,7 @@ fn detach(detach: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
     let Some(recorder) = recorder::current().filter(|recorder| recorder.references.remove(context)) else {
         return destroy_context(detach, context);
     };
-    // It may be the last one nevertheless: the hooks do not see calls by other ways to the driver.
+    // It may be the last one nevertheless: the hooks miss calls that reach the driver without them.
     invalidate_parameters();
     let result = detach();
     if !result.is_ok() {
@@ -115,7 +115,8 @@ fn on_green_destroyed(recorder: &'static Recorder, context: Handle, device: Opti
         (0..).take(DEVICES_MAX).for_each(|device| forget_device(recorder, device));
     }
     recorder.forget_context(context);
-    // If that is unknown: the driver is asked for the context of a block before it is entered.
+    // If the primary context is unknown, the helper queries the context of a block from the driver
+    // before it enters that context.
     recorder.reassign(context, device.map_or(0, primary_context));
 }
 

@@ -7,7 +7,10 @@ use core::num::NonZeroU32;
 use call_ring::{Dim3, Group, Kind, Target, token::Signature};
 
 use crate::{
-    cuda::{CuResult, EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Handle, KernelNode, LaunchConfig, LaunchParams},
+    cuda::{
+        CuResult, Handle, KernelNode, LAUNCH_PARAM_BUFFER_POINTER, LAUNCH_PARAM_BUFFER_SIZE, LAUNCH_PARAM_END,
+        LaunchConfig, LaunchParams,
+    },
     driver,
     parameters::{Lookup, PARAMETER_BYTES_MAX, Parameter},
     plan::Launch,
@@ -33,9 +36,9 @@ fn buffer(extra: *const usize) -> Option<(*const u8, usize)> {
     let (mut address, mut bytes) = (0, 0);
     for at in 0..KEYS_MAX {
         match read_at(extra, 2 * at)? {
-            EXTRA_BUFFER => address = read_at(extra, 2 * at + 1)?,
-            EXTRA_BYTES => bytes = read(read_at(extra, 2 * at + 1)? as *const usize)?,
-            EXTRA_END => break,
+            LAUNCH_PARAM_BUFFER_POINTER => address = read_at(extra, 2 * at + 1)?,
+            LAUNCH_PARAM_BUFFER_SIZE => bytes = read(read_at(extra, 2 * at + 1)? as *const usize)?,
+            LAUNCH_PARAM_END => break,
             _ => return None,
         }
     }

@@ -1,5 +1,5 @@
-//! Stand-in for the driver. Functions of the table succeed, or fail as a test sets it, and are
-//! counted; the others answer the helper's queries.
+//! Stand-in for the driver. Functions listed in `functions!` return the result that a test sets in
+//! [`RESULT`]; the others answer the helper's queries.
 
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -9,9 +9,9 @@ use std::{
 
 /// Context that is current to all threads.
 pub(crate) static CURRENT: AtomicU64 = AtomicU64::new(0);
-/// Result of the functions of the table.
+/// Result of the functions listed in `functions!`.
 pub(crate) static RESULT: AtomicI32 = AtomicI32::new(0);
-/// What the allocating and creating functions return.
+/// Address or handle that allocating and creating functions return.
 pub(crate) static CREATED: AtomicU64 = AtomicU64::new(0);
 /// Context of each green context.
 pub(crate) static GREEN: AtomicU64 = AtomicU64::new(0);
@@ -27,7 +27,7 @@ pub(crate) static MEMORY_TYPE: AtomicI32 = AtomicI32::new(2);
 pub(crate) static CAPTURE: AtomicU64 = AtomicU64::new(0);
 /// Result of the query for the device of a context.
 pub(crate) static DEVICE_RESULT: AtomicI32 = AtomicI32::new(0);
-/// Result of the look-up of only a variable's size.
+/// Result of a look-up of a variable's size without its address.
 pub(crate) static SIZE_RESULT: AtomicI32 = AtomicI32::new(0);
 /// Number of devices.
 pub(crate) static DEVICES: AtomicI32 = AtomicI32::new(1);
@@ -90,7 +90,7 @@ extern "C" fn attribute(value: *mut c_void, attribute: u32, _: u64) -> i32 {
     }
 }
 
-/// Look-up of a variable of 8 bytes. Either output may be left out.
+/// Look-up of a variable of 8 bytes. Either output may be null.
 fn look_up_variable(address: *mut u64, bytes: *mut usize) -> i32 {
     if !bytes.is_null() {
         write(bytes, 8);
@@ -132,7 +132,8 @@ extern "C" fn function_name(name: *mut *const c_char, _: u64) -> i32 {
     write(name, c"kernel".as_ptr())
 }
 
-/// Functions that write what they create to their first argument, and those that do not.
+/// Functions that write a created address or handle to their first argument, and functions without
+/// output.
 macro_rules! functions {
     (creating $($created:ident)*; others $($other:ident)*) => {
         mod creating {
@@ -161,7 +162,7 @@ macro_rules! functions {
             )*
         }
 
-        /// Function of the table by name.
+        /// Function by name; null if it is not listed.
         fn function_of_table(name: &str) -> *mut c_void {
             match name {
                 $(stringify!($created) => creating::$created as *mut c_void,)*

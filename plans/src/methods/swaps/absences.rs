@@ -61,10 +61,11 @@ pub(super) fn of_schedule(
     })
 }
 
-/// Moves for these absences, which keep the load within the limit throughout.
+/// Moves that implement these absences, each with as much time as `limit_bytes` permits. The load
+/// stays within `limit_bytes`.
 pub(super) fn moves(pieces: &Pieces, mut absences: Vec<Absence>, limit_bytes: u64) -> Vec<Move> {
     let mut load = Load::with(pieces, limit_bytes, &absences);
-    // First, replaces faults by fetches where there is room.
+    // First, fetches replace faults where there is room.
     for absence in absences.iter_mut().filter(|absence| absence.fetch > absence.wait) {
         let fetched = Absence { fetch: absence.fetch - 1, ..*absence };
         load.shorten(absence, fetched);

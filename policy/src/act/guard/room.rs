@@ -13,7 +13,7 @@ use crate::act::{
 
 /// Time since the last activity of a process within which it may refetch lost memory.
 const RECENT: Duration = Duration::from_secs(10);
-/// Memory that an affected process has lost, at least.
+/// Minimum memory that an affected process has lost.
 const LOST_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
 
 /// GPU memory in bytes that the process may fill or retain; `None` if the total is unknown. Other
@@ -38,16 +38,16 @@ pub(crate) fn exceeds_gpu(target: &Target<'_>) -> bool {
     target.memory_bytes.is_some_and(|all| used().max(will_use()) > all)
 }
 
-/// Whether another process is at the GPU, and its memory would fit.
-pub(crate) fn is_fitting_other(target: &Target<'_>, other: ProcessId) -> bool {
+/// Whether `other` is another process at the GPU, and its memory fits on the GPU.
+pub(crate) fn other_fits_gpu(target: &Target<'_>, other: ProcessId) -> bool {
     let fits =
         || target.memory_bytes.is_some_and(|all| target.gpu_context.demand(target.key()).used_bytes(other) <= all);
     other != target.process.id && target.gpu_context.ids.contains(&other) && fits()
 }
 
-/// Processes that have lost at least two blocks to this one, in the last window, or ever if they were recently
-/// active. When a walk is first detected, the window in which others lose memory to it has not ended, and a
-/// process without losses for a moment is still affected.
+/// Processes that have lost at least two blocks to this one: in the last window, or at any time if
+/// they were recently active. Totals count because the window of the losses has not ended when a
+/// walk is first detected, and because a process without losses for a moment is still affected.
 pub(crate) fn eviction_victims<'a>(target: &'a Target<'_>) -> impl Iterator<Item = ProcessId> + 'a {
     let evicted = target.gpu_context.evicted_by(target.process.id);
     let is_affected = |other: ProcessId, evicted: Evicted| {
@@ -66,7 +66,7 @@ fn was_recently_active(target: &Target<'_>, other: ProcessId) -> bool {
     last_seen_at.is_some_and(|at| ago(at) <= RECENT)
 }
 
-/// Whether any part of the block at this address is at the GPU.
+/// Whether the block at this address is at least partly resident at the GPU.
 pub(crate) fn is_resident(address: u64, target: &Target<'_>) -> bool {
     let block = block_at(&target.blocks, address);
     block.is_some_and(|block| block.gpu == Some(target.key()) && block.resident.bytes > 0)

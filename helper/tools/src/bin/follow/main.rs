@@ -4,8 +4,8 @@
 //!     follow [--policies NAME[,NAME...]] [--gpu UUID] --gpu-mib N [--capacity-mib N] [--plan-after N]
 //!            [--off-after N] [--pause N] [--link FILE] HELPER PROGRAM [ARGUMENT...]
 //!
-//! The plan of the first policy is published `--plan-after` iterations after the follower has found
-//! it (default 0), and withdrawn after `--off-after` iterations. The plan of the next policy is
+//! The plan of the first policy is published `--plan-after` iterations after it was computed
+//! (default 0), and withdrawn after `--off-after` iterations. The plan of the next policy is
 //! published `--pause` iterations later (default 2). With `+wait` after the name of a policy,
 //! launches wait until moves are handed over to the driver. `--capacity-mib` is the capacity that
 //! uvmd would have measured ([`Follower::set_capacity`]). By default, the GPU is the lab's on plain
@@ -61,8 +61,8 @@ enum Phase {
 struct Arm {
     policy: String,
     follower: Follower,
-    /// Iteration in which the plan was found.
-    planned_at: Option<u64>,
+    /// Number of the iteration in which the plan was computed.
+    planned_iteration: Option<u64>,
 }
 
 /// Report of the helper, and counts of the link.
@@ -88,10 +88,10 @@ impl Session<'_> {
         for call in calls {
             let mut has_drifted = false;
             self.send_heartbeat();
-            for Arm { policy, follower, planned_at } in &mut self.arms {
+            for Arm { policy, follower, planned_iteration } in &mut self.arms {
                 match follower.add(call.clone()) {
                     Some(Change::Planned) => {
-                        *planned_at = follower.iteration().map(|iteration| iteration.number);
+                        *planned_iteration = follower.iteration().map(|iteration| iteration.number);
                         if let Some(planned) = follower.planned() {
                             println!("{}", planned_line(policy, planned));
                         }
@@ -105,7 +105,7 @@ impl Session<'_> {
                         }
                     }
                     Some(Change::Drifted) => {
-                        *planned_at = None;
+                        *planned_iteration = None;
                         has_drifted = true;
                     }
                     // Without block records, there are no probes.
@@ -173,7 +173,7 @@ impl Session<'_> {
             self.phase = Phase::Off;
             return Ok(());
         };
-        let is_due = arm.planned_at.is_some_and(|at| iteration >= at + plan_after);
+        let is_due = arm.planned_iteration.is_some_and(|at| iteration >= at + plan_after);
         if let Some(planned) = arm.follower.planned().filter(|_| is_due) {
             let launches_wait = arm.policy.ends_with(WAIT);
             self.helper_plan.filter_check().run();
@@ -258,7 +258,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         let mut follower = Follower::new(settings.clone(), methods);
         follower.set_capacity(options.capacity_mib.map(|mib| mib << 20));
-        Ok(Arm { policy: policy.clone(), follower, planned_at: None })
+        Ok(Arm { policy: policy.clone(), follower, planned_iteration: None })
     };
     let arms = options.policies.iter().map(arm).collect::<anyhow::Result<Vec<Arm>>>()?;
     let roots = Roots::default();

@@ -1,8 +1,8 @@
 //! Prefetch distance ahead of a walk, and the distance between tripwires, which show its position.
 //!
-//! The process has `frames` blocks at the GPU. `tripwire_spacing` of them lie between two tripwires. When
-//! the walk reaches a tripwire, `lead` blocks are still prefetched ahead of it, enough for it not
-//! to wait for the next prefetches. The necessary lead depends on the speed of the walk and on the
+//! The process has `frames` blocks at the GPU. Tripwires are `tripwire_spacing_blocks` apart. When
+//! the walk reaches a tripwire, `lead` blocks are still prefetched ahead of it, so that it does not
+//! wait for the next prefetches. The necessary lead depends on the speed of the walk and on the
 //! latency of uvmd and the driver. It therefore grows when the walk overtakes the prefetches, and
 //! otherwise shrinks slowly, because memory that the lead does not need is retained.
 
@@ -30,7 +30,7 @@ const LEAD_MIN_BLOCKS: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     frames: u64,
-    /// Maximum prefetch distance.
+    /// Maximum prefetch distance, in blocks.
     ahead_max: u64,
     lead: u64,
     /// Tripwires reached since the walk last overtook the prefetches.
@@ -48,8 +48,8 @@ impl Pace {
         self.frames = frames;
     }
 
-    /// Distance from one tripwire to the next.
-    pub(crate) fn tripwire_spacing(&self) -> u64 {
+    /// Distance from one tripwire to the next, in blocks.
+    pub(crate) fn tripwire_spacing_blocks(&self) -> u64 {
         (self.frames * TRIPWIRE_SPACING.0 / TRIPWIRE_SPACING.1)
             .min(TRIPWIRE_SPACING_MAX_BLOCKS)
             .min(self.ahead_max / 2)
@@ -61,10 +61,10 @@ impl Pace {
         (self.frames * PREFETCH_SHARE.0 / PREFETCH_SHARE.1).max(PREFETCH_MIN_BLOCKS)
     }
 
-    /// Prefetch distance ahead of the walk.
+    /// Prefetch distance ahead of the walk, in blocks.
     pub(crate) fn ahead(&self) -> u64 {
         let most = self.frames.saturating_sub(BEHIND_BLOCKS).min(self.ahead_max);
-        self.tripwire_spacing().saturating_add(self.lead).min(most)
+        self.tripwire_spacing_blocks().saturating_add(self.lead).min(most)
     }
 
     /// Blocks that the walk needs, including those behind it.
@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn prefetch_distance_grows_when_overtaken() {
         let mut pace = Pace::new(15, u64::MAX);
-        assert_eq!((pace.tripwire_spacing(), pace.ahead(), pace.needed_blocks()), (7, 9, 12));
+        assert_eq!((pace.tripwire_spacing_blocks(), pace.ahead(), pace.needed_blocks()), (7, 9, 12));
         pace.record_overtaken();
-        assert_eq!((pace.tripwire_spacing(), pace.ahead()), (7, 10));
+        assert_eq!((pace.tripwire_spacing_blocks(), pace.ahead()), (7, 10));
         (0..100).for_each(|_| pace.record_overtaken());
-        assert_eq!((pace.tripwire_spacing(), pace.ahead(), pace.needed_blocks()), (7, 12, 15));
+        assert_eq!((pace.tripwire_spacing_blocks(), pace.ahead(), pace.needed_blocks()), (7, 12, 15));
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn prefetch_distance_scales_with_memory_size() {
         let mut pace = Pace::new(32_000, u64::MAX);
-        assert_eq!((pace.tripwire_spacing(), pace.ahead(), pace.prefetch_max()), (512, 2512, 500));
+        assert_eq!((pace.tripwire_spacing_blocks(), pace.ahead(), pace.prefetch_max()), (512, 2512, 500));
         pace.record_overtaken();
         assert_eq!(pace.ahead(), 4512);
     }
@@ -128,6 +128,6 @@ mod tests {
     fn prefetch_distance_is_bounded_by_its_parameter() {
         let mut pace = Pace::new(15, 4);
         (0..10).for_each(|_| pace.record_overtaken());
-        assert_eq!((pace.ahead(), pace.tripwire_spacing()), (4, 2));
+        assert_eq!((pace.ahead(), pace.tripwire_spacing_blocks()), (4, 2));
     }
 }

@@ -86,7 +86,7 @@ impl LivePolicy for Stream {
         let copied = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh).max(1) as f64;
         let grows = 2.0 * inputs.bytes_htod as f64 / copied - 1.0;
         let mut running = Streaming {
-            next: walk.after(walk.position(), 1 + GAP_BLOCKS),
+            next: walk.block_after(walk.position(), 1 + GAP_BLOCKS),
             walk,
             pace,
             retained: None,
@@ -216,7 +216,7 @@ impl Streaming {
         let walk = &self.walk;
         let end = self.next.and_then(|next| walk.distance(walk.position(), next));
         let end = end.or_else(|| walk.to_end(walk.position())).unwrap_or(0).min(self.pace.ahead());
-        let blocks = (1..end).filter_map(|way| walk.after(walk.position(), way));
+        let blocks = (1..end).filter_map(|way| walk.block_after(walk.position(), way));
         blocks.filter(|block| is_nearly_resident_at(*block, view.blocks)).count() as u64
     }
 
@@ -256,7 +256,7 @@ impl Streaming {
             walk.distance(walk.position(), next).is_none_or(|blocks| blocks == 0 || blocks > walk.blocks() / 2)
         };
         if self.next.map_or(walk.wraps(), behind) {
-            self.next = walk.after(walk.position(), 1 + GAP_BLOCKS);
+            self.next = walk.block_after(walk.position(), 1 + GAP_BLOCKS);
         }
         let mut steps: Vec<Step> = Vec::new();
         for _ in 0..self.pace.prefetch_max() {
@@ -282,7 +282,7 @@ impl Streaming {
                     push_merged(&mut steps, Step { begin, end, action: Action::Migrate(Place::Gpu(view.gpu)) });
                 }
             }
-            self.next = walk.after(next, 1);
+            self.next = walk.block_after(next, 1);
         }
         steps
     }
@@ -305,8 +305,8 @@ impl Streaming {
     fn is_tripwire(&self, block: u64, blocks: &[Block]) -> bool {
         let last = self.tripwires.back().copied().unwrap_or_else(|| self.walk.position());
         let way = self.walk.distance(last, block).unwrap_or(0);
-        let is_last = || self.walk.after(block, 1).is_none_or(|next| is_nearly_resident_at(next, blocks));
-        way >= self.pace.tripwire_spacing() || way >= self.pace.tripwire_spacing() / 2 && is_last()
+        let is_last = || self.walk.block_after(block, 1).is_none_or(|next| is_nearly_resident_at(next, blocks));
+        way >= self.pace.tripwire_spacing_blocks() || way >= self.pace.tripwire_spacing_blocks() / 2 && is_last()
     }
 }
 

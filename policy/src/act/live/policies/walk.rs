@@ -117,10 +117,11 @@ impl Walk {
         (block.max(self.begin), block.saturating_add(BLOCK_BYTES).min(self.end))
     }
 
-    /// Block that follows after `blocks` blocks.
-    pub(crate) fn after(&self, block: u64, blocks: u64) -> Option<u64> {
+    /// Block that the walk reaches `distance_blocks` after `block`; `None` beyond the end of a walk
+    /// that does not restart.
+    pub(crate) fn block_after(&self, block: u64, distance_blocks: u64) -> Option<u64> {
         let (all, at) = (self.blocks(), self.index(block)?);
-        let at = at.checked_add(blocks)?;
+        let at = at.checked_add(distance_blocks)?;
         let at = if at < all {
             at
         } else if self.wraps {
@@ -131,7 +132,7 @@ impl Walk {
         Some(self.at(at))
     }
 
-    /// Number of blocks to the end of the walk.
+    /// Number of blocks from this one to the end of the walk.
     pub(crate) fn to_end(&self, from: u64) -> Option<u64> {
         Some(self.blocks().saturating_sub(self.index(from)?))
     }
