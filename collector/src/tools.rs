@@ -10,11 +10,13 @@
 //! guessed. Its process is therefore always adopted.
 //!
 //! * `search`: search for VA spaces, on a thread of its own; `finder`: processes that have the driver
-//!   open; `progress`: the process that a search is at
+//!   open; `begins`: time before which a VA space had not begun; `progress`: the process that a search
+//!   is at
 //! * `holders`: holders by user
 //! * `space`: a held VA space, and its counts; `queue`: a queue of its records; `replays`: that of the
 //!   node's replays; `sink`: what records of all VA spaces are made into
-//! * `full`: processes whose queues were full; `quota`: limits of VA spaces by process and user
+//! * `named`: processes that a state names: `full`, those whose queues were full, and `late`, those that
+//!   were counted late; `quota`: limits of VA spaces by process and user
 //! * `tally`: counts of a VA space from the driver's records; `timeline`: batches and evictors, over
 //!   all VA spaces
 
@@ -47,11 +49,14 @@ use crate::{
     tenants::Tenants,
 };
 
+mod begins;
 mod finder;
 mod full;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod holders;
+mod late;
+mod named;
 mod progress;
 mod queue;
 mod quota;
@@ -66,6 +71,7 @@ mod timeline;
 
 use full::FullQueues;
 use holders::Holders;
+use late::Late;
 use quota::Quota;
 use replays::Replays;
 use search::{Counted, Finding, Found, Search};
@@ -99,6 +105,7 @@ pub(crate) struct Tools {
     next: Generation,
     replays: Replays,
     full: FullQueues,
+    late: Late,
     lifecycles: Vec<Lifecycle>,
     sink: Sink,
     /// VA space whose records were read last.
@@ -141,6 +148,7 @@ impl Tools {
             next: FIRST_GENERATION,
             replays: Replays::default(),
             full: FullQueues::default(),
+            late: Late::default(),
             lifecycles: Vec::new(),
             sink: Sink { timeline, ..Sink::default() },
             last_read: FIRST_GENERATION,
@@ -175,6 +183,8 @@ impl Tools {
                 Event::Counting { space: generation, page } => {
                     let Some(space) = self.spaces.get_mut(&generation) else { continue };
                     if space.counts_in(page) {
+                        let now = clock::since_boot(&self.roots).unwrap_or_default();
+                        self.late.counted(&space.opener, space.not_before, now);
                         self.lifecycles.push(space.lifecycle(generation, LifecycleKind::Adopted));
                     }
                 }
@@ -299,12 +309,13 @@ impl Tools {
 
     /// Attaches trackers to a VA space.
     fn attach(&mut self, found: Found, now: Duration) {
-        let Found { opener, process, place, file } = found;
+        let Found { opener, process, place, file, not_before } = found;
         if self.quota.take(&opener, now) {
             let queues = self.quota.take_queues(opener.uid, queues_of(self.level), now);
             let generation = self.next;
             self.next += 1;
-            let is_held = match Space::new(opener.clone(), process, place, generation, &self.gpus, (self.level, queues))
+            let found = (place, not_before);
+            let is_held = match Space::new(opener.clone(), process, found, generation, &self.gpus, (self.level, queues))
             {
                 Ok(space) => {
                     let ask = |holder: &mut Holder| space.attach(holder, generation, file.as_fd(), self.layout);
@@ -434,6 +445,7 @@ impl Source for Tools {
         self.take_events();
         self.quota.settle(now);
         self.full.settle(now);
+        self.late.settle(now);
         self.release_exited();
         self.look_at_gpus();
         self.take_findings(now);
@@ -535,6 +547,7 @@ impl Source for Tools {
             .chain(self.quota.degradations(user))
             .chain(hang)
             .chain(self.full.degradations(user))
+            .chain(self.late.degradations(user))
             .collect()
     }
 

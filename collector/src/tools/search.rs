@@ -70,6 +70,8 @@ pub(super) struct Found {
     pub(super) process: Arc<PidFd>,
     pub(super) place: Descriptor,
     pub(super) file: OwnedFd,
+    /// Time since boot before which it had not begun.
+    pub(super) not_before: Duration,
 }
 
 /// Finding of a search.
@@ -270,6 +272,12 @@ impl Thread {
             let found = self.spaces_of(&opener, &counted);
             self.shared.progress.end();
             self.finder.charge(opener.uid, cpu_time::of_this_thread().saturating_sub(begun), now);
+            if found.as_ref().map_or_else(
+                |error| matches!(error, UvmError::NoVaSpace(_)),
+                |(found, are_settled)| found.is_empty() && *are_settled,
+            ) {
+                self.finder.had_none(&opener, now);
+            }
             let has_space = match found {
                 Ok((found, are_settled)) => {
                     for found in found {
@@ -314,7 +322,8 @@ impl Thread {
             if is_recent {
                 are_settled = false;
             } else if !is_counted {
-                found.push(Found { opener: opener.clone(), process: Arc::clone(&process), place, file });
+                let (opener, process) = (opener.clone(), Arc::clone(&process));
+                found.push(Found { not_before: self.finder.not_before(&opener), opener, process, place, file });
             }
         }
         Ok((found, are_settled))
