@@ -402,6 +402,14 @@ impl Tools {
         lacks_faults
     }
 
+    /// Names the process whose records filled the timeline.
+    fn name_unordered(&mut self, now: Duration) {
+        let Some(unordered) = self.sink.timeline.as_mut().and_then(Timeline::take_unordered) else { return };
+        if let Some(space) = self.spaces.get(&unordered.largest) {
+            self.full.add_unordered(&space.opener, unordered, now);
+        }
+    }
+
     /// Difference of the clock of block records to that of the driver's records.
     fn raw_to_boot_ns(&self) -> u64 {
         let boot = clock::since_boot(&self.roots).map_or(0, clock::nanoseconds);
@@ -483,6 +491,7 @@ impl Source for Tools {
         let has_ended = |space: &Space| space.has_counted() && space.phase() == Phase::Ended;
         let ended = self.spaces.iter().filter(|(_, space)| has_ended(space)).map(|(generation, _)| *generation);
         self.sink.advance(&mut self.replays, &lacks_faults, &ended.collect::<Vec<_>>(), began_ns);
+        self.name_unordered(now);
         let mut reading = Reading::default();
         let mut contradictions = self.past_contradictions;
         let mut all = self.past_losses;

@@ -42,6 +42,11 @@ impl<T> Named<T> {
         }
     }
 
+    /// Fact about a process that is named.
+    pub(super) fn get(&self, pid: u32) -> Option<&T> {
+        self.0.get(&pid).map(|process| &process.fact)
+    }
+
     /// Forgets those of more than a minute ago.
     pub(super) fn settle(&mut self, now: Duration) {
         self.0.retain(|_, process| now.saturating_sub(process.at) < NAMED);
