@@ -22,7 +22,6 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    future,
     ops::Bound,
     os::fd::AsFd,
     pin::Pin,
@@ -81,8 +80,11 @@ use timeline::Timeline;
 
 /// Generations of this source: none of the probes' is as large.
 const FIRST_GENERATION: Generation = 1 << 63;
-/// Maximum of records that one look reads, of all VA spaces. The driver counts those beyond as dropped.
+/// Maximum of records that one look reads, of all VA spaces, and as many of queues that are half full
+/// until the next look. The driver counts those beyond as dropped.
 const RECORDS_MAX: u32 = 1 << 17;
+/// Minimum of records that a reading of half full queues counts for, which bounds their number.
+const RECORDS_OF_READING_MIN: u32 = 1 << 10;
 /// Time for which a VA space that the driver does not count is named.
 const DENIED: Duration = Duration::from_mins(1);
 /// Longest wait of a reading for records.
@@ -110,6 +112,8 @@ pub(crate) struct Tools {
     sink: Sink,
     /// VA space whose records were read last.
     last_read: Generation,
+    /// Records of half full queues that are read until the next look.
+    half_full_left: u32,
     /// Last VA space that the driver does not count, when and why.
     denied: Option<(Instant, String)>,
     /// Contradictory records of forgotten VA spaces.
@@ -152,6 +156,7 @@ impl Tools {
             lifecycles: Vec::new(),
             sink: Sink { timeline, ..Sink::default() },
             last_read: FIRST_GENERATION,
+            half_full_left: RECORDS_MAX,
             denied: None,
             past_contradictions: 0,
             past_losses: Losses::default(),
@@ -164,6 +169,20 @@ impl Tools {
     fn take_events(&mut self) {
         let events = self.holders.events();
         self.take(events);
+        self.read_half_full();
+    }
+
+    /// Reads all queues if one was half full, within a limit for the time until the next look.
+    fn read_half_full(&mut self) {
+        if self.half_full_left == 0 || !self.holders.have_half_full() {
+            return;
+        }
+        let read = self.read_records(self.half_full_left);
+        self.half_full_left = self.half_full_left.saturating_sub(read.max(RECORDS_OF_READING_MIN));
+        // One of which nothing is read stays full.
+        if read > 0 && self.half_full_left > 0 {
+            self.holders.rearm();
+        }
     }
 
     fn take(&mut self, events: Vec<Event>) {
@@ -201,7 +220,7 @@ impl Tools {
                 Event::Exited { space } => self.release(space),
                 Event::Released { space } => self.end(space),
                 // Their counters are asked for after them.
-                Event::Watching { .. } | Event::Flushed => {}
+                Event::Watching { .. } | Event::Flushed | Event::HalfFull => {}
             }
         }
         for generation in self.holders.lost() {
@@ -350,8 +369,9 @@ impl Tools {
         }
     }
 
-    /// Reads records of all VA spaces, beginning with the one after the last that was read.
-    fn read_records(&mut self) {
+    /// Reads at most `max` records of all VA spaces, beginning with the one after the last that was
+    /// read. Returns how many.
+    fn read_records(&mut self, max: u32) -> u32 {
         self.sink.raw_to_boot_ns = self.raw_to_boot_ns();
         let (later, earlier) = (Bound::Excluded(self.last_read), Bound::Included(self.last_read));
         let order: Vec<Generation> = self
@@ -361,16 +381,20 @@ impl Tools {
             .filter(|(_, space)| space.has_counted())
             .map(|(generation, _)| *generation)
             .collect();
-        let mut left = RECORDS_MAX;
+        let mut left = max;
+        let mut all = 0_u32;
         for generation in order {
             let Some(space) = self.spaces.get_mut(&generation) else { continue };
             // One that has ended is read whole: there is no later reading.
             let max = if space.phase() == Phase::Ended { u32::MAX } else { left };
             if max > 0 {
                 self.last_read = generation;
-                left = left.saturating_sub(space.read_records(generation, max, &mut self.sink));
+                let read = space.read_records(generation, max, &mut self.sink);
+                left = left.saturating_sub(read);
+                all = all.saturating_add(read);
             }
         }
+        all
     }
 
     /// Whether VA spaces are known that are not counted, and may be the evictors of others.
@@ -450,7 +474,9 @@ impl Source for Tools {
     }
 
     fn look(&mut self, now: Duration) {
+        self.half_full_left = RECORDS_MAX;
         self.take_events();
+        self.holders.rearm();
         self.quota.settle(now);
         self.full.settle(now);
         self.late.settle(now);
@@ -461,8 +487,7 @@ impl Source for Tools {
     }
 
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        // Records are made by a look, after which they are taken.
-        Box::pin(future::pending())
+        Box::pin(self.holders.ready())
     }
 
     fn lifecycles(&mut self) -> Vec<Lifecycle> {
@@ -483,7 +508,7 @@ impl Source for Tools {
             space.take_totals(&self.gpus);
         }
         self.flush();
-        self.read_records();
+        self.read_records(RECORDS_MAX);
         let lacks_faults = self.take_losses(now);
         if self.has_uncounted() {
             self.sink.doubt();
@@ -537,7 +562,7 @@ impl Source for Tools {
     }
 
     fn blocks(&mut self, take: &mut dyn FnMut(BlockRecord)) {
-        self.read_records();
+        self.read_records(RECORDS_MAX);
         self.sink.blocks.drain(..).for_each(take);
     }
 

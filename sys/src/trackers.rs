@@ -78,6 +78,8 @@ pub enum Event {
     },
     /// The records of all that had completed are written.
     Flushed,
+    /// A queue of the holder is half full. Further ones are reported after [`Holder::rearm`].
+    HalfFull,
     /// The VA space cannot be held or counted.
     Refused {
         /// VA space.
@@ -192,6 +194,14 @@ impl Holder {
         self.ask(Request::Flush { space }, &[])
     }
 
+    /// Has one further queue reported that is half full.
+    ///
+    /// # Errors
+    /// If the holder is of no more use.
+    pub fn rearm(&mut self) -> Result<(), HolderError> {
+        self.ask(Request::Rearm, &[])
+    }
+
     /// Waits until there may be outcomes, at most this long.
     pub fn wait(&self, at_most: Duration) {
         let Ok(at_most) = Timespec::try_from(at_most) else { return };
@@ -226,9 +236,12 @@ impl Holder {
                     let source = io::Error::from_raw_os_error(errno);
                     return Err(HolderError::NotConfined(ActorError::NotConfined { step, source }));
                 }
+                (Reply::HalfFull, true) => events.push(Event::HalfFull),
                 (reply, _) => {
                     let (request, _) = self.outstanding.pop_front().ok_or_else(unasked)?;
-                    events.push(event(self.process.pid(), request, reply)?);
+                    if request != Request::Rearm {
+                        events.push(event(self.process.pid(), request, reply)?);
+                    }
                 }
             }
         }
@@ -252,6 +265,13 @@ impl Holder {
     /// Kills the holder, which closes all its trackers.
     pub fn kill(&self) {
         self.process.kill();
+    }
+}
+
+impl AsFd for Holder {
+    /// Descriptor that is readable when there are outcomes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 }
 

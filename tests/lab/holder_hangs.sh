@@ -27,9 +27,10 @@ is_counted() { counted=$(faults) && [ "${counted:-0}" -gt 0 ]; }
 # named REASON: states of that reason
 named() { answers && tr -d '\n' <"/tmp/status" | grep -o "\"reason\": *\"$1\"[^}]*"; }
 is_over() { answers && ! grep -q "\"reason\": *\"$1\"" /tmp/status; }
+has_trackers() { for fd in "/proc/$1/fd"/*; do readlink "$fd"; done 2>/dev/null | grep -q nvidia-uvm-tools; }
 holder() {
   for folder in /proc/[0-9]*; do
-    [ "$(cat "$folder/comm" 2>/dev/null)" != uvmd-holder ] || ! ls -l "$folder/fd" 2>/dev/null | grep -q nvidia-uvm-tools || echo "${folder#/proc/}"
+    [ "$(cat "$folder/comm" 2>/dev/null)" != uvmd-holder ] || ! has_trackers "${folder#/proc/}" || echo "${folder#/proc/}"
   done
 }
 free=$(lab-runner free-memory)
