@@ -305,8 +305,8 @@ impl Tools {
         }
     }
 
-    /// Takes what the search has found, as far as holders have room for requests.
-    fn take_findings(&mut self, now: Duration) {
+    /// Shows the search which VA spaces are counted.
+    fn update_search(&mut self) {
         let counted = self.spaces.iter().filter(|(_, space)| space.is_held()).map(|(generation, space)| Counted {
             generation: *generation,
             pid: space.opener.pid,
@@ -315,13 +315,18 @@ impl Tools {
             held_at: space.held_place(),
         });
         self.search.update(counted.collect());
+    }
+
+    /// Takes what the search has found, as far as holders have room for requests.
+    fn take_findings(&mut self) {
         while self.holders.have_room() {
-            match self.search.next() {
-                Some(Finding::Found(found)) => self.attach(found, now),
-                Some(Finding::TooMany(opener)) => self.quota.deny(opener.uid, now),
-                Some(Finding::Moved(generation, place)) => self.with(generation, |space| space.place = place),
-                Some(Finding::Closed(generation)) => self.release(generation),
-                None => break,
+            let Some(finding) = self.search.next() else { break };
+            let now = clock::since_boot(&self.roots).unwrap_or_default();
+            match finding {
+                Finding::Found(found) => self.attach(found, now),
+                Finding::TooMany(opener) => self.quota.deny(opener.uid, now),
+                Finding::Moved(generation, place) => self.with(generation, |space| space.place = place),
+                Finding::Closed(generation) => self.release(generation),
             }
         }
     }
@@ -482,15 +487,22 @@ impl Source for Tools {
         self.late.settle(now);
         self.release_exited();
         self.look_at_gpus();
-        self.take_findings(now);
+        self.update_search();
+        self.take_findings();
         self.look_at_replays(now);
     }
 
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.holders.ready())
+        Box::pin(async {
+            tokio::select! {
+                () = self.search.ready() => {}
+                () = self.holders.ready() => {}
+            }
+        })
     }
 
     fn lifecycles(&mut self) -> Vec<Lifecycle> {
+        self.take_findings();
         self.take_events();
         std::mem::take(&mut self.lifecycles)
     }

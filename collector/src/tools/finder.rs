@@ -2,8 +2,8 @@
 //!
 //! Each open file of the driver holds a reference to its module. While their number does not
 //! change, no process has opened the driver, or as many were opened as closed: all processes are
-//! inspected every ten seconds. When it changes, they are inspected at once. CUDA initialises
-//! for 100 ms and more between its open and the first kernel.
+//! inspected every ten seconds. When it changes, they are inspected at once, at most every 100 ms.
+//! CUDA initialises for 100 ms and more between its open and the first kernel.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -27,6 +27,12 @@ use super::{begins::Begins, progress::Progress};
 
 /// Interval of inspections without a hint.
 const ALL_EVERY: Duration = Duration::from_secs(10);
+/// Minimum interval of inspections because of the references: a process may open and close the driver
+/// all the time.
+const HINTS_EVERY: Duration = Duration::from_millis(100);
+/// Time for which an opener without a VA space is inspected as often as the references are read: CUDA
+/// initializes the driver as soon as it has opened it.
+const INITIALIZES: Duration = Duration::from_millis(200);
 /// Time for which a process that has opened the driver is inspected at each look, until it has a VA
 /// space: the driver is opened first, and initialized after that.
 const INITIALIZES_MAX: Duration = Duration::from_secs(5);
@@ -74,6 +80,8 @@ pub(super) struct Finder {
     /// Processes that were counted since the last inspection.
     counted: HashSet<u32>,
     inspected_all: Option<Duration>,
+    /// Last inspection of all, or of all but those that were counted.
+    inspected: Option<Duration>,
     /// Openers without a VA space, and when they were found.
     initializing: BTreeMap<u32, (Opener, Duration)>,
     begins: Begins,
@@ -97,6 +105,7 @@ impl Finder {
             references: (References::open(roots).ok(), None),
             counted: HashSet::new(),
             inspected_all: None,
+            inspected: None,
             initializing: BTreeMap::new(),
             begins: Begins::default(),
             users: Accounts::new(OF_USER),
@@ -123,7 +132,7 @@ impl Finder {
     /// processes that have some that are; these are inspected only every ten seconds. `omitted`: users
     /// whose processes are not inspected.
     pub(super) fn look(&mut self, counted: &HashSet<u32>, omitted: &HashSet<u32>, now: Duration) -> Vec<Opener> {
-        let (references, last) = &mut self.references;
+        let (references, last) = &self.references;
         let count = references.as_ref().and_then(References::count);
         let is_due = self.inspected_all.is_none_or(|last| now.saturating_sub(last) >= ALL_EVERY);
         let were_opened = count != *last;
@@ -132,13 +141,15 @@ impl Finder {
         let has_changed = were_opened || !self.counted.is_subset(counted);
         self.counted.extend(counted);
         let mut found = Vec::new();
-        if is_due || (has_changed && !self.node.is_over(OF_NODE, now)) {
-            *last = count;
+        let may_inspect = self.may_inspect(now) && !self.node.is_over(OF_NODE, now);
+        if is_due || (has_changed && may_inspect) {
+            self.references.1 = count;
             self.counted.clone_from(counted);
             found = self.inspect(if is_due { None } else { Some(counted) }, omitted, now);
             let open_or_skipped = found.iter().map(|opener| opener.pid).chain(self.skipped.iter().copied());
             let remains = |pid| counted.contains(&pid) || self.initializing.contains_key(&pid);
             self.begins.inspected(open_or_skipped, were_opened, remains, now);
+            self.inspected = Some(now);
             if is_due {
                 self.inspected_all = Some(now);
             }
@@ -152,6 +163,20 @@ impl Finder {
         let again = again.filter(|each| !omitted.contains(&each.uid) && !self.users.is_over(each.uid, now));
         found.extend(again.cloned());
         found
+    }
+
+    /// Whether the last inspection is long enough ago for the references to cause another.
+    fn may_inspect(&self, now: Duration) -> bool {
+        self.inspected.is_none_or(|last| now.saturating_sub(last) >= HINTS_EVERY)
+    }
+
+    /// Whether a look is worth it between regular ones, at this time since boot: the driver was opened
+    /// or closed, or an opener is about to have a VA space. Costs a read of the references.
+    pub(super) fn has_cause(&self, now: Duration) -> bool {
+        let (references, last) = &self.references;
+        let is_new = |(_, since): &(Opener, Duration)| now.saturating_sub(*since) < INITIALIZES;
+        self.initializing.values().any(is_new)
+            || self.may_inspect(now) && references.as_ref().and_then(References::count) != *last
     }
 
     /// Records that an opener has no VA space that is not counted.
@@ -286,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn opener_that_is_not_counted_any_more_is_found_at_once() {
+    fn opener_that_is_not_counted_any_more_is_found_without_delay() {
         let machine = machine();
         open(&machine, 42, "/dev/tty");
         let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
@@ -297,7 +322,27 @@ mod tests {
         // Its holder was killed, and the references changed before that was known.
         machine.write("sys/module/nvidia_uvm/refcnt", "1\n");
         assert_eq!(pids(finder.look(&counted, &none, at(150))), [0; 0]);
-        assert_eq!(pids(finder.look(&none, &none, at(200))), [42]);
+        assert_eq!(pids(finder.look(&none, &none, at(200))), [0; 0]);
+        assert_eq!(pids(finder.look(&none, &none, at(250))), [42]);
+    }
+
+    #[test]
+    fn open_of_the_driver_causes_a_look_at_once_and_many_cause_one_each_100_ms() {
+        let machine = machine();
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
+        let (none, at) = (HashSet::new(), Duration::from_millis);
+        finder.look(&none, &none, at(1000));
+        assert!(!finder.has_cause(at(1500)));
+        open(&machine, 42, "/dev/tty");
+        machine.write("sys/module/nvidia_uvm/refcnt", "1\n");
+        assert!(finder.has_cause(at(1510)));
+        let found = finder.look(&none, &none, at(1510));
+        // It is about to be initialized.
+        finder.tried(&found[0], false, at(1510));
+        assert!(finder.has_cause(at(1520)) && !finder.has_cause(at(1710)));
+        finder.tried(&found[0], true, at(1530));
+        machine.write("sys/module/nvidia_uvm/refcnt", "2\n");
+        assert!(!finder.has_cause(at(1600)) && finder.has_cause(at(1610)));
     }
 
     #[test]

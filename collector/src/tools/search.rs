@@ -28,6 +28,7 @@ use sys::{
         target::VaSpace,
     },
 };
+use tokio::sync::Notify;
 
 use super::{
     finder::{Finder, Opener},
@@ -37,6 +38,8 @@ use crate::{clock, ledger::Generation};
 
 /// Interval of looks.
 const EVERY: Duration = Duration::from_millis(100);
+/// Interval of checks whether there is a cause for a look before. A check takes some microseconds.
+const CAUSES_EVERY: Duration = Duration::from_millis(10);
 /// Interval of checks whether processes have closed their VA spaces.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
 /// Time after which a search hangs at a process.
@@ -105,6 +108,8 @@ pub(super) struct Search {
     shared: Arc<Shared>,
     /// Behind a lock for the compiler: a receiver is not shared by threads.
     findings: Mutex<Receiver<Finding>>,
+    /// Rung with each finding.
+    bell: Arc<Notify>,
     closing: Sender<OwnedFd>,
     omitted: Omitted,
     /// Searches that hang, each at a process of this user.
@@ -141,6 +146,7 @@ impl Search {
             device,
             shared: Arc::default(),
             findings: Mutex::new(findings),
+            bell: Arc::default(),
             closing,
             omitted: Omitted::default(),
             hung: Vec::new(),
@@ -161,6 +167,7 @@ impl Search {
             shared: Arc::clone(&shared),
             omitted: Arc::clone(&self.omitted),
             found,
+            bell: Arc::clone(&self.bell),
             recent: Vec::new(),
             failures: BTreeMap::new(),
             checked_closed: None,
@@ -189,6 +196,11 @@ impl Search {
         lock(&self.omitted).insert(uid, Instant::now());
         self.hung.extend(self.thread.take().map(|thread| (uid, thread)));
         self.restart();
+    }
+
+    /// Completes when there is a finding.
+    pub(super) async fn ready(&self) {
+        self.bell.notified().await;
     }
 
     /// Next finding, if there is one.
@@ -226,6 +238,7 @@ struct Thread {
     shared: Arc<Shared>,
     omitted: Omitted,
     found: SyncSender<Finding>,
+    bell: Arc<Notify>,
     /// VA spaces that were found of late.
     recent: Vec<(Place, Instant)>,
     /// Failed comparisons in a row.
@@ -238,17 +251,26 @@ struct Gone;
 
 impl Thread {
     fn run(mut self) {
-        while !self.shared.is_abandoned.load(Ordering::Relaxed) && self.look().is_ok() {
-            thread::sleep(EVERY);
+        loop {
+            let (now, looked) = (clock::since_boot(&self.roots).unwrap_or_default(), Instant::now());
+            if self.shared.is_abandoned.load(Ordering::Relaxed) || self.look(now).is_err() {
+                return;
+            }
+            thread::sleep(CAUSES_EVERY);
+            while looked.elapsed() < EVERY && !self.finder.has_cause(now + looked.elapsed()) {
+                thread::sleep(CAUSES_EVERY);
+            }
         }
     }
 
     fn send(&self, finding: Finding) -> Result<(), Gone> {
-        self.found.send(finding).map_err(|_| Gone)
+        self.found.send(finding).map_err(|_| Gone)?;
+        self.bell.notify_one();
+        Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Gone> {
-        let now = clock::since_boot(&self.roots).unwrap_or_default();
+    /// Looks for VA spaces, at this time since boot.
+    fn look(&mut self, now: Duration) -> Result<(), Gone> {
         let counted = lock(&self.shared.counted).clone();
         if self.checked_closed.is_none_or(|last| now.saturating_sub(last) >= CLOSED_EVERY) {
             self.checked_closed = Some(now);
