@@ -310,3 +310,51 @@ fn event(holder: u32, request: Request, reply: Reply) -> Result<Event, HolderErr
         _ => return Err(unasked()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::{messages::receive, packets::pair};
+
+    /// Holder that replies what the test sends, with its process.
+    fn holder() -> (Holder, OwnedFd, Child) {
+        let (channel, other_end) = pair().unwrap();
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = PidFd::open(child.id()).unwrap();
+        (Holder { process, channel, is_confined: false, outstanding: VecDeque::new() }, other_end, child)
+    }
+
+    #[test]
+    fn report_of_a_half_full_queue_is_no_reply() {
+        let (mut holder, other_end, mut child) = holder();
+        holder.release(7).unwrap();
+        for reply in [Reply::Confined, Reply::HalfFull, Reply::NotHeld] {
+            send_at_once(other_end.as_fd(), &reply, &[]).unwrap();
+        }
+        let events = holder.events().unwrap();
+        assert!(matches!(&events[..], [Event::HalfFull, Event::Released { space: 7 }]), "{events:?}");
+        holder.rearm().unwrap();
+        let requests = [(); 2].map(|()| receive::<Request>(&other_end).unwrap().unwrap().0);
+        assert_eq!(requests, [Request::Release { space: 7 }, Request::Rearm]);
+        send_at_once(other_end.as_fd(), &Reply::Made(Outcome::Done), &[]).unwrap();
+        assert!(holder.events().unwrap().is_empty() && holder.outstanding() == 0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn holder_that_lives_and_does_not_reply_hangs_after_five_seconds() {
+        let (mut holder, _other_end, mut child) = holder();
+        holder.flush(7).unwrap();
+        assert!(holder.events().unwrap().is_empty());
+        let asked = &mut holder.outstanding.front_mut().unwrap().1;
+        *asked = asked.checked_sub(REPLY_MAX).unwrap();
+        assert!(matches!(holder.events(), Err(HolderError::Hangs)));
+        assert!(!holder.has_exited());
+        holder.kill();
+        child.wait().unwrap();
+        assert!(holder.has_exited());
+    }
+}
