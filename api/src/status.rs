@@ -87,7 +87,7 @@ pub struct Source {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Degradation {
     /// `quota_reached`, `registration_rate`, `owner_quota_reached`, `residency_unavailable`, `source_reduced`, `tools_quota`,
-    /// `holder_hangs` or `queue_full`.
+    /// `holder_hangs`, `queue_full` or `attached_late`.
     pub reason: String,
     /// The user that caused it; null where none did.
     pub uid: Option<u32>,

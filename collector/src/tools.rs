@@ -10,17 +10,18 @@
 //! guessed. Its process is therefore always adopted.
 //!
 //! * `search`: search for VA spaces, on a thread of its own; `finder`: processes that have the driver
-//!   open; `progress`: the process that a search is at
+//!   open; `begins`: time before which a VA space had not begun; `progress`: the process that a search
+//!   is at
 //! * `holders`: holders by user
 //! * `space`: a held VA space, and its counts; `queue`: a queue of its records; `replays`: that of the
 //!   node's replays; `sink`: what records of all VA spaces are made into
-//! * `full`: processes whose queues were full; `quota`: limits of VA spaces by process and user
+//! * `named`: processes that a state names: `full`, those whose queues were full, and `late`, those that
+//!   were counted late; `quota`: limits of VA spaces by process and user
 //! * `tally`: counts of a VA space from the driver's records; `timeline`: batches and evictors, over
 //!   all VA spaces
 
 use std::{
     collections::{BTreeMap, HashSet},
-    future,
     ops::Bound,
     os::fd::AsFd,
     pin::Pin,
@@ -47,11 +48,14 @@ use crate::{
     tenants::Tenants,
 };
 
+mod begins;
 mod finder;
 mod full;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod holders;
+mod late;
+mod named;
 mod progress;
 mod queue;
 mod quota;
@@ -66,6 +70,7 @@ mod timeline;
 
 use full::FullQueues;
 use holders::Holders;
+use late::Late;
 use quota::Quota;
 use replays::Replays;
 use search::{Counted, Finding, Found, Search};
@@ -75,8 +80,11 @@ use timeline::Timeline;
 
 /// Generations of this source: none of the probes' is as large.
 const FIRST_GENERATION: Generation = 1 << 63;
-/// Maximum of records that one look reads, of all VA spaces. The driver counts those beyond as dropped.
+/// Maximum of records that one look reads, of all VA spaces, and as many of queues that are half full
+/// until the next look. The driver counts those beyond as dropped.
 const RECORDS_MAX: u32 = 1 << 17;
+/// Minimum of records that a reading of half full queues counts for, which bounds their number.
+const RECORDS_OF_READING_MIN: u32 = 1 << 10;
 /// Time for which a VA space that the driver does not count is named.
 const DENIED: Duration = Duration::from_mins(1);
 /// Longest wait of a reading for records.
@@ -99,10 +107,13 @@ pub(crate) struct Tools {
     next: Generation,
     replays: Replays,
     full: FullQueues,
+    late: Late,
     lifecycles: Vec<Lifecycle>,
     sink: Sink,
     /// VA space whose records were read last.
     last_read: Generation,
+    /// Records of half full queues that are read until the next look.
+    half_full_left: u32,
     /// Last VA space that the driver does not count, when and why.
     denied: Option<(Instant, String)>,
     /// Contradictory records of forgotten VA spaces.
@@ -141,9 +152,11 @@ impl Tools {
             next: FIRST_GENERATION,
             replays: Replays::default(),
             full: FullQueues::default(),
+            late: Late::default(),
             lifecycles: Vec::new(),
             sink: Sink { timeline, ..Sink::default() },
             last_read: FIRST_GENERATION,
+            half_full_left: RECORDS_MAX,
             denied: None,
             past_contradictions: 0,
             past_losses: Losses::default(),
@@ -156,6 +169,20 @@ impl Tools {
     fn take_events(&mut self) {
         let events = self.holders.events();
         self.take(events);
+        self.read_half_full();
+    }
+
+    /// Reads all queues if one was half full, within a limit for the time until the next look.
+    fn read_half_full(&mut self) {
+        if self.half_full_left == 0 || !self.holders.have_half_full() {
+            return;
+        }
+        let read = self.read_records(self.half_full_left);
+        self.half_full_left = self.half_full_left.saturating_sub(read.max(RECORDS_OF_READING_MIN));
+        // One of which nothing is read stays full.
+        if read > 0 && self.half_full_left > 0 {
+            self.holders.rearm();
+        }
     }
 
     fn take(&mut self, events: Vec<Event>) {
@@ -175,6 +202,8 @@ impl Tools {
                 Event::Counting { space: generation, page } => {
                     let Some(space) = self.spaces.get_mut(&generation) else { continue };
                     if space.counts_in(page) {
+                        let now = clock::since_boot(&self.roots).unwrap_or_default();
+                        self.late.counted(&space.opener, space.not_before, now);
                         self.lifecycles.push(space.lifecycle(generation, LifecycleKind::Adopted));
                     }
                 }
@@ -191,7 +220,7 @@ impl Tools {
                 Event::Exited { space } => self.release(space),
                 Event::Released { space } => self.end(space),
                 // Their counters are asked for after them.
-                Event::Watching { .. } | Event::Flushed => {}
+                Event::Watching { .. } | Event::Flushed | Event::HalfFull => {}
             }
         }
         for generation in self.holders.lost() {
@@ -276,8 +305,8 @@ impl Tools {
         }
     }
 
-    /// Takes what the search has found, as far as holders have room for requests.
-    fn take_findings(&mut self, now: Duration) {
+    /// Shows the search which VA spaces are counted.
+    fn update_search(&mut self) {
         let counted = self.spaces.iter().filter(|(_, space)| space.is_held()).map(|(generation, space)| Counted {
             generation: *generation,
             pid: space.opener.pid,
@@ -286,25 +315,31 @@ impl Tools {
             held_at: space.held_place(),
         });
         self.search.update(counted.collect());
+    }
+
+    /// Takes what the search has found, as far as holders have room for requests.
+    fn take_findings(&mut self) {
         while self.holders.have_room() {
-            match self.search.next() {
-                Some(Finding::Found(found)) => self.attach(found, now),
-                Some(Finding::TooMany(opener)) => self.quota.deny(opener.uid, now),
-                Some(Finding::Moved(generation, place)) => self.with(generation, |space| space.place = place),
-                Some(Finding::Closed(generation)) => self.release(generation),
-                None => break,
+            let Some(finding) = self.search.next() else { break };
+            let now = clock::since_boot(&self.roots).unwrap_or_default();
+            match finding {
+                Finding::Found(found) => self.attach(found, now),
+                Finding::TooMany(opener) => self.quota.deny(opener.uid, now),
+                Finding::Moved(generation, place) => self.with(generation, |space| space.place = place),
+                Finding::Closed(generation) => self.release(generation),
             }
         }
     }
 
     /// Attaches trackers to a VA space.
     fn attach(&mut self, found: Found, now: Duration) {
-        let Found { opener, process, place, file } = found;
+        let Found { opener, process, place, file, not_before } = found;
         if self.quota.take(&opener, now) {
             let queues = self.quota.take_queues(opener.uid, queues_of(self.level), now);
             let generation = self.next;
             self.next += 1;
-            let is_held = match Space::new(opener.clone(), process, place, generation, &self.gpus, (self.level, queues))
+            let found = (place, not_before);
+            let is_held = match Space::new(opener.clone(), process, found, generation, &self.gpus, (self.level, queues))
             {
                 Ok(space) => {
                     let ask = |holder: &mut Holder| space.attach(holder, generation, file.as_fd(), self.layout);
@@ -339,8 +374,9 @@ impl Tools {
         }
     }
 
-    /// Reads records of all VA spaces, beginning with the one after the last that was read.
-    fn read_records(&mut self) {
+    /// Reads at most `max` records of all VA spaces, beginning with the one after the last that was
+    /// read. Returns how many.
+    fn read_records(&mut self, max: u32) -> u32 {
         self.sink.raw_to_boot_ns = self.raw_to_boot_ns();
         let (later, earlier) = (Bound::Excluded(self.last_read), Bound::Included(self.last_read));
         let order: Vec<Generation> = self
@@ -350,16 +386,20 @@ impl Tools {
             .filter(|(_, space)| space.has_counted())
             .map(|(generation, _)| *generation)
             .collect();
-        let mut left = RECORDS_MAX;
+        let mut left = max;
+        let mut all = 0_u32;
         for generation in order {
             let Some(space) = self.spaces.get_mut(&generation) else { continue };
             // One that has ended is read whole: there is no later reading.
             let max = if space.phase() == Phase::Ended { u32::MAX } else { left };
             if max > 0 {
                 self.last_read = generation;
-                left = left.saturating_sub(space.read_records(generation, max, &mut self.sink));
+                let read = space.read_records(generation, max, &mut self.sink);
+                left = left.saturating_sub(read);
+                all = all.saturating_add(read);
             }
         }
+        all
     }
 
     /// Whether VA spaces are known that are not counted, and may be the evictors of others.
@@ -389,6 +429,14 @@ impl Tools {
             }
         }
         lacks_faults
+    }
+
+    /// Names the process whose records filled the timeline.
+    fn name_unordered(&mut self, now: Duration) {
+        let Some(unordered) = self.sink.timeline.as_mut().and_then(Timeline::take_unordered) else { return };
+        if let Some(space) = self.spaces.get(&unordered.largest) {
+            self.full.add_unordered(&space.opener, unordered, now);
+        }
     }
 
     /// Difference of the clock of block records to that of the driver's records.
@@ -431,21 +479,30 @@ impl Source for Tools {
     }
 
     fn look(&mut self, now: Duration) {
+        self.half_full_left = RECORDS_MAX;
         self.take_events();
+        self.holders.rearm();
         self.quota.settle(now);
         self.full.settle(now);
+        self.late.settle(now);
         self.release_exited();
         self.look_at_gpus();
-        self.take_findings(now);
+        self.update_search();
+        self.take_findings();
         self.look_at_replays(now);
     }
 
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        // Records are made by a look, after which they are taken.
-        Box::pin(future::pending())
+        Box::pin(async {
+            tokio::select! {
+                () = self.search.ready() => {}
+                () = self.holders.ready() => {}
+            }
+        })
     }
 
     fn lifecycles(&mut self) -> Vec<Lifecycle> {
+        self.take_findings();
         self.take_events();
         std::mem::take(&mut self.lifecycles)
     }
@@ -463,7 +520,7 @@ impl Source for Tools {
             space.take_totals(&self.gpus);
         }
         self.flush();
-        self.read_records();
+        self.read_records(RECORDS_MAX);
         let lacks_faults = self.take_losses(now);
         if self.has_uncounted() {
             self.sink.doubt();
@@ -471,6 +528,7 @@ impl Source for Tools {
         let has_ended = |space: &Space| space.has_counted() && space.phase() == Phase::Ended;
         let ended = self.spaces.iter().filter(|(_, space)| has_ended(space)).map(|(generation, _)| *generation);
         self.sink.advance(&mut self.replays, &lacks_faults, &ended.collect::<Vec<_>>(), began_ns);
+        self.name_unordered(now);
         let mut reading = Reading::default();
         let mut contradictions = self.past_contradictions;
         let mut all = self.past_losses;
@@ -516,7 +574,7 @@ impl Source for Tools {
     }
 
     fn blocks(&mut self, take: &mut dyn FnMut(BlockRecord)) {
-        self.read_records();
+        self.read_records(RECORDS_MAX);
         self.sink.blocks.drain(..).for_each(take);
     }
 
@@ -535,6 +593,7 @@ impl Source for Tools {
             .chain(self.quota.degradations(user))
             .chain(hang)
             .chain(self.full.degradations(user))
+            .chain(self.late.degradations(user))
             .collect()
     }
 

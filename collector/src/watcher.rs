@@ -233,13 +233,7 @@ impl Watcher {
                 // Records of the VA spaces found.
                 self.take_lifecycles();
             }
-            // It is the kernel that keeps probes from a driver without kprobes. A shortage may pass
-            // before the tools are chosen, which stay until the driver is reloaded.
-            Err(refusal)
-                if !refusal.may_pass()
-                    || attachment == Attachment::Fentry
-                        && (!refusal.is_of_attachment() || earlier.is_some_and(Retry::is_last)) =>
-            {
+            Err(refusal) if lasts(&refusal, attachment, earlier) => {
                 if let Err((module, refusal)) = self.count_by_tools_instead(module, refusal) {
                     self.refuse_with(module, Some(parameters), &refusal, earlier);
                 }
@@ -408,6 +402,14 @@ impl Watcher {
             }
         }
     }
+}
+
+/// Whether a refusal of probes lasts, so that the tools are chosen, which stay until the driver is
+/// reloaded. A shortage has a few retries to pass. Fentry needs what the kernel has or has not.
+fn lasts(refusal: &Refusal, attachment: Attachment, earlier: Option<Retry>) -> bool {
+    !refusal.may_pass()
+        || attachment == Attachment::Fentry && !refusal.is_of_attachment()
+        || earlier.is_some_and(Retry::is_last)
 }
 
 #[cfg(test)]

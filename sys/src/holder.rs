@@ -5,7 +5,8 @@
 //! tracker is closed, and whoever closes last runs the driver's teardown, which may take long or
 //! hang. A holder closes the trackers of a process as soon as that process has exited, whatever
 //! uvmd does meanwhile, and may be killed at any time: all its trackers are then closed. Users do
-//! not share one, so that a teardown that hangs harms its user alone.
+//! not share one, so that a teardown that hangs harms its user alone. It also waits for queues of
+//! records, which only who holds their trackers can, and reports when one is half full.
 //!
 //! ```text
 //!   uvmd ── exec of itself ──▶ spawner ── clone, no exec ──▶ holder of a user ──▶ trackers

@@ -78,6 +78,8 @@ pub enum Event {
     },
     /// The records of all that had completed are written.
     Flushed,
+    /// A queue of the holder is half full. Further ones are reported after [`Holder::rearm`].
+    HalfFull,
     /// The VA space cannot be held or counted.
     Refused {
         /// VA space.
@@ -192,6 +194,14 @@ impl Holder {
         self.ask(Request::Flush { space }, &[])
     }
 
+    /// Has one further queue reported that is half full.
+    ///
+    /// # Errors
+    /// If the holder is of no more use.
+    pub fn rearm(&mut self) -> Result<(), HolderError> {
+        self.ask(Request::Rearm, &[])
+    }
+
     /// Waits until there may be outcomes, at most this long.
     pub fn wait(&self, at_most: Duration) {
         let Ok(at_most) = Timespec::try_from(at_most) else { return };
@@ -226,9 +236,12 @@ impl Holder {
                     let source = io::Error::from_raw_os_error(errno);
                     return Err(HolderError::NotConfined(ActorError::NotConfined { step, source }));
                 }
+                (Reply::HalfFull, true) => events.push(Event::HalfFull),
                 (reply, _) => {
                     let (request, _) = self.outstanding.pop_front().ok_or_else(unasked)?;
-                    events.push(event(self.process.pid(), request, reply)?);
+                    if request != Request::Rearm {
+                        events.push(event(self.process.pid(), request, reply)?);
+                    }
                 }
             }
         }
@@ -252,6 +265,13 @@ impl Holder {
     /// Kills the holder, which closes all its trackers.
     pub fn kill(&self) {
         self.process.kill();
+    }
+}
+
+impl AsFd for Holder {
+    /// Descriptor that is readable when there are outcomes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 }
 
@@ -289,4 +309,52 @@ fn event(holder: u32, request: Request, reply: Reply) -> Result<Event, HolderErr
         }
         _ => return Err(unasked()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::{messages::receive, packets::pair};
+
+    /// Holder that replies what the test sends, with its process.
+    fn holder() -> (Holder, OwnedFd, Child) {
+        let (channel, other_end) = pair().unwrap();
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = PidFd::open(child.id()).unwrap();
+        (Holder { process, channel, is_confined: false, outstanding: VecDeque::new() }, other_end, child)
+    }
+
+    #[test]
+    fn report_of_a_half_full_queue_is_no_reply() {
+        let (mut holder, other_end, mut child) = holder();
+        holder.release(7).unwrap();
+        for reply in [Reply::Confined, Reply::HalfFull, Reply::NotHeld] {
+            send_at_once(other_end.as_fd(), &reply, &[]).unwrap();
+        }
+        let events = holder.events().unwrap();
+        assert!(matches!(&events[..], [Event::HalfFull, Event::Released { space: 7 }]), "{events:?}");
+        holder.rearm().unwrap();
+        let requests = [(); 2].map(|()| receive::<Request>(&other_end).unwrap().unwrap().0);
+        assert_eq!(requests, [Request::Release { space: 7 }, Request::Rearm]);
+        send_at_once(other_end.as_fd(), &Reply::Made(Outcome::Done), &[]).unwrap();
+        assert!(holder.events().unwrap().is_empty() && holder.outstanding() == 0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn holder_that_lives_and_does_not_reply_hangs_after_five_seconds() {
+        let (mut holder, _other_end, mut child) = holder();
+        holder.flush(7).unwrap();
+        assert!(holder.events().unwrap().is_empty());
+        let asked = &mut holder.outstanding.front_mut().unwrap().1;
+        *asked = asked.checked_sub(REPLY_MAX).unwrap();
+        assert!(matches!(holder.events(), Err(HolderError::Hangs)));
+        assert!(!holder.has_exited());
+        holder.kill();
+        child.wait().unwrap();
+        assert!(holder.has_exited());
+    }
 }

@@ -144,8 +144,8 @@ impl Doctor {
             }
             Err(_) => None,
         };
-        if let Some(tools) = subject.and_then(|subject| tools::check(&subject, &lacking)) {
-            if tools.verdict != Verdict::Unknown {
+        if let Some(tools) = subject.and_then(|subject| tools::check(&subject, module.as_ref(), &lacking)) {
+            if !matches!(tools.verdict, Verdict::Unknown | Verdict::Missing) {
                 tools::downgrade_probe_checks(&mut checks);
             }
             checks.push(tools);

@@ -2,8 +2,8 @@
 //!
 //! Each open file of the driver holds a reference to its module. While their number does not
 //! change, no process has opened the driver, or as many were opened as closed: all processes are
-//! inspected every ten seconds. When it changes, they are inspected at once. CUDA initialises
-//! for 100 ms and more between its open and the first kernel.
+//! inspected every ten seconds. When it changes, they are inspected at once, at most every 100 ms.
+//! CUDA initialises for 100 ms and more between its open and the first kernel.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -23,10 +23,16 @@ use sys::{
     },
 };
 
-use super::progress::Progress;
+use super::{begins::Begins, progress::Progress};
 
 /// Interval of inspections without a hint.
 const ALL_EVERY: Duration = Duration::from_secs(10);
+/// Minimum interval of inspections because of the references: a process may open and close the driver
+/// all the time.
+const HINTS_EVERY: Duration = Duration::from_millis(100);
+/// Time for which an opener without a VA space is inspected as often as the references are read: CUDA
+/// initializes the driver as soon as it has opened it.
+const INITIALIZES: Duration = Duration::from_millis(200);
 /// Time for which a process that has opened the driver is inspected at each look, until it has a VA
 /// space: the driver is opened first, and initialized after that.
 const INITIALIZES_MAX: Duration = Duration::from_secs(5);
@@ -58,6 +64,11 @@ impl Opener {
     pub(super) fn is_still(&self, roots: &Roots) -> bool {
         processes::start_ticks(roots, self.pid).is_ok_and(|ticks| ticks == Some(self.start_ticks))
     }
+
+    /// Time since boot at which it started, in nanoseconds.
+    pub(super) fn start_ns(&self) -> u64 {
+        self.start_ticks.saturating_mul(1_000_000_000 / procfs::ticks_per_second().max(1))
+    }
 }
 
 /// Finder of openers.
@@ -69,12 +80,16 @@ pub(super) struct Finder {
     /// Processes that were counted since the last inspection.
     counted: HashSet<u32>,
     inspected_all: Option<Duration>,
+    /// Last inspection of all, or of all but those that were counted.
+    inspected: Option<Duration>,
     /// Openers without a VA space, and when they were found.
     initializing: BTreeMap<u32, (Opener, Duration)>,
+    begins: Begins,
     users: Accounts,
     node: Account,
-    /// Processes that were not inspected, as their user's budget is used up.
-    skipped: usize,
+    /// Processes that were not inspected, as a budget is used up. They are the first of the next
+    /// inspection.
+    skipped: Vec<u32>,
     /// Processes whose open files may not be listed.
     denied: usize,
     /// Reason why /proc cannot be read.
@@ -90,10 +105,12 @@ impl Finder {
             references: (References::open(roots).ok(), None),
             counted: HashSet::new(),
             inspected_all: None,
+            inspected: None,
             initializing: BTreeMap::new(),
+            begins: Begins::default(),
             users: Accounts::new(OF_USER),
             node: Account::new(),
-            skipped: 0,
+            skipped: Vec::new(),
             denied: 0,
             unreadable: None,
             progress,
@@ -115,21 +132,29 @@ impl Finder {
     /// processes that have some that are; these are inspected only every ten seconds. `omitted`: users
     /// whose processes are not inspected.
     pub(super) fn look(&mut self, counted: &HashSet<u32>, omitted: &HashSet<u32>, now: Duration) -> Vec<Opener> {
-        let (references, last) = &mut self.references;
+        let (references, last) = &self.references;
         let count = references.as_ref().and_then(References::count);
         let is_due = self.inspected_all.is_none_or(|last| now.saturating_sub(last) >= ALL_EVERY);
+        let were_opened = count != *last;
         // The references may have changed before it was known that the process is not counted any
         // more, as its holder is gone.
-        let has_changed = count != *last || !self.counted.is_subset(counted);
+        let has_changed = were_opened || !self.counted.is_subset(counted);
         self.counted.extend(counted);
         let mut found = Vec::new();
-        if is_due || (has_changed && !self.node.is_over(OF_NODE, now)) {
-            *last = count;
+        let may_inspect = self.may_inspect(now) && !self.node.is_over(OF_NODE, now);
+        if is_due || (has_changed && may_inspect) {
+            self.references.1 = count;
             self.counted.clone_from(counted);
             found = self.inspect(if is_due { None } else { Some(counted) }, omitted, now);
+            let open_or_skipped = found.iter().map(|opener| opener.pid).chain(self.skipped.iter().copied());
+            let remains = |pid| counted.contains(&pid) || self.initializing.contains_key(&pid);
+            self.begins.inspected(open_or_skipped, were_opened, remains, now);
+            self.inspected = Some(now);
             if is_due {
                 self.inspected_all = Some(now);
             }
+        } else if !were_opened {
+            self.begins.unchanged(now);
         }
         self.initializing
             .retain(|_, (opener, since)| now.saturating_sub(*since) < INITIALIZES_MAX && opener.is_still(&self.roots));
@@ -138,6 +163,30 @@ impl Finder {
         let again = again.filter(|each| !omitted.contains(&each.uid) && !self.users.is_over(each.uid, now));
         found.extend(again.cloned());
         found
+    }
+
+    /// Whether the last inspection is long enough ago for the references to cause another.
+    fn may_inspect(&self, now: Duration) -> bool {
+        self.inspected.is_none_or(|last| now.saturating_sub(last) >= HINTS_EVERY)
+    }
+
+    /// Whether a look is worth it between regular ones, at this time since boot: the driver was opened
+    /// or closed, or an opener is about to have a VA space. Costs a read of the references.
+    pub(super) fn has_cause(&self, now: Duration) -> bool {
+        let (references, last) = &self.references;
+        let is_new = |(_, since): &(Opener, Duration)| now.saturating_sub(*since) < INITIALIZES;
+        self.initializing.values().any(is_new)
+            || self.may_inspect(now) && references.as_ref().and_then(References::count) != *last
+    }
+
+    /// Records that an opener has no VA space that is not counted.
+    pub(super) fn had_none(&mut self, opener: &Opener, now: Duration) {
+        self.begins.had_none(opener.pid, now);
+    }
+
+    /// Time since boot before which an uncounted VA space of an opener had not begun.
+    pub(super) fn not_before(&self, opener: &Opener) -> Duration {
+        self.begins.not_before(opener.pid, Duration::from_nanos(opener.start_ns()))
     }
 
     /// Records whether an opener had a VA space.
@@ -161,13 +210,16 @@ impl Finder {
             }
         };
         self.unreadable = None;
-        (self.skipped, self.denied) = (0, 0);
+        self.denied = 0;
         let own = std::process::id();
         let mut found = Vec::new();
-        for pid in pids.into_iter().filter(|pid| *pid != own && without.is_none_or(|known| !known.contains(pid))) {
+        for pid in first(&std::mem::take(&mut self.skipped), pids) {
+            if pid == own || without.is_some_and(|known| known.contains(&pid)) {
+                continue;
+            }
             let Some(uid) = processes::user(&self.roots, pid) else { continue };
             if omitted.contains(&uid) || self.users.is_over(uid, now) || self.node.is_over(OF_NODE, now) {
-                self.skipped += 1;
+                self.skipped.push(pid);
                 continue;
             }
             let begun = cpu_time::of_this_thread();
@@ -190,10 +242,10 @@ impl Finder {
 
     /// Reason why some processes are not found.
     pub(super) fn warning(&self) -> Option<String> {
-        let skipped = (self.skipped > 0).then(|| {
+        let skipped = (!self.skipped.is_empty()).then(|| {
             format!(
                 "{} processes were not searched for VA spaces: the budget of processor time of their users, or of the node, is used up",
-                self.skipped
+                self.skipped.len()
             )
         });
         let denied = (self.denied > 0).then(|| {
@@ -205,6 +257,14 @@ impl Finder {
         });
         self.unreadable.clone().or(denied).or(skipped)
     }
+}
+
+/// These of all processes first, in their order.
+fn first(these: &[u32], all: Vec<u32>) -> Vec<u32> {
+    let (mut left, mut ordered): (HashSet<u32>, Vec<u32>) = (all.iter().copied().collect(), Vec::new());
+    ordered.extend(these.iter().filter(|pid| left.remove(pid)));
+    ordered.extend(all.into_iter().filter(|pid| left.contains(pid)));
+    ordered
 }
 
 #[cfg(test)]
@@ -251,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn opener_that_is_not_counted_any_more_is_found_at_once() {
+    fn opener_that_is_not_counted_any_more_is_found_without_delay() {
         let machine = machine();
         open(&machine, 42, "/dev/tty");
         let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
@@ -262,7 +322,27 @@ mod tests {
         // Its holder was killed, and the references changed before that was known.
         machine.write("sys/module/nvidia_uvm/refcnt", "1\n");
         assert_eq!(pids(finder.look(&counted, &none, at(150))), [0; 0]);
-        assert_eq!(pids(finder.look(&none, &none, at(200))), [42]);
+        assert_eq!(pids(finder.look(&none, &none, at(200))), [0; 0]);
+        assert_eq!(pids(finder.look(&none, &none, at(250))), [42]);
+    }
+
+    #[test]
+    fn open_of_the_driver_causes_a_look_at_once_and_many_cause_one_each_100_ms() {
+        let machine = machine();
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
+        let (none, at) = (HashSet::new(), Duration::from_millis);
+        finder.look(&none, &none, at(1000));
+        assert!(!finder.has_cause(at(1500)));
+        open(&machine, 42, "/dev/tty");
+        machine.write("sys/module/nvidia_uvm/refcnt", "1\n");
+        assert!(finder.has_cause(at(1510)));
+        let found = finder.look(&none, &none, at(1510));
+        // It is about to be initialized.
+        finder.tried(&found[0], false, at(1510));
+        assert!(finder.has_cause(at(1520)) && !finder.has_cause(at(1710)));
+        finder.tried(&found[0], true, at(1530));
+        machine.write("sys/module/nvidia_uvm/refcnt", "2\n");
+        assert!(!finder.has_cause(at(1600)) && finder.has_cause(at(1610)));
     }
 
     #[test]
@@ -273,6 +353,59 @@ mod tests {
         let mut finder = Finder::new(&machine.roots, device, Progress::default());
         assert_eq!(pids(finder.look(&HashSet::new(), &[1000].into(), Duration::ZERO)), [0; 0]);
         assert!(finder.warning().unwrap().starts_with("1 processes were not searched"));
+    }
+
+    #[test]
+    fn processes_that_were_not_inspected_are_the_first_of_the_next_inspection() {
+        assert_eq!(first(&[5, 9, 3], vec![1, 3, 5, 7]), [5, 3, 1, 7]);
+        let machine = machine();
+        for pid in 100..104 {
+            open(&machine, pid, "/dev/tty");
+        }
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
+        let (none, at) = (HashSet::new(), Duration::from_secs);
+        // The node's budget is used up by others.
+        finder.charge(0, Duration::from_mins(1), at(1));
+        assert_eq!(pids(finder.look(&none, &none, at(1))), [0; 0]);
+        assert_eq!(finder.skipped.len(), 4);
+        finder.skipped = vec![103, 101];
+        let later = at(3600);
+        assert_eq!(pids(finder.look(&none, &none, later))[..2], [103, 101]);
+        // They are not known to have had no VA space when they were not inspected.
+        assert_eq!(finder.begins.not_before(103, Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn va_space_has_not_begun_before_the_look_at_which_its_process_had_none() {
+        let machine = machine();
+        let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
+        let (none, at) = (HashSet::new(), Duration::from_millis);
+        let start = at(770);
+        let not_before = |finder: &Finder, found: &[Opener]| {
+            found.iter().map(|opener| finder.not_before(opener)).collect::<Vec<_>>()
+        };
+        open(&machine, 41, "/dev/tty");
+        // It is older than the search.
+        let found = finder.look(&none, &none, at(5000));
+        assert_eq!(not_before(&finder, &found), [start]);
+        let counted = HashSet::from([41]);
+        finder.look(&counted, &none, at(5100));
+        // Opens are seen by the references.
+        open(&machine, 42, "/dev/tty");
+        machine.write("sys/module/nvidia_uvm/refcnt", "2\n");
+        let found = finder.look(&counted, &none, at(5200));
+        assert_eq!((not_before(&finder, &found), found[0].pid), (vec![at(5100)], 42));
+        // It has none yet.
+        finder.had_none(&found[0], at(5200));
+        finder.tried(&found[0], false, at(5200));
+        let found = finder.look(&counted, &none, at(5300));
+        assert_eq!(not_before(&finder, &found), [at(5200)]);
+        // An open that the references did not show, and a second VA space of a counted process.
+        open(&machine, 43, "/dev/tty");
+        let found = finder.look(&HashSet::from([41, 42]), &none, at(15_300));
+        let mut begins: Vec<_> = found.iter().map(|opener| (opener.pid, finder.not_before(opener))).collect();
+        begins.sort_unstable();
+        assert_eq!(begins, [(41, start), (42, at(5200)), (43, at(5200))]);
     }
 
     #[test]

@@ -1,59 +1,59 @@
 //! Processes whose queues were full: the driver dropped records of theirs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use abi::count::RecordLosses;
 use model::{Degradation, DegradedReason};
 
-use super::finder::Opener;
+use super::{
+    finder::Opener,
+    named::Named,
+    timeline::{self, Unordered},
+};
 
-/// Time after its last dropped record for which a process is named, also when it has exited.
-const NAMED: Duration = Duration::from_mins(1);
-/// Maximum of processes that are named.
-const NAMED_MAX: usize = 16;
-/// The same of one user.
-const NAMED_OF_USER_MAX: usize = 4;
-
-/// Processes of which records were dropped of late.
+/// Processes of which records were dropped of late, and those whose records filled the timeline.
 #[derive(Default)]
-pub(super) struct FullQueues(BTreeMap<u32, Full>);
-
-struct Full {
-    uid: u32,
-    /// Time since boot at which dropped records were found last.
-    at: Duration,
-    losses: RecordLosses,
+pub(super) struct FullQueues {
+    dropped: Named<RecordLosses>,
+    /// Events of all VA spaces that were not put in order, by the process with most of them. Each has
+    /// the sum of the time for which it is named.
+    unordered: Named<u64>,
 }
 
 impl FullQueues {
     /// Records that records of a process were dropped. `losses`: all of its VA space.
     pub(super) fn add(&mut self, opener: &Opener, losses: RecordLosses, now: Duration) {
-        let Opener { pid, uid, .. } = *opener;
-        let of_user = self.0.values().filter(|full| full.uid == uid).count();
-        if self.0.contains_key(&pid) || (self.0.len() < NAMED_MAX && of_user < NAMED_OF_USER_MAX) {
-            self.0.insert(pid, Full { uid, at: now, losses });
-        }
+        self.dropped.add(opener, losses, now);
+    }
+
+    /// Records that events were not put in order, and the process with most of them.
+    pub(super) fn add_unordered(&mut self, opener: &Opener, Unordered { events, .. }: Unordered, now: Duration) {
+        let before = self.unordered.get(opener.pid).copied().unwrap_or_default();
+        self.unordered.add(opener, before.saturating_add(events), now);
     }
 
     /// Forgets those of more than a minute ago.
     pub(super) fn settle(&mut self, now: Duration) {
-        self.0.retain(|_, full| now.saturating_sub(full.at) < NAMED);
+        self.dropped.settle(now);
+        self.unordered.settle(now);
     }
 
     /// The processes as states. `user`: name of a user.
     pub(super) fn degradations(&self, user: &dyn Fn(u32) -> Option<String>) -> Vec<Degradation> {
-        let state = |(pid, Full { uid, losses: RecordLosses { sampled_out, dropped, .. }, .. }): (&u32, &Full)| {
-            Degradation {
-                reason: DegradedReason::QueueFull,
-                uid: Some(*uid),
-                user: user(*uid),
-                pid: Some(*pid),
-                description: format!(
-                    "process {pid}: {sampled_out} records of GPU faults and {dropped} of copies and others were dropped, as they came faster than \
+        let reason = DegradedReason::QueueFull;
+        let mut states = self.dropped.degradations(reason, user, |pid, RecordLosses { sampled_out, dropped, .. }| {
+            format!(
+                "process {pid}: {sampled_out} records of GPU faults and {dropped} of copies and others were dropped, as they came faster than \
                  they were read; their access types, causes, blocks and evictors are unknown"
-                ),
-            }
-        };
-        self.0.iter().map(state).collect()
+            )
+        });
+        states.extend(self.unordered.degradations(reason, user, |pid, events| {
+            format!(
+                "process {pid}: {events} records of all processes were not put in order, as {} were waiting, most of them of this process; \
+                 evictors and batches of that time are unknown",
+                timeline::WAITING_MAX
+            )
+        }));
+        states
     }
 }

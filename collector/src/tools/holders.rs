@@ -2,6 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future, io,
+    os::fd::{AsFd, BorrowedFd},
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -12,6 +15,7 @@ use sys::{
     trackers::{Event, Holder, HolderError},
     uvm::{Uuid, tracker::Layout},
 };
+use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{ledger::Generation, refusal::Refusal};
 
@@ -38,6 +42,8 @@ pub(super) struct Holders {
     hung: BTreeMap<u32, Instant>,
     /// When a spawner or a holder could not be started, and why.
     not_started: Option<(Instant, String)>,
+    /// Holders that have reported a queue that is half full.
+    half_full: BTreeSet<u32>,
 }
 
 /// Holder of a user.
@@ -59,6 +65,7 @@ impl Holders {
             no_tracker: None,
             hung: BTreeMap::new(),
             not_started: None,
+            half_full: BTreeSet::new(),
         })
     }
 
@@ -162,12 +169,19 @@ impl Holders {
         for (key, of) in &mut self.by_user {
             match of.holder.events() {
                 Ok(events) => {
-                    for event in &events {
-                        if let Event::Released { space } = event {
-                            of.spaces.remove(space);
+                    for event in events {
+                        match event {
+                            Event::HalfFull => {
+                                self.half_full.insert(*key);
+                                continue;
+                            }
+                            Event::Released { space } => {
+                                of.spaces.remove(&space);
+                            }
+                            _ => {}
                         }
+                        all.push(event);
                     }
-                    all.extend(events);
                 }
                 Err(error) => failed.push((*key, error)),
             }
@@ -176,6 +190,34 @@ impl Holders {
             self.check(key, Err(error));
         }
         all
+    }
+
+    /// Completes when there may be outcomes.
+    pub(super) async fn ready(&self) {
+        let channels = self.by_user.values().filter_map(|of| readable(of.holder.as_fd()).ok()).collect::<Vec<_>>();
+        future::poll_fn(|context| {
+            if channels.iter().any(|channel| channel.poll_read_ready(context).is_ready()) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// Whether a queue was half full since the last call of [`Self::rearm`].
+    pub(super) fn have_half_full(&self) -> bool {
+        !self.half_full.is_empty()
+    }
+
+    /// Has queues reported again that are half full.
+    pub(super) fn rearm(&mut self) {
+        for key in std::mem::take(&mut self.half_full) {
+            if let Some(of) = self.by_user.get_mut(&key) {
+                let asked = of.holder.rearm();
+                self.check(key, asked);
+            }
+        }
     }
 
     /// VA spaces whose holder is gone since the last call.
@@ -261,6 +303,15 @@ impl Holders {
         }
         false
     }
+}
+
+/// Descriptor whose readability is awaited.
+#[expect(
+    deprecated,
+    reason = "what replaces it is unsafe for types that may change their descriptor; a borrowed one cannot"
+)]
+fn readable(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<BorrowedFd<'_>>> {
+    AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
 /// State of a user whose holder hung.

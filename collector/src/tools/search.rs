@@ -28,6 +28,7 @@ use sys::{
         target::VaSpace,
     },
 };
+use tokio::sync::Notify;
 
 use super::{
     finder::{Finder, Opener},
@@ -37,6 +38,8 @@ use crate::{clock, ledger::Generation};
 
 /// Interval of looks.
 const EVERY: Duration = Duration::from_millis(100);
+/// Interval of checks whether there is a cause for a look before. A check takes some microseconds.
+const CAUSES_EVERY: Duration = Duration::from_millis(10);
 /// Interval of checks whether processes have closed their VA spaces.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
 /// Time after which a search hangs at a process.
@@ -70,6 +73,8 @@ pub(super) struct Found {
     pub(super) process: Arc<PidFd>,
     pub(super) place: Descriptor,
     pub(super) file: OwnedFd,
+    /// Time since boot before which it had not begun.
+    pub(super) not_before: Duration,
 }
 
 /// Finding of a search.
@@ -103,6 +108,8 @@ pub(super) struct Search {
     shared: Arc<Shared>,
     /// Behind a lock for the compiler: a receiver is not shared by threads.
     findings: Mutex<Receiver<Finding>>,
+    /// Rung with each finding.
+    bell: Arc<Notify>,
     closing: Sender<OwnedFd>,
     omitted: Omitted,
     /// Searches that hang, each at a process of this user.
@@ -139,6 +146,7 @@ impl Search {
             device,
             shared: Arc::default(),
             findings: Mutex::new(findings),
+            bell: Arc::default(),
             closing,
             omitted: Omitted::default(),
             hung: Vec::new(),
@@ -159,6 +167,7 @@ impl Search {
             shared: Arc::clone(&shared),
             omitted: Arc::clone(&self.omitted),
             found,
+            bell: Arc::clone(&self.bell),
             recent: Vec::new(),
             failures: BTreeMap::new(),
             checked_closed: None,
@@ -187,6 +196,11 @@ impl Search {
         lock(&self.omitted).insert(uid, Instant::now());
         self.hung.extend(self.thread.take().map(|thread| (uid, thread)));
         self.restart();
+    }
+
+    /// Completes when there is a finding.
+    pub(super) async fn ready(&self) {
+        self.bell.notified().await;
     }
 
     /// Next finding, if there is one.
@@ -224,6 +238,7 @@ struct Thread {
     shared: Arc<Shared>,
     omitted: Omitted,
     found: SyncSender<Finding>,
+    bell: Arc<Notify>,
     /// VA spaces that were found of late.
     recent: Vec<(Place, Instant)>,
     /// Failed comparisons in a row.
@@ -236,17 +251,26 @@ struct Gone;
 
 impl Thread {
     fn run(mut self) {
-        while !self.shared.is_abandoned.load(Ordering::Relaxed) && self.look().is_ok() {
-            thread::sleep(EVERY);
+        loop {
+            let (now, looked) = (clock::since_boot(&self.roots).unwrap_or_default(), Instant::now());
+            if self.shared.is_abandoned.load(Ordering::Relaxed) || self.look(now).is_err() {
+                return;
+            }
+            thread::sleep(CAUSES_EVERY);
+            while looked.elapsed() < EVERY && !self.finder.has_cause(now + looked.elapsed()) {
+                thread::sleep(CAUSES_EVERY);
+            }
         }
     }
 
     fn send(&self, finding: Finding) -> Result<(), Gone> {
-        self.found.send(finding).map_err(|_| Gone)
+        self.found.send(finding).map_err(|_| Gone)?;
+        self.bell.notify_one();
+        Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Gone> {
-        let now = clock::since_boot(&self.roots).unwrap_or_default();
+    /// Looks for VA spaces, at this time since boot.
+    fn look(&mut self, now: Duration) -> Result<(), Gone> {
         let counted = lock(&self.shared.counted).clone();
         if self.checked_closed.is_none_or(|last| now.saturating_sub(last) >= CLOSED_EVERY) {
             self.checked_closed = Some(now);
@@ -270,6 +294,12 @@ impl Thread {
             let found = self.spaces_of(&opener, &counted);
             self.shared.progress.end();
             self.finder.charge(opener.uid, cpu_time::of_this_thread().saturating_sub(begun), now);
+            if found.as_ref().map_or_else(
+                |error| matches!(error, UvmError::NoVaSpace(_)),
+                |(found, are_settled)| found.is_empty() && *are_settled,
+            ) {
+                self.finder.had_none(&opener, now);
+            }
             let has_space = match found {
                 Ok((found, are_settled)) => {
                     for found in found {
@@ -314,7 +344,8 @@ impl Thread {
             if is_recent {
                 are_settled = false;
             } else if !is_counted {
-                found.push(Found { opener: opener.clone(), process: Arc::clone(&process), place, file });
+                let (opener, process) = (opener.clone(), Arc::clone(&process));
+                found.push(Found { not_before: self.finder.not_before(&opener), opener, process, place, file });
             }
         }
         Ok((found, are_settled))

@@ -1,6 +1,6 @@
 //! A VA space with trackers, and its counts.
 
-use std::{collections::BTreeMap, io, num::NonZeroUsize, os::fd::BorrowedFd, sync::Arc};
+use std::{collections::BTreeMap, io, num::NonZeroUsize, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use abi::{CountKey, Lifecycle, LifecycleKind, Tally, count::RecordLosses};
 use model::{GpuUuid, ToolsLevel};
@@ -144,6 +144,8 @@ pub(super) struct Space {
     pub(super) place: Descriptor,
     /// The same in its holder, once it is held.
     held_at: Option<Descriptor>,
+    /// Time since boot before which it had not begun.
+    pub(super) not_before: Duration,
     phase: Phase,
     has_counted: bool,
     /// GPUs with a page of their own, of which the first is page 1. None while there is one GPU.
@@ -164,12 +166,12 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// VA space of a process, of which nothing is counted yet. `queues`: number of queues that there is
-    /// room for.
+    /// VA space of a process, of which nothing is counted yet. `not_before`: time since boot before
+    /// which it had not begun; `queues`: number of queues that there is room for.
     pub(super) fn new(
         opener: Opener,
         process: Arc<PidFd>,
-        place: Descriptor,
+        (place, not_before): (Descriptor, Duration),
         generation: Generation,
         gpus: &Gpus,
         (level, queues): (ToolsLevel, usize),
@@ -185,6 +187,7 @@ impl Space {
             opener,
             process,
             place,
+            not_before,
             held_at: None,
             phase: Phase::Attaching,
             has_counted: false,
@@ -301,11 +304,10 @@ impl Space {
     }
 
     pub(super) fn lifecycle(&self, generation: Generation, kind: LifecycleKind) -> Lifecycle {
-        let Opener { pid, start_ticks, uid, comm } = self.opener;
-        let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
+        let Opener { pid, uid, comm, .. } = self.opener;
         Lifecycle {
             generation,
-            start_boottime_ns: start_ticks.saturating_mul(tick_ns),
+            start_boottime_ns: self.opener.start_ns(),
             kind: kind as u32,
             tgid: pid,
             tid: pid,
@@ -477,7 +479,7 @@ mod tests {
         let opener = Opener { pid: 7, start_ticks: 5, uid: 1000, comm: [0; 16] };
         let process = PidFd::open(std::process::id()).unwrap();
         let level = (level, queues_of(level));
-        let mut space = Space::new(opener, Arc::new(process), (7, 3), FIRST, gpus, level).unwrap();
+        let mut space = Space::new(opener, Arc::new(process), ((7, 3), Duration::ZERO), FIRST, gpus, level).unwrap();
         assert!(space.counts_in(ALL));
         space
     }

@@ -84,7 +84,8 @@ fn space(generation: Generation) -> Space {
     let opener = Opener { pid: 7, start_ticks: 5, uid: 1000, comm: [0; 16] };
     let process = Arc::new(PidFd::open(process::id()).unwrap());
     let level = ToolsLevel::Faults;
-    let mut space = Space::new(opener, process, (7, 3), generation, &Gpus::new(8), (level, queues_of(level))).unwrap();
+    let found = ((7, 3), Duration::ZERO);
+    let mut space = Space::new(opener, process, found, generation, &Gpus::new(8), (level, queues_of(level))).unwrap();
     assert!(space.counts_in(0));
     space
 }

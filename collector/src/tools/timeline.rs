@@ -15,7 +15,8 @@
 //!
 //! **Losses.** Where records of faults were dropped, an evictor is inferred only if no other VA space
 //! lost any, and the sizes of batches that may have had them are not observed. Replays of a VA space
-//! are then a lower bound. Chunks have no record: of evictions, bytes alone are counted.
+//! are then a lower bound. Chunks have no record: of evictions, bytes alone are counted. Events beyond
+//! those that may wait to be put in order are counted, and so is the VA space with the most of them.
 
 use std::{
     cmp::Ordering,
@@ -31,8 +32,8 @@ use sys::uvm::records::{Client, ProcessorIndex, Replay};
 use super::tally::SharedEvent;
 use crate::ledger::Generation;
 
-/// Maximum of events that wait to be put in order. Further ones are taken for lost.
-const WAITING_MAX: usize = 1 << 18;
+/// Maximum of events that wait to be put in order. Further ones are taken for lost, and counted.
+pub(super) const WAITING_MAX: usize = 1 << 18;
 /// Maximum of evictors of one victim at a GPU. Further ones count as unknown.
 const EVICTORS_MAX: usize = 64;
 /// Maximum of batches of a GPU that wait for their replay.
@@ -66,6 +67,14 @@ struct Losses {
     replays: bool,
 }
 
+/// Events that found no room to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unordered {
+    /// VA space that had the most events waiting when room ended.
+    pub(super) largest: Generation,
+    pub(super) events: u64,
+}
+
 /// State of a GPU.
 #[derive(Debug, Default)]
 struct Gpu {
@@ -97,6 +106,8 @@ struct Batch {
 pub(super) struct Timeline {
     ids_per_gpu: u32,
     waiting: Vec<Waiting>,
+    /// Events without room since the last call of [`Self::take_unordered`].
+    unordered: Option<Unordered>,
     /// Time up to which events were put in order.
     ordered_ns: u64,
     /// Time of the last reading.
@@ -115,6 +126,7 @@ impl Timeline {
         Self {
             ids_per_gpu,
             waiting: Vec::new(),
+            unordered: None,
             ordered_ns: 0,
             read_ns: 0,
             losses: Default::default(),
@@ -155,6 +167,10 @@ impl Timeline {
     /// reading began, before the driver wrote the records of completed copies.
     pub(super) fn advance(&mut self, now_ns: u64) {
         self.order(self.read_ns);
+        // The end of a fault may be among the lost replays.
+        if self.losses.iter().any(|losses| losses.replays) {
+            self.gpus.values_mut().for_each(|gpu| gpu.faulting = None);
+        }
         for waiting in &mut self.waiting {
             waiting.time_ns = waiting.time_ns.min(now_ns.saturating_add(AHEAD_MAX_NS));
         }
@@ -165,14 +181,29 @@ impl Timeline {
         *last = std::mem::take(current);
     }
 
-    /// Puts all events in order, for the last counts of a VA space. To be called after the events of
-    /// all VA spaces were added; `now_ns`: time of that.
+    /// Puts all events in order, for the last counts of a VA space, unless these are final. What is
+    /// recorded later about the time before is late, so that VA spaces which come and go without
+    /// faults change nothing for others. To be called after the events of all VA spaces were added;
+    /// `now_ns`: time of that.
     pub(super) fn finish(&mut self, generation: Generation, now_ns: u64) {
+        if self.is_final(generation) {
+            return;
+        }
         let last = self.waiting.iter().map(|waiting| waiting.time_ns).max().unwrap_or_default();
         let before_ns = self.ordered_ns;
         self.order(u64::MAX);
         self.ordered_ns = last.min(now_ns).max(before_ns);
         self.end_batches(|batch| batch.entries.contains_key(&generation));
+    }
+
+    /// Whether no event that waits can add to the counts of a VA space.
+    fn is_final(&self, generation: Generation) -> bool {
+        let is_in = |gpu: &Gpu| {
+            gpu.faulting.is_some_and(|(faulting, _)| faulting == generation)
+                || gpu.serviced == generation
+                || gpu.batch.iter().chain(&gpu.unreplayed).any(|batch| batch.entries.contains_key(&generation))
+        };
+        !self.waiting.iter().any(|waiting| waiting.generation == generation) && !self.gpus.values().any(is_in)
     }
 
     /// Sums of batches, replays and induced evictions.
@@ -211,11 +242,19 @@ impl Timeline {
         }
     }
 
+    /// Events that found no room to wait since the last call.
+    pub(super) const fn take_unordered(&mut self) -> Option<Unordered> {
+        self.unordered.take()
+    }
+
     fn wait(&mut self, waiting: Waiting) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push(waiting);
             return;
         }
+        let Unordered { largest, events } =
+            self.unordered.unwrap_or_else(|| Unordered { largest: self.largest(), events: 0 });
+        self.unordered = Some(Unordered { largest, events: events.saturating_add(1) });
         match waiting.event {
             Event::Fault { .. } => self.lost_faults(waiting.generation),
             Event::Replay { .. } => {
@@ -224,6 +263,15 @@ impl Timeline {
             }
             Event::Eviction { .. } => self.late(&waiting),
         }
+    }
+
+    /// VA space with the most waiting events.
+    fn largest(&self) -> Generation {
+        let mut numbers = BTreeMap::<Generation, usize>::new();
+        for waiting in &self.waiting {
+            *numbers.entry(waiting.generation).or_default() += 1;
+        }
+        numbers.into_iter().max_by_key(|(_, number)| *number).map_or(UNKNOWN, |(generation, _)| generation)
     }
 
     /// Puts the events up to a time in order.

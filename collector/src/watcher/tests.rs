@@ -176,6 +176,23 @@ async fn temporary_refusal_is_retried_and_reports_the_time() {
     assert!(reason(&watcher).ends_with("not BTF of this machine's byte order, or damaged"), "{}", reason(&watcher));
 }
 
+#[tokio::test(start_paused = true)]
+async fn probes_that_still_fail_after_three_retries_give_way_to_the_tools() {
+    let machine = with_driver("550.163.01\n");
+    // A folder in its place: existing, but not readable.
+    machine.remove("sys/kernel/btf");
+    machine.write("sys/kernel/btf/vmlinux/file", "");
+    let mut watcher = Watcher::new(config(&machine)).unwrap();
+    for retry in [1, 2, 4, 8] {
+        let SourceState::Refused { reason } = watcher.snapshot().source.state else { panic!() };
+        // They are tried, and lack their device.
+        assert_eq!(reason.contains("the driver's tools cannot be used either"), retry == 8, "{reason}");
+        assert!(reason.ends_with(&format!("; tries again in {retry} s")), "{reason}");
+        time::advance(Duration::from_secs(retry)).await;
+        watcher.look();
+    }
+}
+
 #[tokio::test]
 async fn fresh_snapshot_is_taken_after_its_request() {
     let machine = Machine::new();

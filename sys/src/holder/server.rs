@@ -1,5 +1,8 @@
-//! Main loop of a holder: it serves its requests, and closes the trackers of processes that have
-//! exited, until the channel closes.
+//! Main loop of a holder: it serves its requests, closes the trackers of processes that have exited,
+//! and reports when a queue is half full, until the channel closes.
+//!
+//! A queue that is half full is reported once, and then only after a request: a uvmd that takes no
+//! messages must not have its channel filled by them.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +24,7 @@ use crate::{
     confinement::HOLDER_ID,
     messages::{receive, send_at_once},
     server::{self, Start},
-    uvm::{outcome::Outcome, tracker},
+    uvm::{outcome::Outcome, queue::FULL_QUEUE_RECORDS, tracker},
 };
 
 /// Runs a holder until its exit.
@@ -45,6 +48,8 @@ pub(crate) fn run(start: &Start<'_>) -> ! {
 #[derive(Debug)]
 struct Space {
     trackers: Vec<OwnedFd>,
+    /// Trackers whose queues are read. The driver has them readable while they are half full.
+    queues: Vec<OwnedFd>,
     file: OwnedFd,
     process: OwnedFd,
     memory: Memory,
@@ -55,10 +60,14 @@ type Spaces = BTreeMap<u64, Space>;
 /// Serves requests until the channel closes, or uvmd does not take the replies: a frozen uvmd must
 /// not keep GPU memory in use for long.
 pub(crate) fn serve(channel: BorrowedFd<'_>) -> io::Result<()> {
-    let mut spaces = Spaces::new();
+    serve_spaces(channel, Spaces::new())
+}
+
+fn serve_spaces(channel: BorrowedFd<'_>, mut spaces: Spaces) -> io::Result<()> {
+    let mut is_armed = true;
     send_at_once(channel, &Reply::Confined, &[])?;
     loop {
-        let (is_requested, exited) = wait(channel, &spaces)?;
+        let Ready { is_requested, exited, is_half_full } = wait(channel, &spaces, is_armed)?;
         // Before anything else: the GPU memory of these is free after this.
         for space in exited {
             // Their last records are written first.
@@ -66,19 +75,34 @@ pub(crate) fn serve(channel: BorrowedFd<'_>) -> io::Result<()> {
                 let _ = tracker::flush(held.file.as_fd());
             }
         }
+        if is_half_full {
+            is_armed = false;
+            send_at_once(channel, &Reply::HalfFull, &[])?;
+        }
         if is_requested {
             let Some((request, files)) = receive(channel)? else { return Ok(()) };
+            is_armed |= request == Request::Rearm;
             send_at_once(channel, &respond(&mut spaces, request, files), &[])?;
         }
     }
 }
 
-/// Waits for a request, or for the exit of processes: whether there is a request, and the VA spaces
-/// of exited processes.
-fn wait(channel: BorrowedFd<'_>, spaces: &Spaces) -> io::Result<(bool, Vec<u64>)> {
+/// What a wait ended with.
+struct Ready {
+    is_requested: bool,
+    /// VA spaces of exited processes.
+    exited: Vec<u64>,
+    is_half_full: bool,
+}
+
+/// Waits for a request, for the exit of processes, or until a queue is half full if that is to be
+/// reported.
+fn wait(channel: BorrowedFd<'_>, spaces: &Spaces, is_armed: bool) -> io::Result<Ready> {
+    let queues = spaces.values().filter(|_| is_armed).flat_map(|space| &space.queues);
     let mut polled: Vec<_> = [channel]
         .into_iter()
         .chain(spaces.values().map(|space| space.process.as_fd()))
+        .chain(queues.map(AsFd::as_fd))
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
     match poll(&mut polled, None) {
@@ -87,10 +111,9 @@ fn wait(channel: BorrowedFd<'_>, spaces: &Spaces) -> io::Result<(bool, Vec<u64>)
     }
     let mut ready = polled.iter().map(|each| !each.revents().is_empty());
     let is_requested = ready.next().unwrap_or_default();
-    Ok((
-        is_requested,
-        spaces.keys().zip(ready).filter_map(|(space, has_exited)| has_exited.then_some(*space)).collect(),
-    ))
+    // The keys are the shorter side: of the other one, nothing is taken in vain.
+    let exited = spaces.keys().zip(&mut ready).filter_map(|(space, has_exited)| has_exited.then_some(*space)).collect();
+    Ok(Ready { is_requested, exited, is_half_full: ready.any(|is_ready| is_ready) })
 }
 
 #[expect(unsafe_code, reason = "memory that the driver writes")]
@@ -132,7 +155,9 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
             let watched = unsafe { tracker::watch(device.as_fd(), layout, control, ring, kinds, held.file.as_fd()) };
             let outcome = Outcome::of(watched);
             if outcome == Outcome::Done {
-                held.trackers.push(device);
+                // One that only counts is always full.
+                let is_read = records as usize > FULL_QUEUE_RECORDS;
+                if is_read { &mut held.queues } else { &mut held.trackers }.push(device);
             }
             Reply::Made(outcome)
         }
@@ -144,6 +169,7 @@ fn respond(spaces: &mut Spaces, request: Request, files: Vec<OwnedFd>) -> Reply 
             Some(_) => Reply::Made(Outcome::Done),
             None => Reply::NotHeld,
         },
+        Request::Rearm => Reply::Made(Outcome::Done),
     }
 }
 
@@ -160,7 +186,7 @@ fn not_held(error: &io::Error) -> Reply {
 fn hold(memory_bytes: u64, files: Vec<OwnedFd>) -> io::Result<Space> {
     let bytes = usize::try_from(memory_bytes).ok().and_then(NonZeroUsize::new).ok_or(io::ErrorKind::InvalidInput)?;
     let [file, process, memory] = files.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    Ok(Space { trackers: Vec::new(), file, process, memory: Memory::of(memory, bytes)? })
+    Ok(Space { trackers: Vec::new(), queues: Vec::new(), file, process, memory: Memory::of(memory, bytes)? })
 }
 
 #[cfg(test)]
@@ -206,6 +232,40 @@ mod tests {
         child.wait().unwrap();
         poll(&mut closed, None).unwrap();
         assert_eq!(ask(&channel, Request::Release { space: 1 }, &[]), Reply::NotHeld);
+        drop(channel);
+        server.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn queue_that_is_half_full_is_reported_once_for_each_request() {
+        let (channel, other_end) = pair().unwrap();
+        let process = PidFd::open(std::process::id()).unwrap();
+        let (queue, driver) = pair().unwrap();
+        let space = Space {
+            trackers: Vec::new(),
+            queues: vec![queue],
+            file: File::open("/dev/null").unwrap().into(),
+            process: process.as_fd().try_clone_to_owned().unwrap(),
+            memory: Memory::new(NonZeroUsize::MIN).unwrap(),
+        };
+        let spaces = Spaces::from([(1, space)]);
+        send_at_once(channel.as_fd(), &Request::Rearm, &[]).unwrap();
+        let ready = |is_armed| {
+            let Ready { is_requested, exited, is_half_full } = wait(other_end.as_fd(), &spaces, is_armed).unwrap();
+            assert!(is_requested && exited.is_empty());
+            is_half_full
+        };
+        assert!(!ready(true));
+        // Readable, as the driver has it.
+        send_at_once(driver.as_fd(), &Request::Rearm, &[]).unwrap();
+        assert_eq!([true, false].map(ready), [true, false]);
+
+        let server = thread::spawn(move || serve_spaces(other_end.as_fd(), spaces));
+        let reply = || receive::<Reply>(&channel).unwrap().unwrap().0;
+        // It is reported, then the request is served, and it is reported again.
+        let replies = [reply(), reply(), reply(), reply()];
+        assert_eq!(replies, [Reply::Confined, Reply::HalfFull, Reply::Made(Outcome::Done), Reply::HalfFull]);
+        assert_eq!(ask(&channel, Request::Flush { space: 9 }, &[]), Reply::NotHeld, "without another report");
         drop(channel);
         server.join().unwrap().unwrap();
     }

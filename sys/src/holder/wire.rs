@@ -25,6 +25,8 @@ pub(crate) enum Request {
     Flush { space: u64 },
     /// Close of the trackers of a VA space.
     Release { space: u64 },
+    /// One further report of a queue that is half full.
+    Rearm,
 }
 
 /// Reply of a holder.
@@ -44,6 +46,9 @@ pub(crate) enum Reply {
     Made(Outcome),
     /// The VA space is not held: its process has exited, or it never was.
     NotHeld,
+    /// Report that a queue is half full. It is no reply, and there is one for each request for it, beside the
+    /// first.
+    HalfFull,
 }
 
 impl Wire for Request {
@@ -64,6 +69,7 @@ impl Wire for Request {
                 Fields { code: 6, base: space, length: memory_bytes, ..Fields::default() }
             }
             Self::Flush { space } => Fields { code: 5, base: space, ..Fields::default() },
+            Self::Rearm => Fields { code: 7, ..Fields::default() },
         }
     }
 
@@ -84,6 +90,7 @@ impl Wire for Request {
             }
             5 => Self::Flush { space },
             6 => Self::Create { space, memory_bytes: length },
+            7 => Self::Rearm,
             _ => return None,
         })
     }
@@ -100,6 +107,7 @@ impl Wire for Reply {
             Self::Made(Outcome::NotCalled { errno }) => of(5, errno.cast_unsigned()),
             Self::NotHeld => of(6, 0),
             Self::Held { fd } => of(7, fd.cast_unsigned()),
+            Self::HalfFull => of(8, 0),
         }
     }
 
@@ -112,6 +120,7 @@ impl Wire for Reply {
             (5, errno) => Self::Made(Outcome::NotCalled { errno: errno.cast_signed() }),
             (6, _) => Self::NotHeld,
             (7, fd) => Self::Held { fd: fd.cast_signed() },
+            (8, _) => Self::HalfFull,
             _ => return None,
         })
     }
@@ -128,7 +137,7 @@ mod tests {
         let requests =
             [Request::Hold { space: 1 << 63, memory_bytes: 8192 }, Request::Release { space: 3 }].into_iter();
         let watch = |layout| Request::Watch { space: 5, control_page: 33, layout, records: 16_384, kinds: 1 << 13 };
-        let others = [Request::Flush { space: 5 }, Request::Create { space: 7, memory_bytes: 4096 }];
+        let others = [Request::Flush { space: 5 }, Request::Create { space: 7, memory_bytes: 4096 }, Request::Rearm];
         let requests = requests.chain(others).chain(Layout::ALL.map(watch));
         for request in requests.chain(Layout::ALL.map(count)) {
             assert_eq!(Request::of_fields(request.to_fields()), Some(request));
@@ -141,6 +150,7 @@ mod tests {
             Reply::Made(Outcome::NotCalled { errno: 12 }),
             Reply::NotHeld,
             Reply::Held { fd: 9 },
+            Reply::HalfFull,
         ] {
             assert_eq!(Reply::of_fields(reply.to_fields()), Some(reply));
         }

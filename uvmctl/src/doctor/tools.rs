@@ -3,10 +3,13 @@
 use api::Status;
 use sys::{
     capabilities::{Capabilities, Capability},
+    driver::Module,
     preconditions::Missing,
+    uvm::tracker::Layout,
 };
 
 use super::{Check, Verdict};
+use crate::text;
 
 const NAME: &str = "tools";
 
@@ -20,13 +23,21 @@ pub(super) enum Subject<'a> {
 }
 
 /// Check of the tools; `None` where they are not the source, and would not be after a start.
-pub(super) fn check(subject: &Subject<'_>, lacking: &[Missing]) -> Option<Check> {
+pub(super) fn check(subject: &Subject<'_>, module: Option<&Module>, lacking: &[Missing]) -> Option<Check> {
     const ADVICE: &str = "resolve the warnings of the probes to get all figures; docs/sources.md compares the sources";
     match subject {
         Subject::Daemon(status) if status.state == "counting" && status.backend == "tools" => {
             Some(Check::ok(NAME, "uvmd counts by the driver's tools, which count less than probes"))
         }
         Subject::Caller(capabilities) if !lacking.is_empty() && !lacking.contains(&Missing::Driver) => {
+            let version = module.and_then(|module| module.version.as_deref()).unwrap_or_default();
+            if Layout::of(version).is_err() {
+                return Some(Check::missing(
+                    NAME,
+                    format!("uvmd does not know the tools interface of driver {}", text::printable(version)),
+                    "use a driver of 515 to 555, 560, or 565 and later, or resolve what the probes lack",
+                ));
+            }
             let may_attach = capabilities.is_some_and(|capabilities| {
                 capabilities.has(Capability::SysPtrace) && capabilities.has(Capability::DacReadSearch)
             });

@@ -174,6 +174,17 @@ fn tools_are_not_mentioned_where_probes_count_or_are_demanded() {
 }
 
 #[test]
+fn driver_whose_tools_interface_is_unknown_lacks_the_tools() {
+    let machine = node().with("sys/kernel/debug/kprobes/enabled", "0\n");
+    machine.write("sys/module/nvidia_uvm/version", "548.1\n");
+    let url = format!("http://{}", nothing());
+    let text = stdout(&doctor(&url, &machine, &[]));
+    assert!(text.contains("missing  tools          uvmd does not know the tools interface of driver 548.1"), "{text}");
+    // They make up for nothing that the probes lack.
+    assert!(text.contains("missing  kprobes "), "{text}");
+}
+
+#[test]
 fn limitations_are_warnings() {
     let cases: [(&str, String, &str); 4] = [
         ("proc/sys/net/core/bpf_jit_enable", "0\n".to_owned(), "BPF"),

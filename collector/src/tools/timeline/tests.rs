@@ -204,7 +204,8 @@ fn replays_without_records_of_faults_count_for_the_gpu_alone() {
     timeline.add_replay(&Replay { gpu: OTHER_GPU, ..replay(7, 110) });
     // A channel that is started again is no replay.
     timeline.add_replay(&Replay { client: Client::Hub, ..replay(2, 120) });
-    finish(&mut timeline);
+    timeline.advance(200);
+    timeline.advance(300);
     assert_eq!(of(&timeline, Kind::GpuReplay), [(UNKNOWN, 1, 0, 1, 0), (UNKNOWN, 9, 0, 1, 0)]);
     assert_eq!(timeline.counts().count(), 2);
 }
@@ -304,11 +305,54 @@ fn waiting_events_take_bounded_memory_and_no_evicted_byte_is_lost() {
     timeline.add(C, eviction(4096, 8));
     timeline.add_replay(&replay(1, 9));
     assert_eq!(timeline.waiting.len(), WAITING_MAX);
+    // A is named, whoever's events found no room.
+    assert_eq!(timeline.take_unordered(), Some(Unordered { largest: A, events: 3 }));
+    assert_eq!(timeline.take_unordered(), None);
     assert_eq!(evicted(&timeline), [(C, UNKNOWN, EvictionCause::Other, 4096)]);
     assert_eq!(of(&timeline, Kind::GpuReplay), [(UNKNOWN, 1, 0, 1, 0)]);
     finish(&mut timeline);
     // One entry is missing.
     assert_eq!(of(&timeline, Kind::BatchEntries), []);
+}
+
+#[test]
+fn evictors_are_known_again_after_the_interval_in_which_events_found_no_room() {
+    let mut timeline = timeline();
+    timeline.advance(50);
+    for number in 0..=WAITING_MAX as u64 {
+        timeline.add(A, fault(1, 100 + number));
+    }
+    timeline.add_replay(&replay(1, 500_000));
+    timeline.add(C, eviction(4096, 500_010));
+    timeline.advance(600_000);
+    timeline.advance(700_000);
+    // The replay of A's batch was lost.
+    timeline.add(C, eviction(8192, 700_010));
+    timeline.advance(800_000);
+    timeline.advance(900_000);
+    timeline.add(B, fault(2, 900_010));
+    timeline.add(C, eviction(12288, 900_020));
+    timeline.advance(950_000);
+    timeline.advance(960_000);
+    let unknown = (C, UNKNOWN, EvictionCause::Other, 12288);
+    assert_eq!(evicted(&timeline), [unknown, (C, B, EvictionCause::Fault, 12288)]);
+    assert_eq!(timeline.take_unordered().map(|unordered| unordered.events), Some(3));
+}
+
+#[test]
+fn end_of_a_va_space_without_faults_leaves_no_copy_of_others_late() {
+    for (ended, evictor) in [(B, A), (A, UNKNOWN)] {
+        let mut timeline = timeline();
+        timeline.advance(50);
+        timeline.add(A, fault(1, 100));
+        timeline.add_replay(&replay(1, 200));
+        timeline.finish(ended, 300);
+        // It began before, and is recorded after.
+        timeline.add(C, eviction(4096, 150));
+        timeline.advance(400);
+        timeline.advance(500);
+        assert_eq!(evicted(&timeline).iter().map(|(_, evictor, ..)| *evictor).collect::<Vec<_>>(), [evictor]);
+    }
 }
 
 #[test]
