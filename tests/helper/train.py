@@ -1,8 +1,9 @@
 """A small training with PyTorch, deterministic: prints a hash of its losses, and to standard error the median of an iteration.
 
-    train.py eager|graph|compile [--allocator FILE]
+    train.py eager|graph|compile [--allocator FILE] [--held]
 
---allocator has all memory allocated by uvmd_malloc and uvmd_free of this file, the helper.
+--allocator has all memory allocated by uvmd_malloc and uvmd_free of this file, the helper. --held waits for a line on standard input, with the
+GPU's driver open and before the first allocation: who counts from outside can attach meanwhile.
 """
 import argparse
 import ctypes
@@ -27,11 +28,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mode", choices=["eager", "graph", "compile"])
     parser.add_argument("--allocator")
+    parser.add_argument("--held", action="store_true")
     options = parser.parse_args()
     mode = options.mode
     if options.allocator:
         allocator = torch.cuda.memory.CUDAPluggableAllocator(options.allocator, "uvmd_malloc", "uvmd_free")
         torch.cuda.memory.change_current_allocator(allocator)
+    if options.held:
+        # Creates the context, and with it the driver's VA space.
+        torch.cuda.synchronize()
+        sys.stdin.readline()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
     layers = [torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten()]

@@ -37,7 +37,7 @@ pub(crate) fn is_interrupted() -> bool {
 
 /// Time for which the timeouts of steps are made, in seconds. A slow machine gets more by
 /// `--deadline`, and each step as much more.
-pub(crate) const USUAL_S: u64 = 450;
+pub(crate) const USUAL_S: u64 = 540;
 
 /// End of all waiting.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,10 @@
 //! * [`steps`]: the checks
 //! * [`facts`]: facts about the machine
 //! * [`migration`], [`remote`]: another process's memory, accessed through `pidfd_getfd`
-//! * [`counting`], [`daemon`]: figures, phase by phase
+//! * [`counting`], [`daemon`], [`source`]: figures, phase by phase, of the driver and of uvmd
+//! * [`recording`]: records of the driver, and their rate
 //! * [`mod@timing`]: ratios of times
+//! * [`process`], [`program`]: counts of other programs
 //! * [`results`], [`markdown`]: reports
 //! * [`stepped`], [`deadline`]: started programs
 //!
@@ -20,8 +22,11 @@ mod facts;
 mod markdown;
 mod migration;
 mod process;
+mod program;
+mod recording;
 mod remote;
 mod results;
+mod source;
 mod stepped;
 mod steps;
 #[cfg(test)]
@@ -44,7 +49,7 @@ use crate::{
     steps::Plan,
 };
 
-/// Checks uvmd on this machine's GPU, in under 8 minutes, with no more memory than uvm-workload's
+/// Checks uvmd on this machine's GPU, in under 10 minutes, with no more memory than uvm-workload's
 /// guard allows.
 ///
 /// Exits with 0 if all that could be checked was right, 1 if something differed or failed, 2 for a
@@ -54,7 +59,7 @@ use crate::{
 struct Options {
     #[command(subcommand)]
     task: Option<Task>,
-    /// Folder for report.md, report.json and uvmd.log
+    /// Folder for report.md, report.json and logs of uvmd
     #[arg(long, value_name = "DIR", default_value = "gpu-check-report", overrides_with = "out")]
     out: PathBuf,
     /// Folder of uvm-workload, uvmd and uvmctl [default: that of this program]
@@ -67,8 +72,11 @@ struct Options {
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(16..=4096))]
     mib: u64,
     /// Rounds of the times
-    #[arg(long, default_value_t = timing::ROUNDS, value_parser = clap::value_parser!(u32).range(i64::from(timing::ROUNDS_MIN)..=100))]
+    #[arg(long, default_value_t = timing::ROUNDS, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// Rehearsal: one round of the times, and no counts at level moves of the tools
+    #[arg(long, conflicts_with = "rounds")]
+    quick: bool,
     /// Time limit in seconds; a longer one gives each step as much more
     #[arg(long, default_value_t = deadline::USUAL_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
@@ -78,12 +86,15 @@ struct Options {
 enum Task {
     /// Attach the driver's counters to a running process, and optionally migrate its managed memory
     Process(process::Options),
+    /// Run a program, and compare uvmd's counts of it with those of the driver's counters
+    Program(program::Options),
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let result = match &options.task {
         Some(Task::Process(process)) => process::run(process).map(|()| 0),
+        Some(Task::Program(program)) => program::run(program).map(|()| 0),
         None => check(&options),
     };
     match result {
@@ -96,21 +107,21 @@ fn main() -> ExitCode {
 }
 
 fn check(options: &Options) -> anyhow::Result<u8> {
-    let Options { task: _, out, bin_dir, gpu, mib, rounds, deadline } = options;
-    let own = env::current_exe().context("cannot find the path of this program")?;
-    let folder = bin_dir.as_deref().or(own.parent()).unwrap_or(Path::new("."));
-    let workload = steps::program_in(folder, "uvm-workload");
+    let Options { task: _, out, bin_dir, gpu, mib, rounds, quick, deadline } = options;
+    let folder = steps::folder_of_programs(bin_dir.as_deref())?;
+    let workload = steps::program_in(&folder, "uvm-workload");
     let workload = workload.with_context(|| format!("there is no uvm-workload in {}", folder.display()))?;
     ensure!(mib.is_power_of_two(), "--mib needs a power of two, not {mib}");
     fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     let plan = Plan {
         workload,
-        uvmd: steps::program_in(folder, "uvmd"),
-        uvmctl: steps::program_in(folder, "uvmctl"),
+        uvmd: steps::program_in(&folder, "uvmd"),
+        uvmctl: steps::program_in(&folder, "uvmctl"),
         out: out.clone(),
         gpu: *gpu,
         timed_mib: *mib,
-        rounds: *rounds,
+        rounds: if *quick { 1 } else { *rounds },
+        is_quick: *quick,
         deadline: Deadline::after(Duration::from_secs(*deadline)),
     };
     let mut results = Results {
@@ -122,6 +133,7 @@ fn check(options: &Options) -> anyhow::Result<u8> {
         gpu: None,
         checks: Vec::new(),
         counts: Vec::new(),
+        records: Vec::new(),
         timed_bytes: 0,
         times: Vec::new(),
         facts: Vec::new(),

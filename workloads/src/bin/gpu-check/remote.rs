@@ -11,8 +11,10 @@ use sys::{
         Uuid, UvmError,
         call::Call,
         counters::{Counted, Counters},
+        events::Events,
         mapped,
         pages::PageRange,
+        records::EventKind,
         target::VaSpace,
     },
 };
@@ -44,11 +46,19 @@ impl RemoteProcess {
     }
 
     pub(crate) fn attach_counters(&mut self) -> anyhow::Result<()> {
-        let version = sys::driver::module(&self.roots).and_then(|module| module.version).context(
-            "the driver's version is unknown: neither /sys/module/nvidia_uvm nor /sys/module/nvidia contains it",
-        )?;
-        self.counters = Some(Counters::attach(&self.va_space()?, &version)?);
+        self.counters = Some(Counters::attach(&self.va_space()?, &self.driver_version()?)?);
         Ok(())
+    }
+
+    /// Attaches a queue of the driver's records.
+    pub(crate) fn events(&self, kinds: &[EventKind]) -> anyhow::Result<Events> {
+        Ok(Events::attach(&self.va_space()?, &self.driver_version()?, kinds)?)
+    }
+
+    fn driver_version(&self) -> anyhow::Result<String> {
+        sys::driver::module(&self.roots).and_then(|module| module.version).context(
+            "the driver's version is unknown: neither /sys/module/nvidia_uvm nor /sys/module/nvidia contains it",
+        )
     }
 
     /// VA space of the process. CUDA creates one; programs with several are not supported here.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use workloads::report::Gpu;
 
-use crate::{counting::WorkloadCounts, facts::Fact, timing::Times};
+use crate::{counting::WorkloadCounts, facts::Fact, recording::Recorded, timing::Times};
 
 /// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -38,6 +38,7 @@ pub(crate) struct Results {
     pub(crate) gpu: Option<Gpu>,
     pub(crate) checks: Vec<Check>,
     pub(crate) counts: Vec<WorkloadCounts>,
+    pub(crate) records: Vec<Recorded>,
     pub(crate) timed_bytes: u64,
     pub(crate) times: Vec<Times>,
     pub(crate) facts: Vec<Fact>,
@@ -78,6 +79,7 @@ pub(crate) mod tests {
             gpu: Some(testing::gpu()),
             checks: Vec::new(),
             counts: Vec::new(),
+            records: Vec::new(),
             timed_bytes: 0,
             times: Vec::new(),
             facts: Vec::new(),

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use sys::Roots;
 use workloads::{
     catalog::WORKLOADS,
@@ -17,12 +18,14 @@ use workloads::{
 
 use crate::{
     counting::{self, WorkloadCounts},
-    daemon::{Daemon, Launch},
+    daemon::{Daemon, Launch, Status},
     deadline::{Deadline, Output, run},
     facts,
     migration::Migrator,
+    recording::{self, Queue, Recorded},
     remote,
     results::{Results, Verdict},
+    source::Source,
     stepped,
     timing::{self, Condition, Unmeasured},
 };
@@ -44,6 +47,7 @@ pub(crate) struct Plan {
     pub(crate) gpu: i32,
     pub(crate) timed_mib: u64,
     pub(crate) rounds: u32,
+    pub(crate) is_quick: bool,
     pub(crate) deadline: Deadline,
 }
 
@@ -76,14 +80,28 @@ impl Plan {
             return;
         }
         let with_tools = self.migration(results, COUNTED_MIB.min(allowed_mib));
-        let launch = self.uvmd.as_ref().map(|uvmd| Launch { binary: uvmd.clone(), log: self.out.join("uvmd.log") });
-        let daemon = self.daemon(results, launch.as_ref());
-        let is_probed = daemon.is_some();
-        self.counting(results, daemon.as_ref(), with_tools, COUNTED_MIB.min(allowed_mib));
-        if let Some(daemon) = daemon {
-            check_and_stop(results, daemon);
+        let launch = self.uvmd.as_ref().map(|uvmd| Launch { binary: uvmd.clone(), out: self.out.clone() });
+        if launch.is_none() {
+            results.add("uvmd", Verdict::NotChecked, "there is no uvmd in the folder of this program");
         }
-        self.timing(results, launch.filter(|_| is_probed).as_ref(), with_tools, self.timed_mib.min(allowed_mib));
+        let mut sources = Vec::new();
+        let passes = [&Source::TOGETHER[..], &[Source::ToolsMoves]];
+        for (number, pass) in passes.into_iter().take(if self.is_quick { 1 } else { 2 }).enumerate() {
+            let daemons = self.daemons(results, launch.as_ref(), pass);
+            sources.extend(daemons.iter().map(Daemon::source));
+            // The driver's counters are compared with predictions also without uvmd, once.
+            if number == 0 || !daemons.is_empty() {
+                self.counting(results, &daemons, with_tools, COUNTED_MIB.min(allowed_mib));
+            }
+            for daemon in daemons {
+                check_and_stop(results, daemon);
+            }
+        }
+        let timed_mib = self.timed_mib.min(allowed_mib);
+        if with_tools {
+            self.recording(results, timed_mib);
+        }
+        self.timing(results, launch.as_ref(), &sources, with_tools, timed_mib);
     }
 
     fn command(&self, workload: &str, mib: u64, iterations: u32) -> Command {
@@ -152,84 +170,132 @@ impl Plan {
         false
     }
 
-    /// Starts uvmd; none if it cannot count here.
-    fn daemon(&self, results: &mut Results, launch: Option<&Launch>) -> Option<Daemon> {
+    /// Starts uvmd with each of these sources with which it can count here.
+    fn daemons(&self, results: &mut Results, launch: Option<&Launch>, sources: &[Source]) -> Vec<Daemon> {
         progress("starting uvmd");
-        let name = "uvmd's probes";
-        let Some(launch) = launch else {
-            results.add(name, Verdict::NotChecked, "there is no uvmd in the folder of this program");
-            return None;
-        };
-        match launch.start(self.deadline) {
+        let launches = launch.into_iter().flat_map(|launch| sources.iter().map(move |source| (launch, *source)));
+        launches.filter_map(|(launch, source)| self.daemon(results, launch, source)).collect()
+    }
+
+    fn daemon(&self, results: &mut Results, launch: &Launch, source: Source) -> Option<Daemon> {
+        match launch.start(source, self.deadline) {
             Ok((daemon, status)) if status.state == "counting" => {
-                let probes: Vec<&str> = status.probes.iter().map(|probe| probe.name.as_str()).collect();
-                let layout = status.layout.unwrap_or_default();
-                results.add(name, Verdict::Right, format!("layout {layout}; attached: {}", probes.join(", ")));
+                results.add(source.name(), Verdict::Right, attachment(source, status));
                 return Some(daemon);
             }
             Ok((daemon, status)) => {
-                results.add(name, Verdict::NotChecked, format!("{}: {}", status.state, status.reasons.join("; ")));
+                let detail = format!("{}: {}", status.state, status.reasons.join("; "));
+                results.add(source.name(), Verdict::NotChecked, detail);
                 if let Err(error) = daemon.stop() {
-                    results.add("uvmd's exit", Verdict::Differs, format!("{error:#}"));
+                    results.add(&exit_of(source), Verdict::Differs, format!("{error:#}"));
                 }
             }
             // One cause is a missing root permission; the log has the reason.
             Err(error) => {
-                let log = std::fs::read_to_string(&launch.log).unwrap_or_default();
-                results.add(name, Verdict::NotChecked, format!("{error:#}: {}", log.trim()));
+                let log = std::fs::read_to_string(launch.log(source)).unwrap_or_default();
+                results.add(source.name(), Verdict::NotChecked, format!("{error:#}: {}", log.trim()));
             }
         }
         None
     }
 
-    fn counting(&self, results: &mut Results, daemon: Option<&Daemon>, with_tools: bool, mib: u64) {
+    fn counting(&self, results: &mut Results, daemons: &[Daemon], with_tools: bool, mib: u64) {
+        let of_driver = with_tools.then_some("the driver's counters");
+        let sides: Vec<_> = of_driver.into_iter().chain(daemons.iter().map(|daemon| daemon.source().name())).collect();
         for workload in WORKLOADS {
             progress(&format!("counting {}", workload.name));
             let deadline = self.deadline.step(WORKLOAD_TIMEOUT);
-            let name = format!("counts of {}", workload.name);
+            let level = daemons.iter().find_map(|daemon| daemon.source().level());
+            let level = level.map_or_else(String::new, |level| format!(", tools at {level}"));
+            let name = format!("counts of {}{level}", workload.name);
             if deadline.has_expired() {
                 results.add(&name, Verdict::NotChecked, "there was no time left");
                 continue;
             }
             let command = &mut self.command(workload.name, mib, COUNTED_ROUNDS);
-            let (phases, result) = counting::count(command, daemon, with_tools, deadline);
             let counts = WorkloadCounts {
                 workload: workload.name.to_owned(),
                 bytes: mib << 20,
                 iterations: COUNTED_ROUNDS,
-                phases,
-                failure: result.err().map(|error| format!("{error:#}")),
+                ..WorkloadCounts::default()
             };
-            let sides = match (with_tools, daemon) {
-                (true, Some(_)) => "the driver's counters and uvmd",
-                (true, None) => "the driver's counters",
-                (false, Some(_)) => "uvmd",
-                (false, None) => "none",
-            };
+            let counts = counting::count(command, daemons, with_tools, deadline, counts);
             if !counts.has_passed() {
                 results.add(&name, Verdict::Differs, failures(&counts));
-            } else if sides == "none" {
+            } else if sides.is_empty() {
                 results.add(&name, Verdict::NotChecked, "data right; no counters available");
             } else {
-                results.add(&name, Verdict::Right, format!("data right; as predicted by {sides}"));
+                results.add(&name, Verdict::Right, format!("data right; as predicted by {}", sides.join("; ")));
             }
             results.counts.push(counts);
         }
     }
 
-    fn timing(&self, results: &mut Results, uvmd: Option<&Launch>, with_tools: bool, mib: u64) {
+    /// Reads the records of two workloads: one of GPU faults and copies, and one of CPU faults.
+    fn recording(&self, results: &mut Results, mib: u64) {
+        progress("reading records");
+        for (workload, mib) in [("cpu-write-gpu-read", mib), (timing::DUPLICATED, duplicated_mib(mib))] {
+            for queue in Queue::ALL {
+                let deadline = self.deadline.step(WORKLOAD_TIMEOUT);
+                match recording::record(&mut self.command(workload, mib, 1), queue, deadline) {
+                    Ok(rates) => {
+                        results.records.push(Recorded {
+                            workload: workload.to_owned(),
+                            bytes: mib << 20,
+                            queue,
+                            rates,
+                        });
+                    }
+                    Err(_) if deadline.has_expired() => {
+                        results.add("records", Verdict::NotChecked, "there was no time left");
+                        return;
+                    }
+                    Err(error) => {
+                        results.add("records", Verdict::Differs, format!("{workload}: {error:#}"));
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn timing(&self, results: &mut Results, uvmd: Option<&Launch>, counted: &[Source], with_tools: bool, mib: u64) {
         progress("timing");
+        let has_tools = counted.iter().any(|source| source.level().is_some());
+        let is_timed = |source: &Source| counted.contains(source) || (has_tools && source.level().is_some());
         let mut conditions = vec![Condition::Bare, Condition::Prefetched];
-        conditions.extend(uvmd.map(|_| Condition::Uvmd));
-        conditions.extend(with_tools.then_some(Condition::Tools));
+        conditions.extend(with_tools.then_some(Condition::Counters));
+        conditions.extend(Source::TIMED.into_iter().filter(is_timed).map(Condition::Uvmd));
         results.timed_bytes = mib << 20;
-        let command = |workload: &str| self.command(workload, mib, 1);
+        let mib_of = |workload: &str| if workload == timing::DUPLICATED { duplicated_mib(mib) } else { mib };
+        let command = |workload: &str| self.command(workload, mib_of(workload), 1);
         match timing::measure(&conditions, self.rounds, &command, uvmd, self.deadline.step(timing::TIMEOUT)) {
             Ok(times) => results.times = times,
-            Err(error @ Unmeasured::NoTime(_)) => results.add("times", Verdict::NotChecked, error.to_string()),
+            Err(error @ Unmeasured::NoTime(..)) => results.add("times", Verdict::NotChecked, error.to_string()),
             Err(error @ Unmeasured::Failed(_)) => results.add("times", Verdict::Differs, error.to_string()),
         }
     }
+}
+
+/// Memory with a CPU fault for each page, so that a round takes no longer than others.
+pub(crate) const fn duplicated_mib(mib: u64) -> u64 {
+    mib / 4
+}
+
+/// How a source counts here.
+fn attachment(source: Source, status: Status) -> String {
+    if source.level().is_some() {
+        return "attached to each process that is found".to_owned();
+    }
+    let probes: Vec<&str> = status.probes.iter().map(|probe| probe.name.as_str()).collect();
+    let attachment = status.attachment.unwrap_or_default();
+    let layout = status.layout.unwrap_or_default();
+    format!("by {attachment}, layout {layout}; attached: {}", probes.join(", "))
+}
+
+/// Name of the check of uvmd's exit.
+fn exit_of(source: Source) -> String {
+    format!("exit of {}", source.name())
 }
 
 /// Largest power of two below the guard's limit.
@@ -251,22 +317,27 @@ fn failures(counts: &WorkloadCounts) -> String {
 
 /// Checks uvmd after all workloads, and stops it.
 fn check_and_stop(results: &mut Results, daemon: Daemon) {
+    let source = daemon.source();
+    let name = format!("dropped events of {}", source.name());
     match daemon.status() {
-        Ok(status) if status.dropped_events == 0 => {
-            results.add("uvmd's dropped events", Verdict::Right, "no event was dropped");
-        }
         Ok(status) => {
-            results.add(
-                "uvmd's dropped events",
-                Verdict::Differs,
-                format!("{} events were dropped", status.dropped_events),
-            );
+            let Status { dropped_events, block_records_sampled_out, block_records_dropped, .. } = status;
+            let verdict = if dropped_events == 0 { Verdict::Right } else { Verdict::Differs };
+            let lost = block_records_sampled_out + block_records_dropped;
+            let detail = format!("{dropped_events} events were dropped; {lost} records found no room");
+            results.add(&name, verdict, detail);
         }
-        Err(error) => results.add("uvmd's dropped events", Verdict::Differs, format!("{error:#}")),
+        Err(error) => results.add(&name, Verdict::Differs, format!("{error:#}")),
     }
     if let Err(error) = daemon.stop() {
-        results.add("uvmd's exit", Verdict::Differs, format!("{error:#}"));
+        results.add(&exit_of(source), Verdict::Differs, format!("{error:#}"));
     }
+}
+
+/// Folder of the programs: the one of this program, unless another is given.
+pub(crate) fn folder_of_programs(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
+    Ok(given.or(own.parent()).unwrap_or(Path::new(".")).to_owned())
 }
 
 /// Program of this name in a folder.
