@@ -16,6 +16,13 @@ lab_versions() { awk -v kind="$1" '$1 == kind { print $2 }' "$UVMD_ROOT/lab/vers
 # lab_suite KIND VERSION: the Debian suite that has it; fails where lab/versions does not have it.
 lab_suite() { awk -v kind="$1" -v version="$2" '$1 == kind && $2 == version { print $3; found = 1 } END { exit !found }' "$UVMD_ROOT/lab/versions"; }
 
+# lab_debian_drivers: the drivers that a Debian suite has.
+lab_debian_drivers() { awk '$1 == "driver" && $3 != "source" { print $2 }' "$UVMD_ROOT/lab/versions"; }
+# lab_has_driver VERSION: whether the lab can have it: by a Debian suite, by UVMD_NVIDIA_SOURCE, or since it was fetched before.
+lab_has_driver() {
+  [ "$(lab_suite driver "$1")" != source ] || [ -n "${UVMD_NVIDIA_SOURCE:-}" ] || [ -d "$(lab_driver_dir "$1")/nvidia-uvm" ]
+}
+
 # What the lab is made of, for this script and those it starts. Whatever is built of it is kept by exact package and checksum.
 UVMD_LAB_DRIVER=${UVMD_LAB_DRIVER:-$(lab_versions driver | sed -n 1p)}
 UVMD_LAB_KERNEL=${UVMD_LAB_KERNEL:-$(lab_versions kernel | sed -n 1p)}

@@ -10,6 +10,7 @@
 #include "swgpu.h"
 
 #include "nvidia-uvm/clc8b5.h"
+#include "methods.h"
 
 static const struct idle idle_methods[] = {
     { NVC8B5_NOP, "does nothing" },

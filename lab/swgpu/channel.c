@@ -11,6 +11,7 @@
 #include "nvidia-uvm/cla06fsubch.h"
 #include "nvidia-uvm/clc86f.h"
 #include "nv_uvm_types.h"
+#include "methods.h"
 
 /* GPFIFO entries that one channel may complete before the next channel's turn. */
 #define SLICE_ENTRIES 8

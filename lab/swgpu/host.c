@@ -12,8 +12,11 @@
 #include "swgpu.h"
 
 #include "nvidia-uvm/clc076.h"
-#include "nvidia-uvm/clc36f.h"
 #include "nvidia-uvm/clc86f.h"
+#if __has_include("nvidia-uvm/clc36f.h") /* up to 590 */
+#include "nvidia-uvm/clc36f.h"
+#endif
+#include "methods.h"
 
 static const struct idle idle_methods[] = {
     { NVC86F_NOP, "does nothing" },

@@ -114,8 +114,12 @@ static bool page_target(struct swgpu *gpu, const struct mmu_format *format, u64 
     default:
         target->aperture = APERTURE_SYSMEM;
     }
-    target->address = ((entry & mask) << format->address_shift) + offset;
+    /* The driver's tests map a page of 512 MiB at an unaligned address: hardware ignores the lower
+     * bits. Nor need the host have memory for all of it. */
+    target->address = (((entry & mask) << format->address_shift) & ~(BIT_ULL(page_shift) - 1)) + offset;
     target->bytes = BIT_ULL(page_shift) - offset;
+    if (target->aperture == APERTURE_SYSMEM && page_shift > format->level[format->level_count - 1].shift)
+        target->bytes = min(target->bytes, SWGPU_PAGE_BYTES - (offset & (SWGPU_PAGE_BYTES - 1)));
     /* The driver maps a card's whole memory with pages of 512 MiB, which may extend beyond its
      * end. */
     if (target->aperture != APERTURE_SYSMEM && target->owner && target->address < target->owner->vidmem_bytes)

@@ -105,6 +105,7 @@ NV_STATUS nvUvmInterfaceGetGpuInfo(const NvProcessorUuid *gpuUuid, const UvmGpuC
     pGpuInfo->maxTpcPerGpcCount = TPC_PER_GPC;
     pGpuInfo->sysmemLink = UVM_LINK_TYPE_PCIE;
     pGpuInfo->sysmemLinkRateMBps = LINK_RATE_MBPS;
+    compat_set_access_counter_buffers(pGpuInfo, 1);
     return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetGpuInfo);
@@ -218,8 +219,9 @@ void nvUvmInterfaceAddressSpaceDestroy(uvmGpuAddressSpaceHandle vaSpace)
 EXPORT_SYMBOL(nvUvmInterfaceAddressSpaceDestroy);
 
 NV_STATUS nvUvmInterfaceSetPageDirectory(uvmGpuAddressSpaceHandle vaSpace, NvU64 physAddress, unsigned numEntries,
-                                         NvBool bVidMemAperture, NvU32 pasid)
+                                         NvBool bVidMemAperture, NvU32 pasid COMPAT_DMA_ADDRESS_PARAMETER)
 {
+    compat_set_dma_address(physAddress);
     space_set_root(space_of(vaSpace), bVidMemAperture ? APERTURE_VIDMEM : APERTURE_SYSMEM, physAddress);
     return NV_OK;
 }

@@ -9,6 +9,7 @@
 #include "nv_uvm_interface.h"
 
 #include "channel.h"
+#include "compat.h"
 #include "program.h"
 #include "space.h"
 #include "swgpu.h"
@@ -64,6 +65,14 @@ void nvUvmInterfaceChannelDestroy(uvmGpuChannelHandle channel)
     host_channel_destroy((struct host_channel *)channel);
 }
 EXPORT_SYMBOL(nvUvmInterfaceChannelDestroy);
+
+#ifdef DRIVER_HAS_nvUvmInterfaceReportFatalError
+/* The driver has logged the error itself, and expects nothing. */
+void nvUvmInterfaceReportFatalError(NV_STATUS error)
+{
+}
+EXPORT_SYMBOL(nvUvmInterfaceReportFatalError);
+#endif
 
 /* === Users' channels === */
 

@@ -23,29 +23,53 @@
 /* === Callbacks into the driver === */
 
 static DECLARE_RWSEM(callbacks_lock);
-static struct UvmOpsUvmEvents *callbacks;
+static compat_callbacks *callbacks;
 
-NV_STATUS nvUvmInterfaceRegisterUvmCallbacks(struct UvmOpsUvmEvents *importedUvmOps)
+static NV_STATUS register_callbacks(compat_callbacks *imported)
 {
     NV_STATUS status = NV_ERR_IN_USE;
 
     down_write(&callbacks_lock);
     if (!callbacks) {
-        callbacks = importedUvmOps;
+        callbacks = imported;
         status = NV_OK;
     }
     up_write(&callbacks_lock);
     return status;
 }
-EXPORT_SYMBOL(nvUvmInterfaceRegisterUvmCallbacks);
 
-void nvUvmInterfaceDeRegisterUvmOps(void)
+static void forget_callbacks(void)
 {
     down_write(&callbacks_lock);
     callbacks = NULL;
     up_write(&callbacks_lock);
 }
+
+#ifdef DRIVER_HAS_UvmEventsLinux
+NV_STATUS nvUvmInterfaceRegisterUvmEvents(compat_callbacks *importedEvents)
+{
+    return register_callbacks(importedEvents);
+}
+EXPORT_SYMBOL(nvUvmInterfaceRegisterUvmEvents);
+
+void nvUvmInterfaceDeRegisterUvmEvents(void)
+{
+    forget_callbacks();
+}
+EXPORT_SYMBOL(nvUvmInterfaceDeRegisterUvmEvents);
+#else
+NV_STATUS nvUvmInterfaceRegisterUvmCallbacks(compat_callbacks *importedUvmOps)
+{
+    return register_callbacks(importedUvmOps);
+}
+EXPORT_SYMBOL(nvUvmInterfaceRegisterUvmCallbacks);
+
+void nvUvmInterfaceDeRegisterUvmOps(void)
+{
+    forget_callbacks();
+}
 EXPORT_SYMBOL(nvUvmInterfaceDeRegisterUvmOps);
+#endif
 
 void swgpu_raise_interrupt(struct swgpu *gpu)
 {
@@ -171,7 +195,7 @@ NV_STATUS nvUvmInterfaceDestroyAccessCntrInfo(uvmGpuDeviceHandle device, UvmGpuA
 EXPORT_SYMBOL(nvUvmInterfaceDestroyAccessCntrInfo);
 
 NV_STATUS nvUvmInterfaceEnableAccessCntr(uvmGpuDeviceHandle device, UvmGpuAccessCntrInfo *pAccessCntrInfo,
-                                         UvmGpuAccessCntrConfig *pAccessCntrConfig)
+                                         COMPAT_ACCESS_COUNTER_CONFIG *pAccessCntrConfig)
 {
     return NV_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "nv_uvm_interface.h"
 
+#include "compat.h"
 #include "swgpu.h"
 
 #define PCIE_RATE_MBPS 25000
@@ -40,6 +41,15 @@ NV_STATUS nvUvmInterfaceGetP2PCaps(uvmGpuDeviceHandle device1, uvmGpuDeviceHandl
     return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetP2PCaps);
+
+#ifdef DRIVER_HAS_nvUvmInterfaceGetNvlinkInfo
+NV_STATUS nvUvmInterfaceGetNvlinkInfo(uvmGpuDeviceHandle device, UvmGpuNvlinkInfo *nvlinkInfo)
+{
+    memset(nvlinkInfo, 0, sizeof(*nvlinkInfo)); /* no recovery from link errors */
+    return NV_OK;
+}
+EXPORT_SYMBOL(nvUvmInterfaceGetNvlinkInfo);
+#endif
 
 NV_STATUS nvUvmInterfaceP2pObjectCreate(uvmGpuDeviceHandle device1, uvmGpuDeviceHandle device2, NvHandle *hP2pObject)
 {

@@ -48,7 +48,11 @@ pub(crate) struct Value {
 #[derive(Clone, Debug)]
 enum Origin {
     /// Table of major versions.
-    Versions(RangeInclusive<u32>),
+    Versions {
+        majors: RangeInclusive<u32>,
+        /// Versions of these majors whose layout is another.
+        except: Vec<String>,
+    },
     /// Types of a driver of another version.
     Types {
         /// First major version of the family whose functions it is expected to have.
@@ -61,7 +65,12 @@ impl Families {
     #[must_use]
     pub fn of(&self, version: &str) -> Option<&Family> {
         let major = major(version)?;
-        self.0.iter().find(|family| matches!(&family.origin, Origin::Versions(majors) if majors.contains(&major)))
+        self.0.iter().find(|family| match &family.origin {
+            Origin::Versions { majors, except } => {
+                majors.contains(&major) && !except.iter().any(|other| other == version.trim())
+            }
+            Origin::Types { .. } => false,
+        })
     }
 
     /// All families, oldest first.
@@ -98,8 +107,8 @@ impl fmt::Display for Families {
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
-            Origin::Versions(majors) if majors.start() == majors.end() => write!(f, "{}", majors.start()),
-            Origin::Versions(majors) => write!(f, "{}-{}", majors.start(), majors.end()),
+            Origin::Versions { majors, .. } if majors.start() == majors.end() => write!(f, "{}", majors.start()),
+            Origin::Versions { majors, .. } => write!(f, "{}-{}", majors.start(), majors.end()),
             Origin::Types { .. } => f.write_str(FROM_TYPES),
         }
     }
@@ -141,14 +150,11 @@ impl Family {
     /// Between a block's pointer to its range (`va_range`, from 565 on `managed_range`) and its
     /// array `gpus`, `struct uvm_va_block_struct` has two addresses, masks of processors and pages,
     /// and the CPU's state. It has no type of the kernel there, and nothing that a kernel
-    /// configuration or a debug build changes. In all 193 versions that NVIDIA published from
-    /// 515.43.04 to 595.45.04, this source has four forms: it changed with 545.23.06 (one pointer
-    /// replaced by another), 565.57.01 (the range's name), and 580.65.06 (two more masks). A
-    /// processor mask has one word up to 545 and five from 550 on. The distance is therefore one
-    /// number per family: 336 up to 545, 432 from 550 on, 536 from 580 on. It was measured in
-    /// compiled driver sources on Linux 6.12 for 535.261.03, 545.29.06, 550.40.07, 555.58.02,
-    /// 560.35.03, 565.57.01, 575.64.05, 580.65.06, 590.48.01 and 595.45.04, and in the types of the
-    /// built driver for 550.163.01, 570.211.01 and 580.142.
+    /// configuration or a debug build changes. A processor mask has one word up to 545 and five from
+    /// 550 on, and 580 has two more masks. The distance is therefore one number per family: 336 up to
+    /// 545, 432 from 550 on, 536 from 580 on. `scripts/layouts --all` found it so in all 193 versions
+    /// that NVIDIA published from 515.43.04 to 595.45.04, from their sources; the types of the built
+    /// driver agree for 550.163.01, 570.211.01 and 580.142.
     ///
     /// Page masks have another size if pages are not of 4 KiB, which was never measured. 515 to 525
     /// have no such offsets: they lack `uvm_va_block_make_resident_copy`, through which changes are
@@ -168,7 +174,7 @@ impl Family {
     #[must_use]
     pub const fn first_major(&self) -> u32 {
         match &self.origin {
-            Origin::Versions(majors) => *majors.start(),
+            Origin::Versions { majors, .. } => *majors.start(),
             Origin::Types { like } => *like,
         }
     }
@@ -239,7 +245,7 @@ mod tests {
     #[test]
     fn an_unknown_version_has_no_family() {
         let families = Families::known().unwrap();
-        for version in ["470.256.02", "526.1", "600.1", "", "five", "-550.1"] {
+        for version in ["470.256.02", "526.1", "550.40.07", "600.1", "", "five", "-550.1"] {
             assert!(families.of(version).is_none(), "{version}");
         }
     }
@@ -301,7 +307,7 @@ mod tests {
             ("530.41.03", 336),
             ("535.261.03", 336),
             ("545.29.06", 336),
-            ("550.40.07", 432),
+            ("550.40.53", 432),
             ("550.163.01", 432),
             ("555.58.02", 432),
             ("560.35.03", 432),

@@ -19,7 +19,7 @@ done
 sed -n 's/^    //p' helper/hooked.rs | sort >"$work/hooked"
 
 helper=(env UVMD_HELPER=record LD_PRELOAD="$UVMD_ROOT/target/helper/libuvmd_helper.so")
-for version in $(lab_versions driver); do
+for version in $(lab_debian_drivers); do
   export LD_LIBRARY_PATH
   LD_LIBRARY_PATH=$(vendor_cuda_dir "$version")
   nm -D --defined-only "$LD_LIBRARY_PATH/libcuda.so.1" | awk '{ sub(/@.*/, "", $3); print $3, $1 }' | sort | join - "$work/hooked" >"$work/offsets"

@@ -42,12 +42,14 @@ impl Families {
     pub fn known() -> Result<Self, TableError> {
         #[derive(Deserialize)]
         struct Entry {
+            #[serde(default)]
+            except: Vec<String>,
             values: BTreeMap<String, serde_json::Value>,
         }
         let table: BTreeMap<String, Entry> = serde_json::from_str(FAMILIES_JSON)?;
         let mut families = table
             .into_iter()
-            .map(|(name, entry)| Values { family: &name, values: &entry.values }.family())
+            .map(|(name, Entry { except, values })| Values { family: &name, values: &values }.family(except))
             .collect::<Result<Vec<_>, _>>()?;
         families.sort_by_key(Family::first_major);
         Ok(Self(families))
@@ -61,7 +63,7 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    fn family(&self) -> Result<Family, TableError> {
+    fn family(&self, except: Vec<String>) -> Result<Family, TableError> {
         let majors = self.majors().ok_or_else(|| self.wrong("its name"))?;
         // "357:4": the field begins at bit 357 of the structure and has 4 bits.
         let access_bits = "fbe.fault_access_type(bit:n)";
@@ -107,7 +109,7 @@ impl Values<'_> {
         let event_count = self.number("enum.UVM_PERF_EVENT_COUNT")?;
         let gpus_after_range = self.number("block.gpus-range").ok();
         let values = self.interpreted()?;
-        Ok(Family { origin: Origin::Versions(majors), layout, event_count, gpus_after_range, values })
+        Ok(Family { origin: Origin::Versions { majors, except }, layout, event_count, gpus_after_range, values })
     }
 
     /// Values of enumerations that the probes interpret. They have constants for those.
@@ -142,5 +144,38 @@ impl Values<'_> {
 
     fn wrong(&self, key: &str) -> TableError {
         TableError::Value { family: self.family.to_owned(), key: key.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{families::va_space_file_type, uvm::tracker};
+
+    /// What code decides by the version is in the table too, for `scripts/layouts`, which compares the
+    /// table with the driver's sources.
+    #[test]
+    fn values_that_code_decides_by_version_are_those_of_the_table() {
+        #[derive(Deserialize)]
+        struct Entry {
+            representative: String,
+            values: BTreeMap<String, serde_json::Value>,
+        }
+        let table: BTreeMap<String, Entry> = serde_json::from_str(FAMILIES_JSON).unwrap();
+        let families = Families::known().unwrap();
+        for (name, Entry { representative: version, values }) in &table {
+            let values = Values { family: name, values };
+            let family = families.of(version).unwrap();
+            assert_eq!(values.number("file.va_space").unwrap_or(0), va_space_file_type(version), "{name}");
+            assert_eq!(values.number("mask.size").unwrap(), (family.gpu_max() + 1).div_ceil(64) * 8, "{name}");
+            let places = (values.number("tracker.status").unwrap(), values.number("tracker.version").ok());
+            let layout = match places {
+                (48, None) => tracker::Layout::Plain,
+                (48, Some(52)) => tracker::Layout::VersionLast,
+                (52, Some(48)) => tracker::Layout::VersionFirst,
+                _ => panic!("{name}: {places:?}"),
+            };
+            assert_eq!(tracker::Layout::of(version).unwrap(), layout, "{name}");
+        }
     }
 }

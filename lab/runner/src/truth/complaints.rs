@@ -88,7 +88,7 @@ impl Judge {
 }
 
 fn is_complaint(message: &str) -> bool {
-    if let Some(text) = message.strip_prefix("nvidia-uvm: ") {
+    if let Some(text) = message.strip_prefix("nvidia-uvm: ").map(str::trim_start) {
         let of_killed_registration =
             text.contains(INTERRUPTED) && KILLED_REGISTRATION.iter().any(|words| text.contains(words));
         !of_killed_registration && !HARMLESS_DRIVER_MESSAGES.iter().any(|harmless| text.starts_with(harmless))
@@ -110,6 +110,8 @@ mod tests {
     fn harmless_messages_are_no_complaints() {
         for harmless in [
             "nvidia-uvm: Loaded the UVM driver, major device number 240.",
+            // From 570 on.
+            "nvidia-uvm:  Built-in UVM tests are enabled. This is a security risk.",
             "nvidia_uvm: module uses symbols nvUvmInterfaceDisableAccessCntr from proprietary module nvidia, inheriting taint.",
             "nvidia: loading out-of-tree module taints kernel.",
             "swgpu: hopper, 64 MiB",

@@ -46,6 +46,7 @@ const WITHOUT_COUNTERS: &str = "the driver was not asked to count";
 const KILLED: &str = "the process was killed before its own counts were read";
 const OWN_CALLS: &str = "the application moved memory itself, which the driver does not tell from evictions";
 
+const PREFETCHED: &str = "this driver's statistics omit what its prefetcher added to faults";
 const MIXED: &str = "faults of several kinds may be merged";
 const TEARDOWN: &str = "a process ended, and the driver counts the replays of its end";
 
@@ -124,6 +125,29 @@ fn set_replays(truth: &mut Truth, replays: u64, processes: &[ProcessFacts]) {
     }
 }
 
+/// Bytes that faults brought to a GPU. Without calls of the application that is all that came.
+fn fault_bytes_in(gpu: &Counted, processes: &[ProcessFacts]) -> u64 {
+    let by_cause = !gpu.driver.omits_prefetched || moved_memory(processes);
+    PAGE_BYTES * if by_cause { gpu.driver.fault_pages_in } else { gpu.driver.pages_in }
+}
+
+/// Makes bounds of the figures that the driver's statistics of faults leave open, if those omit
+/// prefetched pages. A fault that moves memory moves its own page at least: where no page left a
+/// GPU because of faults, no prefetched one did.
+fn loosen_without_prefetched(truth: &mut Truth, gpus: &[Counted], processes: &[ProcessFacts]) {
+    if !gpus.iter().any(|gpu| gpu.driver.omits_prefetched) {
+        return;
+    }
+    if moved_memory(processes) {
+        truth.loosen(&FAULT_BYTES_IN, Relation::AtLeast, PREFETCHED);
+    }
+    if gpus.iter().any(|gpu| gpu.driver.fault_pages_out > 0) {
+        truth.loosen(&FAULT_BYTES_OUT, Relation::AtLeast, PREFETCHED);
+        truth.loosen(&EVICTED_BYTES, Relation::AtMost, PREFETCHED);
+        truth.loosen(&EVICTED_BYTES_CAUSED, Relation::AtMost, PREFETCHED);
+    }
+}
+
 /// Truth of one GPU, by its number.
 pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFacts]) -> Truth {
     let mut truth = Truth::default();
@@ -135,7 +159,7 @@ pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFac
     truth.figures.set(&BYTES_HTOD, (driver.pages_in * PAGE_BYTES).checked_sub(received));
     truth.figures.set(&BYTES_DTOH, (driver.pages_out * PAGE_BYTES).checked_sub(sent));
     truth.figures.set(&BYTES_DTOD, received);
-    truth.figures.set(&FAULT_BYTES_IN, driver.fault_pages_in * PAGE_BYTES);
+    truth.figures.set(&FAULT_BYTES_IN, fault_bytes_in(gpu, processes));
     truth.figures.set(&EVICTED_BYTES, evicted_bytes(gpu));
     truth.figures.set(&THROTTLES, thrashing.throttles);
     set_replays(&mut truth, driver.replays, processes);
@@ -146,6 +170,7 @@ pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFac
         }
         Err(reason) => truth.waive(&POPULATED_BYTES, reason),
     }
+    loosen_without_prefetched(&mut truth, std::slice::from_ref(gpu), processes);
     evictions(std::slice::from_ref(gpu), processes).set_total(&mut truth);
     if moved_memory(processes) {
         truth.waive(&EVICTED_BYTES, OWN_CALLS);
@@ -170,6 +195,7 @@ pub(crate) fn total_truth(gpus: &[Counted], processes: &[ProcessFacts]) -> Truth
     {
         truth.waived.insert(field, reason);
     }
+    loosen_without_prefetched(&mut truth, gpus, processes);
     evictions(gpus, processes).set_total(&mut truth);
     set_by_access(&mut truth, gpus);
     set_replays(&mut truth, gpus.iter().map(|gpu| gpu.driver.replays).sum(), processes);

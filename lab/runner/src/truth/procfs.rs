@@ -13,6 +13,7 @@ use anyhow::Context;
 use gpu::Uuid;
 
 const GPUS: &str = "/proc/driver/nvidia-uvm/gpus";
+const VERSION: &str = "/sys/module/nvidia_uvm/version";
 const CPU_THRASHING: &str = "/proc/driver/nvidia-uvm/cpu/thrashing_stats";
 
 /// Section of replayable faults by access; that of others has the same name, and comes later.
@@ -34,6 +35,9 @@ pub(crate) struct GpuStats {
     /// Pages copied to and from this GPU because of replayable faults, those of CPUs included.
     pub(crate) fault_pages_in: u64,
     pub(crate) fault_pages_out: u64,
+    /// Whether these omit the pages that the prefetcher added to faults: from 580 on, where the
+    /// driver tests the cause of each copy, and no longer that of the fault.
+    pub(crate) omits_prefetched: bool,
     /// Pages copied to and from this GPU, for any cause.
     pub(crate) pages_in: u64,
     pub(crate) pages_out: u64,
@@ -61,6 +65,7 @@ impl GpuStats {
             replays: stats("replays:", "start")?,
             fault_pages_in: stats("migrations:", "num_pages_in")?,
             fault_pages_out: stats("migrations:", "num_pages_out")?,
+            omits_prefetched: false,
             pages_in: info("migrated_pages_in")?,
             pages_out: info("migrated_pages_out")?,
             fault_get: info("replayable_faults_get")?,
@@ -81,6 +86,7 @@ impl GpuStats {
             replays: self.replays - before.replays,
             fault_pages_in: self.fault_pages_in - before.fault_pages_in,
             fault_pages_out: self.fault_pages_out - before.fault_pages_out,
+            omits_prefetched: self.omits_prefetched,
             pages_in: self.pages_in - before.pages_in,
             pages_out: self.pages_out - before.pages_out,
             fault_get: self.fault_get,
@@ -107,7 +113,13 @@ pub(crate) fn read(uuid: &Uuid) -> anyhow::Result<GpuStats> {
     let fault_stats = read_file(&gpu.join("fault_stats")).with_context(|| missing.to_owned())?;
     // Folder 0 is the GPU itself, not a MIG instance of it.
     let info = read_file(&gpu.join("0/info"))?;
-    GpuStats::parse(&fault_stats, &info).with_context(|| format!("{}: {missing}", gpu.display()))
+    let stats = GpuStats::parse(&fault_stats, &info).with_context(|| format!("{}: {missing}", gpu.display()))?;
+    Ok(GpuStats { omits_prefetched: omits_prefetched(&read_file(Path::new(VERSION))?), ..stats })
+}
+
+/// Whether the statistics of a driver's version omit prefetched pages.
+fn omits_prefetched(version: &str) -> bool {
+    version.split('.').next().and_then(|major| major.trim().parse::<u32>().ok()).is_some_and(|major| major >= 580)
 }
 
 /// Driver's counts of thrashing pages, at the processor whose access revealed it. Those of a GPU
@@ -226,6 +238,7 @@ migrated_pages_out                     1024 (4 MB)
             replays: 17,
             fault_pages_in: 4096,
             fault_pages_out: 512,
+            omits_prefetched: false,
             pages_in: 4097,
             pages_out: 1024,
             fault_get: 1234,
@@ -233,6 +246,12 @@ migrated_pages_out                     1024 (4 MB)
         };
         assert_eq!(stats, expected);
         assert!(!stats.fault_buffer_is_empty());
+    }
+
+    #[test]
+    fn statistics_omit_prefetched_pages_from_580_on() {
+        let versions = ["535.261.03\n", "575.64.05", "580.65.06\n", "595.45.04"];
+        assert_eq!(versions.map(omits_prefetched), [false, false, true, true]);
     }
 
     #[test]

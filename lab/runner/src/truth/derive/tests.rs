@@ -189,3 +189,38 @@ fn truth_from_two_sources_must_agree() {
     assert!(wrong(|gpu| gpu.hardware.unknown_methods = 1).contains("methods it does not know"));
     assert!(wrong(|gpu| gpu.hardware.errors = 2).contains("met 2 errors"));
 }
+
+/// Counts of [`counted`] by a driver from 580 on.
+fn without_prefetched() -> Counted {
+    let mut gpu = counted();
+    (gpu.driver.fault_pages_in, gpu.driver.omits_prefetched) = (2, true);
+    gpu
+}
+
+#[test]
+fn without_prefetched_pages_in_the_statistics_all_that_came_came_by_faults() {
+    let truth = total_truth(&[without_prefetched()], &[process()]);
+    assert_eq!(known(&truth, &[&FAULT_BYTES_IN]), [Some(32 * 4096)]);
+    assert_eq!(
+        truth.bounds.keys().collect::<Vec<_>>(),
+        [&"evicted_bytes", &"fault_bytes_out", &"induced_eviction_bytes"]
+    );
+}
+
+#[test]
+fn without_prefetched_pages_in_the_statistics_evictions_are_exact_if_no_fault_took_memory_from_a_gpu() {
+    let mut gpu = without_prefetched();
+    gpu.driver.fault_pages_out = 0;
+    let truth = total_truth(std::slice::from_ref(&gpu), &[process()]);
+    assert_eq!(known(&truth, &[&FAULT_BYTES_OUT, &EVICTED_BYTES]), [Some(0), Some(4 * 4096)]);
+    assert!(truth.bounds.is_empty());
+}
+
+#[test]
+fn without_prefetched_pages_in_the_statistics_calls_leave_a_lower_bound() {
+    let mut calls = [(0, 0); Call::KINDS];
+    calls[0] = (1, 4096);
+    let truth = total_truth(&[without_prefetched()], &[ProcessFacts { calls: Some(calls), ..process() }]);
+    assert_eq!(known(&truth, &[&FAULT_BYTES_IN]), [Some(2 * 4096)]);
+    assert_eq!(truth.bounds.get(FAULT_BYTES_IN.name).map(|bound| bound.0), Some(Relation::AtLeast));
+}
