@@ -16,6 +16,7 @@
 //! * [`actor`]: processes that make these calls, in the target's cgroup
 //! * [`trackers`]: trackers of the driver's tools interface; `holder`: processes that hold them
 //! * `server`: start and end of the servers among these; `packets` and `messages`: messages between uvmd and these and other processes
+//! * [`record_queue`]: records of one VA space, in a queue of this process
 //! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: privileges that these and
 //!   actors drop
 //! * [`host_memory`]: memory of the node; [`memory`]: return of freed memory to the kernel
@@ -70,6 +71,7 @@ mod process_status;
 mod process_users;
 pub mod processes;
 mod readers;
+pub mod record_queue;
 pub mod roots;
 pub mod sandbox;
 pub mod seccomp;

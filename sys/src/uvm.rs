@@ -6,8 +6,8 @@
 //! * [`openers`]: processes that have the driver open
 //! * [`call`]: the calls; [`pages`]: their page ranges
 //! * [`mapped`]: addresses of a process's managed memory
-//! * [`tracker`]: what the driver counts of one VA space; [`counters`], [`events`]: its counters and
-//!   records, held by this process
+//! * [`tracker`]: what the driver counts of one VA space; [`counters`]: its counters, held by this
+//!   process
 //! * [`request`]: parameter blocks, by driver version
 //! * [`records`]: records of the driver's events; [`queue`]: the queues that have them
 //!
@@ -19,7 +19,6 @@
 pub mod call;
 pub mod counters;
 mod descriptors;
-pub mod events;
 pub mod mapped;
 pub mod openers;
 pub(crate) mod outcome;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use sys::uvm::{counters::Counted, events::RECORDS};
+use sys::{record_queue::RECORDS, uvm::counters::Counted};
 use workloads::residency::Prediction;
 
 use crate::{

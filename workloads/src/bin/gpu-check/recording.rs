@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
-use sys::uvm::{events::Events, queue::QueueError, records::EventKind};
+use sys::{
+    record_queue::RecordQueue,
+    uvm::{queue::QueueError, records::EventKind},
+};
 use workloads::report::{Header, PhaseReport};
 
 use crate::{deadline::Deadline, remote::RemoteProcess, stepped};
@@ -63,7 +66,7 @@ pub(crate) struct Recorded {
 pub(crate) struct Rates {
     pub(crate) read: u64,
     pub(crate) dropped: u64,
-    /// Most records that waited for a reading, of [`RECORDS`](sys::uvm::events::RECORDS).
+    /// Most records that waited for a reading, of [`RECORDS`](sys::record_queue::RECORDS).
     pub(crate) pending_max: u32,
     /// Most records a second between two readings, the dropped ones included.
     pub(crate) per_second_max: f64,
@@ -96,7 +99,7 @@ struct Observer {
 
 impl stepped::Observer for Observer {
     fn begun(&mut self, header: &Header) -> anyhow::Result<()> {
-        self.reader = Some(Reader::start(RemoteProcess::open(header.pid)?.events(self.queue.kinds())?));
+        self.reader = Some(Reader::start(RemoteProcess::open(header.pid)?.record_queue(self.queue.kinds())?));
         Ok(())
     }
     fn ready(&mut self, _phase: &str) -> anyhow::Result<()> {
@@ -114,10 +117,10 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(events: Events) -> Self {
+    fn start(queue: RecordQueue) -> Self {
         let has_ended = Arc::new(AtomicBool::new(false));
         let end = Arc::clone(&has_ended);
-        Self { has_ended, thread: thread::spawn(move || read(events, &end)) }
+        Self { has_ended, thread: thread::spawn(move || read(queue, &end)) }
     }
 
     fn end(self) -> anyhow::Result<Rates> {
@@ -126,7 +129,7 @@ impl Reader {
     }
 }
 
-fn read(mut events: Events, has_ended: &AtomicBool) -> Result<Rates, QueueError> {
+fn read(mut queue: RecordQueue, has_ended: &AtomicBool) -> Result<Rates, QueueError> {
     let mut rates = Rates::default();
     let mut last = Instant::now();
     loop {
@@ -135,9 +138,9 @@ fn read(mut events: Events, has_ended: &AtomicBool) -> Result<Rates, QueueError>
         if !is_last {
             thread::sleep(READING_INTERVAL);
         }
-        let reading = events.read(|_| {})?;
+        let reading = queue.read(|_| {})?;
         let now = Instant::now();
-        rates.add(reading.pending, events.dropped().sum(), now - last);
+        rates.add(reading.pending, queue.dropped().sum(), now - last);
         if is_last {
             return Ok(rates);
         }

@@ -7,11 +7,11 @@ use anyhow::Context;
 use sys::{
     Roots,
     pidfd::{PidFd, PidFdError},
+    record_queue::RecordQueue,
     uvm::{
         Uuid, UvmError,
         call::Call,
         counters::{Counted, Counters},
-        events::Events,
         mapped,
         pages::PageRange,
         records::EventKind,
@@ -51,8 +51,8 @@ impl RemoteProcess {
     }
 
     /// Attaches a queue of the driver's records.
-    pub(crate) fn events(&self, kinds: &[EventKind]) -> anyhow::Result<Events> {
-        Ok(Events::attach(&self.va_space()?, &self.driver_version()?, kinds)?)
+    pub(crate) fn record_queue(&self, kinds: &[EventKind]) -> anyhow::Result<RecordQueue> {
+        Ok(RecordQueue::attach(&self.va_space()?, &self.driver_version()?, kinds)?)
     }
 
     fn driver_version(&self) -> anyhow::Result<String> {

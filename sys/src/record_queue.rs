@@ -1,6 +1,6 @@
 //! The driver's records of one VA space, in a queue of this process. They begin with its attachment.
 //!
-//! The cost to the process, and the lifetime of its VA space, are those of [`counters`](super::counters).
+//! The cost to the process, and the lifetime of its VA space, are those of [`counters`](crate::uvm::counters).
 
 use std::{
     fs::{File, OpenOptions},
@@ -8,14 +8,16 @@ use std::{
     os::fd::AsFd,
 };
 
-use super::{
-    Status, UvmError,
-    queue::{KindCounts, QueueError, QueueMemory, QueueReader, QueueReading},
-    records::{EventKind, Record},
-    target::VaSpace,
-    tracker::{self, DEVICE, Layout, REQUEST_NAME},
+use crate::{
+    holder::memory::Memory,
+    uvm::{
+        Status, UvmError,
+        queue::{KindCounts, QueueError, QueueMemory, QueueReader, QueueReading},
+        records::{EventKind, Record},
+        target::VaSpace,
+        tracker::{self, DEVICE, Layout, REQUEST_NAME},
+    },
 };
-use crate::holder::memory::Memory;
 
 /// Records of the queue: 1 MiB.
 pub const RECORDS: u32 = 16_384;
@@ -23,14 +25,14 @@ pub const RECORDS: u32 = 16_384;
 /// Queue of records attached to a VA space. It keeps it alive: to be dropped when the process has
 /// exited.
 #[derive(Debug)]
-pub struct Events {
+pub struct RecordQueue {
     /// Tracker, declared before `memory`: the driver releases the pages when it is closed.
     _tracker: File,
     memory: Memory,
     reader: QueueReader,
 }
 
-impl Events {
+impl RecordQueue {
     /// Attaches a queue of records of these kinds to a VA space, on a driver of this version.
     ///
     /// # Errors
