@@ -56,7 +56,6 @@ grep -q "\"uid\": *$NOBODY" /tmp/named || fail "another user is named: $(cat /tm
 cat /tmp/named
 
 # --- others are counted, and the user is not, until a minute has passed
-begin_faults
 cat >/tmp/honest.toml <<'SCENARIO'
 name = "honest"
 [[process]]
@@ -65,7 +64,8 @@ alloc = [{ name = "a", mib = 4 }]
 steps = [{ repeat = 4, steps = [{ cpu_write = "a" }, { gpu_write = "a" }] }, { verify = "a" }]
 SCENARIO
 lab-runner run --once --among-others /tmp/honest.toml >/tmp/run 2>&1 || fail "another user's program is not exact"
-named holder_hangs >/dev/null || fail "the state ended while another program ran"
+begin_faults
+named holder_hangs >/dev/null || fail "the state ended before a minute had passed"
 ! is_counted || fail "the user is counted while the state says that it is not"
 within 90 "the user is not counted again" is_counted
 within 5 "the state does not end" is_over holder_hangs

@@ -31,7 +31,7 @@ const ALL_EVERY: Duration = Duration::from_secs(10);
 /// all the time.
 const HINTS_EVERY: Duration = Duration::from_millis(100);
 /// Time for which an opener without a VA space is inspected as often as the references are read: CUDA
-/// initialises the driver as soon as it has opened it.
+/// has the driver initialized as soon as it has opened it.
 const INITIALIZES: Duration = Duration::from_millis(200);
 /// Time for which a process that has opened the driver is inspected at each look, until it has a VA
 /// space: the driver is opened first, and initialized after that.
