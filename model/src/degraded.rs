@@ -34,11 +34,13 @@ pub enum DegradedReason {
     HolderHangs,
     /// Records of a process were dropped, as its queue was full.
     QueueFull,
+    /// Probes and the driver's own counters contradict each other.
+    SourcesDisagree,
 }
 
 impl DegradedReason {
     /// Every reason.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::QuotaReached,
         Self::RegistrationRate,
         Self::OwnerQuotaReached,
@@ -47,6 +49,7 @@ impl DegradedReason {
         Self::ToolsQuota,
         Self::HolderHangs,
         Self::QueueFull,
+        Self::SourcesDisagree,
     ];
 
     /// The name in labels and JSON.
@@ -61,6 +64,7 @@ impl DegradedReason {
             Self::ToolsQuota => "tools_quota",
             Self::HolderHangs => "holder_hangs",
             Self::QueueFull => "queue_full",
+            Self::SourcesDisagree => "sources_disagree",
         }
     }
 
@@ -94,6 +98,9 @@ impl DegradedReason {
             Self::QueueFull => {
                 "Records of a process came faster than they were read, and the driver dropped some. Numbers of faults and bytes between host and GPU stay \
                  exact; figures from records are lower bounds."
+            }
+            Self::SourcesDisagree => {
+                "The probes counted other numbers than the driver's own counters, three times for one figure. Do not trust that figure of any process."
             }
         }
     }
