@@ -32,7 +32,9 @@ pub use process::{
     Processes, VerdictSummary,
 };
 pub use site::{Site, Sites};
-pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Source, Status, Warning};
+pub use status::{
+    CheckedProcess, Configuration, Crosscheck, Degradation, Probe, QuotaRefusals, Source, Status, Warning,
+};
 pub use verdict::{Check, InvolvedRange, Remedies, Remedy, UnavailableKind, Verdict, VerdictVictim, Verdicts};
 
 pub use model::{CopiedBytes, Residency, Reuse, verdict::Inputs as VerdictInputs};

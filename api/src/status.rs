@@ -80,6 +80,35 @@ pub struct Source {
     /// Quantities that are not counted by this source, on this driver, as configured: null here, absent from the metrics. Empty if
     /// all are.
     pub not_counted: Vec<String>,
+    /// Cross-check of the probes by the driver's own counters; null where it is off.
+    #[serde(default)]
+    pub crosscheck: Option<Crosscheck>,
+}
+
+/// Comparisons of the probes with the driver's own counters, since uvmd started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Crosscheck {
+    /// Processes that were checked; each as often as it was.
+    pub checks: u64,
+    /// Comparisons of a figure.
+    pub comparisons: u64,
+    /// Comparisons in which the probes counted more or less than the driver.
+    pub disagreements: u64,
+    /// Comparisons without a result, as the probes dropped events meanwhile.
+    pub inconclusive: u64,
+    /// Process that was checked last; null before the first check.
+    pub last_process: Option<CheckedProcess>,
+}
+
+/// Process that was checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CheckedProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Start time, in clock ticks since boot: with the pid it is unique.
+    pub start_ticks: u64,
 }
 
 /// A reason why uvmd counts less than it should.
@@ -87,7 +116,7 @@ pub struct Source {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Degradation {
     /// `quota_reached`, `registration_rate`, `owner_quota_reached`, `residency_unavailable`, `source_reduced`, `tools_quota`,
-    /// `holder_hangs`, `queue_full` or `attached_late`.
+    /// `holder_hangs`, `queue_full`, `attached_late` or `sources_disagree`.
     pub reason: String,
     /// The user that caused it; null where none did.
     pub uid: Option<u32>,

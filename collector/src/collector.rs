@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     config::{Config, Retention},
-    handle::{Answer, Pace, Request, Snapshots},
+    handle::{Answer, Exempt, Exemptions, Pace, Request, Snapshots},
     watcher::Watcher,
 };
 
@@ -53,6 +53,7 @@ pub enum StartError {
 pub struct Collector {
     snapshots: Snapshots,
     retention: watch::Sender<Retention>,
+    exemptions: Exemptions,
     stop: oneshot::Sender<()>,
     /// Nothing is sent: it closes when the thread has released all resources, even by a panic.
     ended: oneshot::Receiver<()>,
@@ -67,6 +68,7 @@ impl Collector {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let every = config.interval;
         let (retention, retained) = watch::channel(config.retention());
+        let (exempt, exemptions) = watch::channel(Exempt::default());
         let (requests, requested) = mpsc::channel(REQUESTS_MAX);
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = oneshot::channel();
@@ -85,11 +87,11 @@ impl Collector {
             };
             tokio::select! {
                 _ = stopped => {}
-                () = run(watcher, every, publish, requested, retained) => {}
+                () = run(watcher, every, publish, requested, (retained, exemptions)) => {}
             }
         })?;
         let latest = starting.await.map_err(|_| StartError::Ended)??;
-        Ok(Self { snapshots: Snapshots { latest, requests }, retention, stop, ended })
+        Ok(Self { snapshots: Snapshots { latest, requests }, retention, exemptions: Exemptions(exempt), stop, ended })
     }
 
     /// Handle to the snapshots.
@@ -101,6 +103,12 @@ impl Collector {
     /// Sets the limits of retention.
     pub fn retain(&self, retention: Retention) {
         self.retention.send_replace(retention);
+    }
+
+    /// Handle to the processes that are not cross-checked.
+    #[must_use]
+    pub fn exemptions(&self) -> Exemptions {
+        self.exemptions.clone()
     }
 
     /// Returns when the collector has ended by itself, which only a bug can cause: there are no new
@@ -139,7 +147,7 @@ async fn run(
     every: Duration,
     publish: watch::Sender<Arc<Snapshot>>,
     mut requests: mpsc::Receiver<Request>,
-    mut retained: watch::Receiver<Retention>,
+    (mut retained, mut exemptions): (watch::Receiver<Retention>, watch::Receiver<Exempt>),
 ) {
     let ticks = |every| {
         let mut ticks = interval(every);
@@ -182,6 +190,11 @@ async fn run(
             Ok(()) = retained.changed() => {
                 let retention = *retained.borrow_and_update();
                 watcher.retain(retention);
+                continue;
+            }
+            Ok(()) = exemptions.changed() => {
+                let exempt = Arc::clone(&exemptions.borrow_and_update());
+                watcher.exempt(exempt);
                 continue;
             }
             _ = read.tick() => is_regular = true,
@@ -233,6 +246,7 @@ mod tests {
         let watcher = Watcher::new(Config { roots: machine.roots.clone(), ..Config::default() }).unwrap();
         let (publish, latest) = watch::channel(Arc::new(watcher.snapshot()));
         let (_retention, retained) = watch::channel(Config::default().retention());
+        let (_exempt, exemptions) = watch::channel(Exempt::default());
         let (requests, requested) = mpsc::channel(REQUESTS_MAX);
         let snapshots = Snapshots { latest, requests };
         let asking = async {
@@ -252,7 +266,7 @@ mod tests {
         };
         let gaps_ms = tokio::select! {
             gaps_ms = asking => gaps_ms,
-            () = run(watcher, every, publish, requested, retained) => panic!("it ended by itself"),
+            () = run(watcher, every, publish, requested, (retained, exemptions)) => panic!("it ended by itself"),
         };
         // A timer may be a millisecond late.
         let expected = [50, 50, 50, 10, 10, 50];

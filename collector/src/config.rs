@@ -29,6 +29,8 @@ pub struct Config {
     pub source: SourceChoice,
     /// Level of the driver's tools.
     pub tools_level: ToolsLevel,
+    /// Whether the probes are cross-checked by the driver's own counters, on one process at a time.
+    pub crosscheck: bool,
     /// Program whose main function calls [`sys::actor::run_if_spawner`] first: it holds the trackers of
     /// the driver's tools.
     pub program: Program,
@@ -147,6 +149,7 @@ impl Default for Config {
         Self {
             source: SourceChoice::default(),
             tools_level: ToolsLevel::default(),
+            crosscheck: false,
             program: Program::this(),
             interval: Duration::from_secs(1),
             ended_retention: Duration::from_mins(5),

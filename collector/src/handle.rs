@@ -1,6 +1,6 @@
 //! Handle to the collector: requests from any thread.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use model::{HeatMap, HeatRequest, History, HistoryRequest, Memory, ProcessId, Snapshot};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -10,6 +10,26 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub struct Snapshots {
     pub(crate) latest: watch::Receiver<Arc<Snapshot>>,
     pub(crate) requests: mpsc::Sender<Request>,
+}
+
+/// Processes that are not cross-checked.
+pub(crate) type Exempt = Arc<HashSet<ProcessId>>;
+
+/// Handle to the processes that are not cross-checked. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Exemptions(pub(crate) watch::Sender<Exempt>);
+
+impl Exemptions {
+    /// Sets the processes. A check of one of them ends.
+    pub fn set(&self, processes: HashSet<ProcessId>) {
+        self.0.send_if_modified(|exempt| {
+            let has_changed = **exempt != processes;
+            if has_changed {
+                *exempt = Arc::new(processes);
+            }
+            has_changed
+        });
+    }
 }
 
 pub(crate) type Answer<T> = oneshot::Sender<T>;

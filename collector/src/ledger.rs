@@ -12,7 +12,7 @@
 //! * `counts`, `tally`, `gpu_ids`: meaning of a count, and its GPU
 //! * `growth`: growth of managed memory
 //! * `closing`: the end of VA spaces and processes
-//! * `totals`: totals for a snapshot
+//! * `totals`: totals for a snapshot; `single`: those of one VA space
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -50,6 +50,7 @@ mod growth;
 mod memory;
 mod owners;
 mod pattern;
+mod single;
 mod sites;
 mod tally;
 mod totals;

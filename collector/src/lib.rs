@@ -10,7 +10,7 @@
 //!   loaded driver
 //! * `source`: seam between sources and the watcher; `figures`: their statistics
 //! * `probes`: loading, attachment and maps of the probes; `sys_files`: files of /sys for them
-//! * `tools`: the driver's own counters of VA spaces
+//! * `tools`: the driver's own counters of VA spaces; `crosscheck`: comparison of the probes with them
 //! * `tenants`: holders of entries in the probes' maps
 //! * `ledger`: counts by VA space and process; no I/O
 //! * `history`: recent samples of processes and GPUs; no I/O
@@ -29,6 +29,7 @@ mod code;
 mod collector;
 mod command_line;
 mod config;
+mod crosscheck;
 mod figures;
 mod gpus;
 mod handle;
@@ -53,7 +54,7 @@ mod watcher;
 
 pub use collector::{Collector, StartError};
 pub use config::{BlockLimits, Config, OwnerLimits, Records, Retention, SourceChoice};
-pub use handle::Snapshots;
+pub use handle::{Exemptions, Snapshots};
 pub use sys::Roots;
 
 #[cfg(feature = "fuzzing")]

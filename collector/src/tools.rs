@@ -15,6 +15,7 @@
 //! * `holders`: holders by user
 //! * `space`: a held VA space, and its counts; `queue`: a queue of its records; `replays`: that of the
 //!   node's replays; `sink`: what records of all VA spaces are made into
+//! * `single`: a tracker of one process at a time, for a source that needs none
 //! * `named`: processes that a state names: `full`, those whose queues were full, and `late`, those that
 //!   were counted late; `quota`: limits of VA spaces by process and user
 //! * `tally`: counts of a VA space from the driver's records; `timeline`: batches and evictors, over
@@ -61,6 +62,7 @@ mod queue;
 mod quota;
 mod replays;
 mod search;
+mod single;
 mod sink;
 mod space;
 mod tally;
@@ -74,6 +76,7 @@ use late::Late;
 use quota::Quota;
 use replays::Replays;
 use search::{Counted, Finding, Found, Search};
+pub(crate) use single::Single;
 use sink::Sink;
 use space::{Gpus, Phase, Space, queues_of};
 use timeline::Timeline;

@@ -6,6 +6,7 @@
 //!
 //! * `retry`: times of retries
 //! * `reading`: reads of the source into the ledger; `running_totals`: figures since uvmd started
+//! * `crosschecking`: cross-check of the source by the driver's counters
 //! * `budget`, `turn`: limits of reads of /proc for processes
 //! * `driver_state`: whether the driver accepts new programs
 //! * `snapshot`: output
@@ -17,7 +18,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::DriverInfo;
+use model::{Crosschecks, DriverInfo};
 use sys::{
     driver::{self, Module},
     families::{Families, TableError},
@@ -32,7 +33,9 @@ use crate::{
     clock::{self, SteadyClock},
     code::Code,
     command_line::CommandLines,
+    crosscheck::Crosscheck,
     gpus::{self, Gpus},
+    handle::Exempt,
     history::Histories,
     identity::Processes,
     ledger::{Ledger, Limits},
@@ -47,6 +50,7 @@ use crate::{
 };
 
 mod budget;
+mod crosschecking;
 mod driver_state;
 mod reading;
 mod retry;
@@ -90,6 +94,13 @@ pub(crate) struct Watcher {
     history: Histories,
     turn: Turn,
     budget: Budget,
+    /// Cross-check of the current source.
+    crosscheck: Option<Crosscheck>,
+    /// Cross-checks of earlier ones.
+    crosschecked: Crosschecks,
+    turn_of_checks: Turn,
+    /// Processes that are not cross-checked.
+    exempt: Exempt,
 }
 
 enum State {
@@ -137,6 +148,10 @@ impl Watcher {
             history: Histories::new(config.interval),
             turn: Turn::default(),
             budget: Budget::default(),
+            crosscheck: None,
+            crosschecked: Crosschecks::default(),
+            turn_of_checks: Turn::default(),
+            exempt: Exempt::default(),
             config,
         };
         watcher.look();
@@ -154,6 +169,7 @@ impl Watcher {
             _ => None,
         });
         self.look_for_spaces();
+        self.look_at_crosscheck();
         // A process may start and exit between two readings; its GPUs are listed only meanwhile.
         self.look_at_gpus();
     }
@@ -299,6 +315,7 @@ impl Watcher {
         if let State::Counting(attached) = &self.state {
             self.running_totals.add(attached.source.figures());
         }
+        self.end_crosscheck();
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(gone);
         tracing::info!("detached from the driver");
@@ -324,7 +341,11 @@ impl Watcher {
 
     /// Reads all counts, and stops counting by probes if an event contradicted the layout.
     pub(crate) fn read(&mut self) {
-        self.read_counts();
+        let compared = self.begin_comparison();
+        let is_read = self.read_counts();
+        if let Some(before) = compared.filter(|_| is_read) {
+            self.end_comparison(before);
+        }
         self.look_at_gpus();
         let State::Counting(attached) = &self.state else { return };
         if let Some(refusal) = attached.source.contradiction() {
@@ -343,6 +364,7 @@ impl Watcher {
         if let State::Counting(attached) = &self.state {
             self.running_totals.add(attached.source.figures());
         }
+        self.end_crosscheck();
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(None);
         tracing::info!("detached from the driver; counts of running processes are dropped");

@@ -151,6 +151,9 @@ pub struct Collector {
     /// Level of the driver's tools.
     #[serde(deserialize_with = "of_file")]
     pub tools_level: ToolsLevel,
+    /// Cross-check of the probes.
+    #[serde(deserialize_with = "of_file")]
+    pub crosscheck: value::Crosscheck,
     /// Interval of readings without a request.
     #[serde(deserialize_with = "of_file")]
     pub interval: Interval,
@@ -323,6 +326,7 @@ impl Default for Collector {
         Self {
             source: value::Source::Auto,
             tools_level: ToolsLevel::default(),
+            crosscheck: value::Crosscheck::Off,
             interval: value::Time(Duration::from_secs(1)),
             ended_retention: value::Time(Duration::from_mins(5)),
             max_ended: value::Number(1024),

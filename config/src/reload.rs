@@ -21,6 +21,7 @@ impl Config {
             collector: Collector {
                 source: self.collector.source,
                 tools_level: self.collector.tools_level,
+                crosscheck: self.collector.crosscheck,
                 interval: self.collector.interval,
                 ..collector
             },

@@ -232,6 +232,28 @@ impl Value for ToolsLevel {
     }
 }
 
+/// Cross-check of the probes by the driver's own counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Crosscheck {
+    /// None.
+    Off,
+    /// One process at a time.
+    Sampled,
+}
+
+impl Value for Crosscheck {
+    const ALLOWED: &'static str = "\"off\" or \"sampled\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        match text {
+            "off" => Some(Self::Off),
+            "sampled" => Some(Self::Sampled),
+            _ => None,
+        }
+    }
+}
+
 /// Filter of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter {
@@ -296,6 +318,7 @@ pub(crate) mod tests {
         texts::<AbsolutePath>(&["/var/log/uvmd.log"], &["uvmd.log", "./x", "/", ""]);
         texts::<LogFormat>(&["auto", "text", "json"], &["JSON", "yaml", ""]);
         texts::<Source>(&["auto", "probes", "tools"], &["Tools", "ebpf", ""]);
+        texts::<Crosscheck>(&["off", "sampled"], &["on", "Off", ""]);
         texts::<LogFilter>(
             &["off", "warn", "info,collector=debug", "INFO"],
             &["inof", "uvmd=shouting", "uvmd=", "=info", "info,", ""],

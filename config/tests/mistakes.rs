@@ -37,6 +37,10 @@ fn invalid_value_is_reported_with_the_allowed_ones() {
         "2: collector.tools_level: invalid value: string \"all\", expected \"counters\", \"kinds\", \"moves\" or \"faults\""
     );
     assert_eq!(
+        message("[collector]\ncrosscheck = true"),
+        "2: collector.crosscheck: invalid value: boolean `true`, expected \"off\" or \"sampled\""
+    );
+    assert_eq!(
         message("[collector]\nmax_ended = -1"),
         "2: collector.max_ended: invalid value: integer `-1`, expected a whole number from 0 to 100000"
     );

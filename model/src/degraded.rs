@@ -36,11 +36,13 @@ pub enum DegradedReason {
     QueueFull,
     /// A process was counted more than a moment after its VA space may have begun.
     AttachedLate,
+    /// Probes and the driver's own counters contradict each other.
+    SourcesDisagree,
 }
 
 impl DegradedReason {
     /// Every reason.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::QuotaReached,
         Self::RegistrationRate,
         Self::OwnerQuotaReached,
@@ -50,6 +52,7 @@ impl DegradedReason {
         Self::HolderHangs,
         Self::QueueFull,
         Self::AttachedLate,
+        Self::SourcesDisagree,
     ];
 
     /// The name in labels and JSON.
@@ -65,6 +68,7 @@ impl DegradedReason {
             Self::HolderHangs => "holder_hangs",
             Self::QueueFull => "queue_full",
             Self::AttachedLate => "attached_late",
+            Self::SourcesDisagree => "sources_disagree",
         }
     }
 
@@ -101,6 +105,9 @@ impl DegradedReason {
             }
             Self::AttachedLate => {
                 "The VA space of a process may have begun more than half a second before it was counted. GPU faults and copies of that time are not counted."
+            }
+            Self::SourcesDisagree => {
+                "The probes counted other numbers than the driver's own counters, three times for one figure. Do not trust that figure of any process."
             }
         }
     }

@@ -24,6 +24,7 @@
 pub mod block;
 pub mod capabilities;
 pub mod counters;
+pub mod crosscheck;
 pub mod decision;
 pub mod degraded;
 pub mod distribution;
@@ -55,6 +56,7 @@ pub mod verdict;
 pub use block::{Block, Blocks, CopiedBytes};
 pub use capabilities::Capabilities;
 pub use counters::{Batches, Counters};
+pub use crosscheck::{CheckedFigure, ComparisonResult, Crosschecks};
 pub use decision::{Decision, Mode, Stage};
 pub use degraded::{Degradation, DegradedReason, QuotaRefusals};
 pub use distribution::Distribution;

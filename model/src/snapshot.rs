@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    Blocks, Counters, Degradation, EvictionPair, FatalError, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals,
-    PeerReuse, ProcessId, Quantity, QuotaRefusals, Ranges, Residency, Reuse, Sites,
+    Blocks, Counters, Crosschecks, Degradation, EvictionPair, FatalError, GpuKey, Owner, OwnerEvictions, OwnerKey,
+    OwnerTotals, PeerReuse, ProcessId, Quantity, QuotaRefusals, Ranges, Residency, Reuse, Sites,
 };
 
 /// Source of the facts about a GPU beyond its UUID.
@@ -243,6 +243,8 @@ pub struct SourceStatus {
     pub dropped_events: BTreeMap<&'static str, u64>,
     /// Block records, which are not among them.
     pub block_records: RecordFigures,
+    /// Cross-checks by the driver's own counters; `None` where they are off.
+    pub crosschecks: Option<Crosschecks>,
 }
 
 impl SourceStatus {
@@ -261,6 +263,7 @@ impl SourceStatus {
             probes: Vec::new(),
             dropped_events: BTreeMap::new(),
             block_records: RecordFigures::default(),
+            crosschecks: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use api::{Probe, Status};
+use api::{CheckedProcess, Crosscheck, Probe, Status};
 use clap::Args;
 
 use crate::{
@@ -90,6 +90,9 @@ pub(crate) fn render(status: &Status, width: Option<usize>, colour: Colour) -> R
         let names: Vec<_> = status.source.not_counted.iter().map(|name| text::printable(name)).collect();
         line("Uncounted", &names.join(", "))?;
     }
+    if let Some(checked) = &status.source.crosscheck {
+        line("Checked", &crosscheck(checked, colour))?;
+    }
     line("Driver", &driver(status))?;
     line("Dropped", &dropped(status, colour))?;
     for (probe, missing) in status.probes.iter().filter_map(|probe| Some((probe, probe.unavailable_reason.as_deref()?)))
@@ -140,6 +143,21 @@ fn counting_for(status: &Status) -> Option<std::time::Duration> {
 fn backend(status: &Status) -> String {
     let attachment = status.attachment.as_deref().map(|attachment| format!(", by {attachment}")).unwrap_or_default();
     text::printable(&(status.backend.clone() + &attachment)).into_owned()
+}
+
+fn crosscheck(done: &Crosscheck, colour: Colour) -> String {
+    let Crosscheck { checks, comparisons, disagreements, inconclusive, last_process } = done;
+    let Some(CheckedProcess { pid, .. }) = last_process else {
+        return "no process yet by the driver's own counters".to_owned();
+    };
+    let style = if *disagreements > 0 { Style::Warning } else { Style::Plain };
+    let of_result = format!(
+        "{} comparisons with the driver's own counters: {} disagree, {} inconclusive",
+        text::count(*comparisons),
+        text::count(*disagreements),
+        text::count(*inconclusive)
+    );
+    format!("{} processes, last {pid}; {}", text::count(*checks), colour.paint(style, &of_result))
 }
 
 fn driver(status: &Status) -> String {

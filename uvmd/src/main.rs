@@ -8,6 +8,7 @@ mod acting;
 mod admin_file;
 mod audit;
 mod control;
+mod exempting;
 mod instance;
 mod listeners;
 mod log;

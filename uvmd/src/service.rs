@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use collector::{Collector, Retention, SourceChoice};
-use config::{Config, Loaded, value::HostNames};
+use config::{
+    Config, Loaded,
+    value::{Crosscheck, HostNames},
+};
 use followers::{Followers, Planners, Probes};
 use model::Verdicts;
 use policy::Judge;
@@ -30,6 +33,7 @@ use crate::{
     acting::{self, ActingHandle, Actuation, Executables, Rates},
     audit::{Audit, Denials},
     control::Control,
+    exempting,
     listeners::Listeners,
     log::Logging,
     notify,
@@ -104,6 +108,9 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let executables = parts.executables.clone();
     let acting_handle = ActingHandle::start(parts, actuation)?;
     let reader = acting_handle.reader();
+    if config.collector.crosscheck == Crosscheck::Sampled {
+        tokio::spawn(exempting::follow(judging.latest(), reader.clone(), collector.exemptions()));
+    }
     let control = Control {
         rules: rules.clone(),
         switch,
@@ -259,6 +266,7 @@ fn watching(collector: &config::Collector, records: config::Records, probes: boo
             config::value::Source::Tools => SourceChoice::Tools,
         },
         tools_level: collector.tools_level,
+        crosscheck: collector.crosscheck == Crosscheck::Sampled,
         program: Program::this(),
         interval: collector.interval.0,
         ended_retention,

@@ -66,22 +66,21 @@ impl Watcher {
         process
     }
 
-    /// Reads all counts, and closes destroyed VA spaces.
-    pub(super) fn read_counts(&mut self) {
+    /// Reads all counts, and closes destroyed VA spaces. Whether they could be read.
+    pub(super) fn read_counts(&mut self) -> bool {
         // Counts of VA spaces destroyed before the reading are final in it; those created before or
         // during it are known after it.
         self.take_lifecycles();
         let closing = self.ledger.closing();
         self.take_blocks();
-        if let Err(error) = self.try_read_counts(&closing) {
-            tracing::error!("{error}");
-        }
+        let read = self.try_read_counts(&closing).inspect_err(|error| tracing::error!("{error}"));
         self.take_lifecycles();
         self.look_for_missed();
         self.clock.follow(SystemTime::now());
         let now = self.clock.now();
         self.ledger.forget(now);
         self.ledger.settle_owners(now);
+        read.is_ok()
     }
 
     /// Finds VA spaces whose creation was missed, and ends those whose end was not reported; their

@@ -64,7 +64,8 @@ impl Watcher {
             State::Counting(counting) => counting.source.degradations(&|uid| self.users.name(uid)),
             _ => Vec::new(),
         };
-        of_source.into_iter().chain(of_tenants).chain(of_owners).chain(of_driver).collect()
+        let disagreements = self.disagreements();
+        of_source.into_iter().chain(disagreements).chain(of_tenants).chain(of_owners).chain(of_driver).collect()
     }
 
     /// Snapshot of the current state.
@@ -109,7 +110,8 @@ impl Watcher {
         let warnings = [fatal_error.map(|error| error.to_string())].into_iter().chain(warnings);
         let of_users = self.managed.warnings().chain(self.code.warnings()).map(Some);
         let warnings = self.processes.warnings().map(Some).chain(warnings).chain(of_users);
-        let mut warnings: Vec<_> = warnings.flatten().chain(not_attached).collect();
+        let warnings = warnings.flatten().chain(self.crosscheck_warnings()).chain(not_attached);
+        let mut warnings: Vec<_> = warnings.collect();
         // Several probes may be missing for one reason.
         warnings.dedup();
         let (backend, not_counted) = match &self.state {
@@ -144,6 +146,7 @@ impl Watcher {
                 probes,
                 dropped_events,
                 block_records,
+                crosschecks: self.crosschecks(),
             },
             gpus,
             processes,

@@ -306,6 +306,12 @@ pub(crate) fn compare(name: &str, scope: Scope, truth: &Truth, uvmd: &Figures) -
     fields().map(compare).collect()
 }
 
+/// Compare two uvmds with different sources: what both count is equal.
+pub(crate) fn compare_sources(name: &str, probes: &Figures, tools: &Figures) -> Vec<Comparison> {
+    let of_both = fields().filter(|field| probes.get(field).is_some() && tools.get(field).is_some());
+    of_both.map(|field| comparison(name, field, Exact, probes.get(field), tools.get(field))).collect()
+}
+
 /// Compare the sum over processes of each figure that is exact in total and inexact in a process.
 pub(crate) fn compare_sums(truth: &Truth, processes: &[(&Truth, &Figures)]) -> Vec<Comparison> {
     let inexact = |field: &Field| processes.iter().any(|(truth, _)| truth.relation(field, Scope::Process) != Exact);

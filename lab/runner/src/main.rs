@@ -10,7 +10,7 @@
 //! * [`work`], [`check`](mod@check), [`residency`]: machine of the steps, expected contents of
 //!   memory, and residency
 //! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`] and [`digits`](mod@digits): both
-//!   sides, and their comparison; [`access_log`]: log of the GPUs' accesses
+//!   sides, and their comparison; [`both`]: a second uvmd; [`access_log`]: log of the GPUs' accesses
 //! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`],
 //!   [`simulate`]: commands ([`dice`] and [`mix`](mod@mix): random numbers; [`service`]: uvmd as a
 //!   service that is killed and restarted)
@@ -22,6 +22,7 @@
 
 mod access_log;
 mod attack;
+mod both;
 mod builtin;
 mod cgroup;
 mod check;
@@ -106,6 +107,10 @@ enum Task {
         /// Do not query uvmd: verify the data and report the truth only.
         #[arg(long, conflicts_with = "uvmd")]
         no_uvmd: bool,
+        /// Address of a second uvmd, which counts by the driver's tools: compared with the truth and with
+        /// the first.
+        #[arg(long, value_name = "URL", conflicts_with = "no_uvmd")]
+        tools: Option<String>,
         /// Time limit of a pass, in seconds.
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         timeout: u64,
@@ -245,6 +250,7 @@ fn main() -> ExitCode {
             report,
             uvmd,
             no_uvmd,
+            tools,
             timeout,
             once,
             seed,
@@ -257,6 +263,7 @@ fn main() -> ExitCode {
                 timeout: Duration::from_secs(timeout),
                 without_counters: !once,
                 among_others,
+                second: tools.as_deref().map(uvmd::Client::new),
                 access_log,
             };
             let variation = Variation { seed, access_rate_factor };

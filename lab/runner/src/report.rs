@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     access_log,
+    both::Second,
     check::Checked,
     digits::digits,
     figures::{Comparison, Figures, Relation, Scope, Truth, compare, compare_sums},
@@ -52,6 +53,9 @@ pub(crate) struct Pass {
     /// Reason why evictions are not compared: their truth is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) evictions_not_known: Option<&'static str>,
+    /// Comparisons of a second uvmd, if there is one.
+    #[serde(rename = "by_tools", skip_serializing_if = "Option::is_none")]
+    pub(crate) second: Option<Second>,
     /// Reason why requested figures of uvmd are absent.
     pub(crate) uvmd_absent: Option<String>,
     /// Summary of the access log, if requested.
@@ -186,6 +190,7 @@ impl Pass {
         self.comparison.iter().all(|compared| compared.holds)
             && self.residency.iter().all(|compared| compared.holds)
             && self.evictions.iter().all(|compared| compared.holds)
+            && self.second.iter().all(Second::holds)
     }
 
     /// Set uvmd's figures to null, and record the reason in the report.
@@ -201,28 +206,16 @@ impl Pass {
 /// Table for readers, in 80 columns. Rows without figures, or with 0 on both sides, are omitted.
 impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut last = "";
         // Without any figure of uvmd, no figure of uvmd is wrong.
-        let is_absent = self.total.uvmd.is_empty();
-        for Comparison { scope, field, relation, truth, uvmd, holds } in &self.comparison {
-            let holds = *holds || is_absent;
-            let is_zero = truth.unwrap_or(0) == 0 && uvmd.unwrap_or(0) == 0;
-            if holds && (is_zero || *relation == Relation::Zero) {
-                continue;
-            }
-            let name = if scope == last { "" } else { scope };
-            last = scope;
-            let mark = match (holds, relation, uvmd) {
-                (true, Relation::Unknown, _) | (true, _, None) => "",
-                (true, Relation::AtMost, _) => " ok >=",
-                (true, Relation::AtLeast, _) => " ok <=",
-                (true, ..) => " ok",
-                (false, ..) => " WRONG",
-            };
-            row(f, name, field, [*truth, *uvmd], mark)?;
-        }
+        rows(f, &self.comparison, self.total.uvmd.is_empty())?;
         self.residency.iter().filter(|compared| compared.is_of_interest()).try_for_each(|compared| compared.fmt(f))?;
         self.evictions.iter().try_for_each(|compared| compared.fmt(f))?;
+        if let Some(Second { comparison, with_probes }) = &self.second {
+            writeln!(f, "{:<14} {:<23} {:>17} {:>17}", "by tools", "", "truth", "uvmd")?;
+            rows(f, comparison, false)?;
+            writeln!(f, "{:<14} {:<23} {:>17} {:>17}", "both", "", "probes", "tools")?;
+            rows(f, with_probes, false)?;
+        }
         if let Some(reason) = &self.uvmd_absent {
             writeln!(f, "uvmd: {reason}")?;
         }
@@ -234,6 +227,29 @@ impl fmt::Display for Pass {
         }
         Ok(())
     }
+}
+
+/// Write the lines of comparisons. `is_absent`: none has a figure of uvmd.
+fn rows(f: &mut fmt::Formatter<'_>, comparisons: &[Comparison], is_absent: bool) -> fmt::Result {
+    let mut last = "";
+    for Comparison { scope, field, relation, truth, uvmd, holds } in comparisons {
+        let holds = *holds || is_absent;
+        let is_zero = truth.unwrap_or(0) == 0 && uvmd.unwrap_or(0) == 0;
+        if holds && (is_zero || *relation == Relation::Zero) {
+            continue;
+        }
+        let name = if scope == last { "" } else { scope };
+        last = scope;
+        let mark = match (holds, relation, uvmd) {
+            (true, Relation::Unknown, _) | (true, _, None) => "",
+            (true, Relation::AtMost, _) => " ok >=",
+            (true, Relation::AtLeast, _) => " ok <=",
+            (true, ..) => " ok",
+            (false, ..) => " WRONG",
+        };
+        row(f, name, field, [*truth, *uvmd], mark)?;
+    }
+    Ok(())
 }
 
 /// Write a line of the table: scope, field, truth, uvmd's figure, and a mark of the result.

@@ -12,7 +12,8 @@ use gpu::swgpu::Gpu;
 
 use crate::{
     access_log::Recorder,
-    figures::{Figures, THRASHING_PAGES, THROTTLES, UNCOUNTED},
+    both::Second,
+    figures::{Figures, Scope, THRASHING_PAGES, THROTTLES, UNCOUNTED},
     matrix::{self, Party},
     member::{End, Member, State},
     protocol::Command,
@@ -40,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) without_counters: bool,
     /// Whether to compare processes only, and no sums over all processes at work.
     pub(crate) among_others: bool,
+    /// A second uvmd, which counts by the driver's tools.
+    pub(crate) second: Option<Client>,
     /// File for the access log of the first pass.
     pub(crate) access_log: Option<PathBuf>,
 }
@@ -86,13 +89,15 @@ fn pass(
         bail!("the scenario needs {} GPUs, and there is {}", scenario.gpu_count, observer.gpus.len());
     }
     let before = client.map(Client::ask_when_counting);
+    let second = options.second.as_ref().map(|second| Ok::<_, anyhow::Error>((second, second.ask_when_counting()?)));
+    let second = second.transpose().context("the second uvmd")?;
     let recorder = options
         .access_log
         .as_deref()
         .map(|path| Ok::<_, anyhow::Error>((Recorder::start(&observer.gpus)?, path)))
         .transpose()?;
     let is_of_tools = matches!(&before, Some(Ok(before)) if before.is_of_tools());
-    let finder = client.filter(|_| is_of_tools).cloned();
+    let finder = client.filter(|_| is_of_tools).or(options.second.as_ref()).cloned();
     let mut team = Team::start_found(scenario, counters, finder, deadline)?;
     team.go(deadline)?;
 
@@ -122,6 +127,18 @@ fn pass(
         },
     };
 
+    if options.among_others {
+        pass.leave_out_sums();
+    }
+    if let Some((client, before)) = second {
+        let compared = ask_after(client, quiet_since, true)
+            .and_then(|answer| compare_second(&pass, [&answer, &before], team.members(), counters));
+        match compared {
+            Ok(second) => pass.second = Some(second),
+            Err(error) => pass.problems.push(format!("the second uvmd: {error:#}")),
+        }
+    }
+
     team.finish(deadline)?;
     for (process, member) in pass.processes.iter_mut().zip(team.members()) {
         (process.end, process.checked) = (member.end, member.checked());
@@ -137,9 +154,6 @@ fn pass(
     pass.verified = pass.processes.iter().all(|process| process.verified);
     drop(team);
     pass.problems.extend(kmsg::Log::whole()?.complaints()?.into_iter().map(|line| format!("kernel: {line}")));
-    if options.among_others {
-        pass.leave_out_sums();
-    }
     let verdict = pass.judge(uvmd, counters);
     Ok((observer, verdict, pass))
 }
@@ -182,6 +196,7 @@ pub(crate) fn figures(observer: &Observer, seen: &[Counted], members: &[Member])
         residency: Vec::new(),
         evictions: Vec::new(),
         evictions_not_known: None,
+        second: None,
         uvmd_absent: None,
         access_log: None,
         sums_left_out: false,
@@ -271,4 +286,31 @@ fn compare(pass: &mut Pass, seen: &[Counted], answer: &Answer, before: &Answer, 
             Err(reason) => pass.evictions_not_known = Some(reason),
         }
     }
+}
+
+/// Compares a second uvmd, by its states after and before the work, with the truth and with the first
+/// one. `with_processes`: whether the truth of processes is known.
+fn compare_second(
+    pass: &Pass,
+    [answer, before]: [&Answer; 2],
+    members: &[Member],
+    with_processes: bool,
+) -> anyhow::Result<Second> {
+    let mut second = Second::default();
+    for (process, id) in pass.processes.iter().zip(members).filter_map(|(process, member)| Some((process, member.id?)))
+    {
+        let tools = answer.process(id).unwrap_or_default();
+        let truth = with_processes.then_some(&process.truth);
+        second.add(&process.name, Scope::Process, truth, &process.uvmd, &tools);
+    }
+    if pass.sums_left_out {
+        return Ok(second);
+    }
+    // The figures of a single GPU equal the total.
+    for gpu in pass.gpus.iter().filter(|_| pass.gpus.len() > 1) {
+        let tools = answer.gpu_since(before, &gpu.uuid)?;
+        second.add(&format!("gpu{}", gpu.gpu), Scope::Gpu, Some(&gpu.truth), &gpu.uvmd, &tools);
+    }
+    second.add("total", Scope::Total, Some(&pass.total.truth), &pass.total.uvmd, &answer.total_since(before)?);
+    Ok(second)
 }

@@ -333,17 +333,8 @@ impl Card {
 
     fn snapshot(&self) -> Snapshot {
         let source = SourceStatus {
-            backend: "test",
-            not_counted: Vec::new(),
-            state: SourceState::Counting { since: self.now - Duration::from_secs(100_000) },
-            warnings: Vec::new(),
-            degraded: Vec::new(),
-            quota_refusals: Vec::new(),
-            fatal_error: None,
             driver: Some(model::DriverInfo { version: "550.163.01".to_owned(), ..model::DriverInfo::default() }),
-            probes: Vec::new(),
-            dropped_events: BTreeMap::new(),
-            block_records: model::RecordFigures::default(),
+            ..SourceStatus::new(SourceState::Counting { since: self.now - Duration::from_secs(100_000) })
         };
         let elapsed = self.now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let mut snapshot = Snapshot { elapsed, ..Snapshot::empty(self.now, source) };

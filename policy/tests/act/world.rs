@@ -242,22 +242,16 @@ impl World {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
+        let state = if self.is_counting {
+            SourceState::Counting { since: self.since }
+        } else {
+            SourceState::Waiting { missing: Vec::new() }
+        };
         let source = SourceStatus {
-            backend: "test",
             not_counted: self.not_counted.to_vec(),
-            state: if self.is_counting {
-                SourceState::Counting { since: self.since }
-            } else {
-                SourceState::Waiting { missing: Vec::new() }
-            },
-            warnings: Vec::new(),
-            degraded: Vec::new(),
-            quota_refusals: Vec::new(),
-            fatal_error: None,
             driver: Some(model::DriverInfo { version: self.driver.clone(), ..model::DriverInfo::default() }),
             probes: self.probes.clone(),
-            dropped_events: BTreeMap::new(),
-            block_records: model::RecordFigures::default(),
+            ..SourceStatus::new(state)
         };
         let mut snapshot = Snapshot { elapsed: self.elapsed, ..Snapshot::empty(self.now, source) };
         let gpu = Gpu { name: self.gpu_name.clone(), memory_bytes: Some(1 << 30), ..Gpu::default() };

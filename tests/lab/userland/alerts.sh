@@ -246,6 +246,30 @@ systemctl restart uvmd || fail "restart"
 within 60 "uvmd does not count" state_is counting
 umount /var/log/uvmd
 
+step "sources that disagree"
+# Too slow for a verdict, with which a process is not checked.
+cat >/tmp/slow.toml <<'SCENARIO'
+name = "slow"
+[[process]]
+name = "slow"
+alloc = [{ name = "a", size = "64 KiB" }]
+steps = [{ cpu_write = "a", length = "4 KiB" }, { sleep_ms = 400 }, { gpu_write = "a", length = "4 KiB" }, { sleep_ms = 400 }]
+SCENARIO
+install -m 644 /usr/share/uvmd/uvmd-tools.conf /etc/systemd/system/uvmd.service.d/50-tools.conf
+systemctl daemon-reload
+configure crosscheck $'[collector]\ncrosscheck = "sampled"'
+run_in "$pod_cgroup" /tmp/slow.toml
+is_compared() { curl -s http://127.0.0.1:9477/metrics | grep -q '^uvmd_crosscheck_comparisons_total{.*result="agreed"} [1-9]'; }
+within 120 "nothing is compared" is_compared
+# The kernel no longer runs the probes; the driver counts on.
+echo 0 >/sys/kernel/debug/kprobes/enabled || fail "the probes cannot be switched off"
+fires UvmdSourcesDisagree
+echo 1 >/sys/kernel/debug/kprobes/enabled
+end_programs
+remove $CONF/crosscheck.toml /etc/systemd/system/uvmd.service.d/50-tools.conf
+systemctl restart uvmd
+within 60 "uvmd does not count" state_is counting
+
 step "restarts, and another clock"
 for _ in 1 2 3 4 5; do
   systemctl restart uvmd || fail "restart"

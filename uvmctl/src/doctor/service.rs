@@ -2,7 +2,7 @@
 
 use std::io;
 
-use api::Status;
+use api::{Crosscheck, Status};
 use config::{ConfigError, Loaded};
 
 use super::Check;
@@ -55,8 +55,28 @@ fn daemon_checks(status: &Status) -> Vec<Check> {
         // The tools have no probes.
         checks.extend((!status.probes.is_empty()).then(|| probes(status)));
         checks.push(losses(status));
+        checks.extend(status.source.crosscheck.as_ref().map(crosscheck));
     }
     checks
+}
+
+/// Check of the probes by the driver's own counters.
+fn crosscheck(done: &Crosscheck) -> Check {
+    const NAME: &str = "crosscheck";
+    let Crosscheck { checks, comparisons, disagreements, .. } = done;
+    if *disagreements > 0 {
+        return Check::warning(
+            NAME,
+            format!("{disagreements} of {comparisons} comparisons with the driver's own counters disagree"),
+            "uvmctl status names the figure: do not trust it, and report it with the driver's version",
+        );
+    }
+    match checks {
+        0 => Check::ok(NAME, "no process was checked by the driver's own counters yet"),
+        checks => {
+            Check::ok(NAME, format!("{comparisons} comparisons of {checks} processes with the driver's own counters"))
+        }
+    }
 }
 
 fn is_counting(status: &Status) -> bool {

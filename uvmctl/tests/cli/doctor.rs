@@ -1,8 +1,8 @@
 //! `uvmctl doctor` on fake file trees of /proc and /sys.
 
-use std::{fs, process::Output};
+use std::{collections::BTreeMap, fs, process::Output};
 
-use model::SourceState;
+use model::{CheckedFigure, ComparisonResult, Crosschecks, SourceState};
 use serde_json::Value;
 use sys::fake::{Machine, small_kernel};
 
@@ -286,6 +286,23 @@ fn waiting_losses_and_warnings_of_the_daemon_are_reported() {
     loses.source.dropped_events.insert("map_full", 3);
     loses.source.warnings.push("no names".to_owned());
     assert_eq!(with_verdict(&serve_snapshot(loses), &node(), "warning"), ["uvmd", "version", "losses"]);
+}
+
+#[test]
+fn sources_that_disagree_are_a_warning() {
+    let with = |result| {
+        let mut snapshot = counting();
+        let comparisons = BTreeMap::from([((CheckedFigure::CpuFaults, result), 3)]);
+        snapshot.source.crosschecks = Some(Crosschecks { checks: 1, comparisons, last_process: None });
+        serve_snapshot(snapshot)
+    };
+    let agrees = with(ComparisonResult::Agreed);
+    let text = stdout(&doctor(&agrees, &node(), &[]));
+    assert!(
+        text.contains("ok       crosscheck     3 comparisons of 1 processes with the driver's own counters"),
+        "{text}"
+    );
+    assert_eq!(with_verdict(&with(ComparisonResult::Disagreed), &node(), "warning"), ["version", "crosscheck"]);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Output of `ps` and `status`.
 
 use std::{
+    collections::BTreeMap,
     io::Read,
     process::{Command, Stdio},
 };
 
 use api::{Counts, Diagnosis, Evictor, OwnerTotals, Owners, Process, Processes, Verdict, VerdictSummary, Verdicts};
-use model::{Counters, RecordFigures, SourceState};
+use model::{CheckedFigure, ComparisonResult, Counters, Crosschecks, ProcessId, RecordFigures, SourceState};
 
 use crate::support::{Canned, busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
 
@@ -193,6 +194,27 @@ fn status_lists_missing_probes_and_block_records() {
     assert!(
         text.contains("Blocks    5.0k records, 20 sampled out, 1 dropped: blocks' figures are lower bounds\n"),
         "{text}"
+    );
+}
+
+#[test]
+fn status_has_the_cross_checks_where_there_are_some() {
+    let line = |done: Crosschecks| {
+        let mut snapshot = busy();
+        snapshot.source.crosschecks = Some(done);
+        let text = stdout(&run(&serve_snapshot(snapshot), &["status"]));
+        text.lines().find(|line| line.starts_with("Checked")).unwrap().to_owned()
+    };
+    assert_eq!(line(Crosschecks::default()), "Checked   no process yet by the driver's own counters");
+    let comparisons = BTreeMap::from([
+        ((CheckedFigure::CpuFaults, ComparisonResult::Agreed), 97),
+        ((CheckedFigure::CpuFaults, ComparisonResult::Disagreed), 2),
+        ((CheckedFigure::BytesDtoh, ComparisonResult::Inconclusive), 1),
+    ]);
+    let last_process = Some(ProcessId { pid: 41_207, start_ticks: 1 });
+    assert_eq!(
+        line(Crosschecks { checks: 12, comparisons, last_process }),
+        "Checked   12 processes, last 41207; 100 comparisons with the driver's own counters: 2 disagree, 1 inconclusive"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use model::{Capabilities, Snapshot, SourceState};
+use model::{Capabilities, ComparisonResult, Crosschecks, ProcessId, Snapshot, SourceState};
 
 use super::time;
 use crate::{
@@ -36,6 +36,7 @@ pub(crate) fn status(
         source: api::Source {
             backend: source.backend.to_owned(),
             not_counted: capabilities.not_counted().map(str::to_owned).collect(),
+            crosscheck: source.crosschecks.as_ref().map(crosscheck),
         },
         state: source.state.name().to_owned(),
         degraded: source.degraded.iter().map(degradation).collect(),
@@ -70,6 +71,17 @@ pub(super) fn gpu(snapshot: &Snapshot, each: &GpuTotal<'_>, capabilities: Capabi
     let name = each.name.map(str::to_owned);
     let counts = api::Counts::new(&each.total, capabilities.of_a_gpu(snapshot));
     api::Gpu { id: gpus::id(snapshot, each.key), name, counts }
+}
+
+fn crosscheck(done: &Crosschecks) -> api::Crosscheck {
+    let process = |ProcessId { pid, start_ticks }| api::CheckedProcess { pid, start_ticks };
+    api::Crosscheck {
+        checks: done.checks,
+        comparisons: ComparisonResult::ALL.map(|result| done.with(result)).iter().sum(),
+        disagreements: done.with(ComparisonResult::Disagreed),
+        inconclusive: done.with(ComparisonResult::Inconclusive),
+        last_process: done.last_process.map(process),
+    }
 }
 
 fn degradation(each: &model::Degradation) -> api::Degradation {

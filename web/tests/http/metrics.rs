@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{busy, counting, get, refused, router, waiting};
 use axum::{Router, http::StatusCode};
-use model::{ApiCall, Gpu, GpuKey, GpuUuid, RecordFigures, RemoteCause, Snapshot};
+use model::{
+    ApiCall, CheckedFigure, ComparisonResult, Crosschecks, Gpu, GpuKey, GpuUuid, RecordFigures, RemoteCause, Snapshot,
+};
 
 /// Values as in the text, by series: `name{labels}` without `hostname`, which every series has.
 async fn scrape(snapshot: Snapshot) -> BTreeMap<String, String> {
@@ -118,6 +120,8 @@ async fn each_figure_has_a_series() {
     host.tool_bytes[ApiCall::Prefetch] = 23;
     snapshot.source.block_records =
         RecordFigures { written: 24, sampled_out: 25, dropped: 26, ..RecordFigures::default() };
+    let comparisons = BTreeMap::from([((CheckedFigure::BytesDtoh, ComparisonResult::Disagreed), 28)]);
+    snapshot.source.crosschecks = Some(Crosschecks { checks: 1, comparisons, last_process: None });
     let samples = scrape(snapshot).await;
     for (series, value) in [
         ("uvm_fault_handler_duration_seconds_sum{GPU}", "0.001"),
@@ -140,6 +144,8 @@ async fn each_figure_has_a_series() {
         ("uvmd_block_records_total", "24"),
         (r#"uvmd_block_records_dropped_total{reason="sampled_out"}"#, "25"),
         (r#"uvmd_block_records_dropped_total{reason="dropped"}"#, "26"),
+        (r#"uvmd_crosscheck_comparisons_total{figure="bytes_dtoh",result="disagreed"}"#, "28"),
+        (r#"uvmd_crosscheck_comparisons_total{figure="cpu_faults",result="agreed"}"#, "0"),
         // The two running processes, not the exited one.
         ("uvm_managed_bytes", "134217728"),
     ] {

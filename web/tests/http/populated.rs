@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::Router;
 use model::{
-    Blocks, CodeModule, CodePlace, Counters, EvictionCause, EvictionPair, Gpu, GpuSource, HeatCell, HeatMap, HeatRange,
-    History, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Party, Pattern, PatternKind, Process, ProcessId, Range,
-    RangeCounts, Ranges, Residency, Reuse, Sample, Site, SiteCounts, Sites, Snapshot, Stage, Verdict, VerdictKind,
-    Verdicts,
+    Blocks, CheckedFigure, CodeModule, CodePlace, ComparisonResult, Counters, Crosschecks, EvictionCause, EvictionPair,
+    Gpu, GpuSource, HeatCell, HeatMap, HeatRange, History, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Party,
+    Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Ranges, Residency, Reuse, Sample, Site, SiteCounts,
+    Sites, Snapshot, Stage, Verdict, VerdictKind, Verdicts,
     owner::{Container, Job, Pod},
     verdict::{Check, Inputs, Involved, Victim},
 };
@@ -97,6 +97,11 @@ fn snapshot() -> Snapshot {
         sites: sites(),
         ..heavy.clone()
     };
+    snapshot.source.crosschecks = Some(Crosschecks {
+        checks: 2,
+        comparisons: BTreeMap::from([((CheckedFigure::CpuFaults, ComparisonResult::Agreed), 18)]),
+        last_process: Some(HEAVY),
+    });
     let card = snapshot.gpus.get_mut(&gpu).unwrap();
     *card = Gpu {
         index: Some(0),

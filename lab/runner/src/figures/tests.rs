@@ -166,3 +166,17 @@ fn figures_that_the_source_does_not_count_are_not_compared_unless_every_source_c
     assert_eq!(truth.waived.keys().copied().collect::<Vec<_>>(), ["evicted_bytes"]);
     assert_eq!(wrong(&compare("p", Scope::Process, &truth, &uvmd)), ["cpu_faults"]);
 }
+
+#[test]
+fn two_sources_are_compared_by_what_both_count() {
+    let (mut probes, mut tools) = (Figures::default(), Figures::default());
+    for (field, of_probes, of_tools) in
+        [(&FAULT_ENTRIES, Some(5), Some(5)), (&REPLAYS, Some(1), None), (&EVICTED_BYTES, Some(8), Some(4))]
+    {
+        probes.set(field, of_probes);
+        tools.set(field, of_tools);
+    }
+    let compared = compare_sources("total", &probes, &tools);
+    let compared: Vec<_> = compared.iter().map(|each| (each.field, each.holds)).collect();
+    assert_eq!(compared, [("fault_entries", true), ("evicted_bytes", false)]);
+}

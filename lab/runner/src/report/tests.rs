@@ -42,6 +42,7 @@ fn pass() -> Pass {
         residency: Vec::new(),
         evictions: Vec::new(),
         evictions_not_known: None,
+        second: None,
         uvmd_absent: None,
         access_log: None,
         problems: Vec::new(),
@@ -146,4 +147,19 @@ fn the_table_fits_in_80_columns_and_marks_what_is_wrong() {
     let wrong: Vec<_> = text.lines().filter(|line| line.ends_with("WRONG")).collect();
     assert!(wrong.len() == 1 && wrong[0].contains("fault_entries"), "{text}");
     assert!(text.contains("1,234,567 words") && text.contains("96.0 MiB"), "{text}");
+}
+
+#[test]
+fn second_uvmd_that_differs_from_the_first_fails_the_run() {
+    let comparison = |holds| Comparison {
+        scope: "total".to_owned(),
+        field: "cpu_faults",
+        relation: Relation::Exact,
+        truth: Some(7),
+        uvmd: Some(8),
+        holds,
+    };
+    let second = |holds| Some(Second { comparison: Vec::new(), with_probes: vec![comparison(holds)] });
+    assert_eq!(judged(Uvmd::Answered, |pass| pass.second = second(true)), Verdict::Pass);
+    assert_eq!(judged(Uvmd::Answered, |pass| pass.second = second(false)), Verdict::Fail);
 }

@@ -2,15 +2,15 @@
 
 use std::{sync::atomic::Ordering, time::UNIX_EPOCH};
 
-use model::{DegradedReason, QuotaRefusals, RecordFigures, SourceState};
+use model::{CheckedFigure, ComparisonResult, Crosschecks, DegradedReason, QuotaRefusals, RecordFigures, SourceState};
 
 use crate::{
     Warning,
     metrics::{
         definition::{Definition, Sample, Samples},
         labels::{
-            BACKEND, COMMIT, DEGRADED_REASON, DRIVER, LAYOUT, PROBE, REASON, RECORD_DROP_REASON, RESOURCE, STATE, UID,
-            VERSION, WARNING,
+            BACKEND, COMMIT, COMPARISON_RESULT, DEGRADED_REASON, DRIVER, FIGURE, LAYOUT, PROBE, REASON,
+            RECORD_DROP_REASON, RESOURCE, STATE, UID, VERSION, WARNING,
         },
     },
 };
@@ -78,6 +78,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             let dropped = &figures.snapshot.source.dropped_events;
             dropped.iter().map(|(reason, events)| Sample::new([*reason], *events as f64)).collect()
         }),
+    },
+    Definition {
+        name: "uvmd_crosscheck_comparisons_total",
+        labels: &[&FIGURE, &COMPARISON_RESULT],
+        help: "Comparisons of what the probes counted of a process with what the driver itself counted. Only with `collector.crosscheck`.",
+        samples: Samples::Counter(|figures| figures.snapshot.source.crosschecks.iter().flat_map(comparisons).collect()),
     },
     Definition {
         name: "uvmd_unjudged_windows_total",
@@ -183,6 +189,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
 ];
+
+fn comparisons(done: &Crosschecks) -> impl Iterator<Item = Sample<f64>> + '_ {
+    CheckedFigure::ALL.into_iter().flat_map(move |figure| {
+        ComparisonResult::ALL.map(|result| Sample::new([figure.name(), result.name()], done.of(figure, result) as f64))
+    })
+}
 
 fn refusals(refusals: &[QuotaRefusals]) -> Vec<Sample<f64>> {
     let uid = |each: &QuotaRefusals| each.uid.map(|uid| uid.to_string()).unwrap_or_default();

@@ -1,0 +1,243 @@
+//! Cross-check of the probes: the driver's own counters on one process at a time.
+//!
+//! ```text
+//!   a minute │ 10 s: readings of a process, some of which are compared      │ …, the next process
+//!            │ counters, settle, probes, settle, counters ──▶ fences ──▶ agreed or disagreed
+//! ```
+//!
+//! The counters are attached for the check alone: each CPU fault of the process waits for the
+//! driver's event thread meanwhile. A disagreement is a warning; three of one figure are the state
+//! `sources_disagree`, until the driver is reloaded.
+//!
+//! * `fences`: comparison of what both have counted between two readings; no I/O
+//! * `disagreements`: disagreements since the driver was loaded
+
+use std::{thread, time::Duration};
+
+use model::{CheckedFigure, ComparisonResult, Crosschecks, Degradation, ProcessId};
+// Clock of the event loop, which tests can advance.
+use tokio::time::Instant;
+
+use crate::ledger::Generation;
+
+mod disagreements;
+mod fences;
+
+use disagreements::Disagreements;
+use fences::Fenced;
+pub(crate) use fences::{Figures, Readings};
+
+/// Time for which a process is checked.
+const LENGTH: Duration = Duration::from_secs(10);
+/// Minimum time between two starts of checks.
+const EVERY: Duration = Duration::from_mins(1);
+/// Pause after a process whose counters could not be attached.
+const RETRY: Duration = Duration::from_secs(5);
+/// Minimum time between two comparisons.
+const COMPARED_EVERY: Duration = Duration::from_millis(900);
+/// Pause between the readings of both sources. The probe of an event runs just before the driver
+/// counts it, and the kernel may run something else between the two.
+const SETTLES: Duration = Duration::from_millis(2);
+
+/// Process to be checked, and its only VA space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) process: ProcessId,
+    pub(crate) uid: u32,
+    pub(crate) generation: Generation,
+}
+
+/// Progress of the driver's counters on a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing is attached, and another process can be.
+    Idle,
+    /// They are being attached or detached.
+    Busy,
+    Counting,
+    /// They could not be attached. `reason`: one sentence, if that concerns other processes too.
+    Failed {
+        reason: Option<String>,
+    },
+}
+
+/// The driver's counters on one process at a time.
+pub(crate) trait Tracking: Send + Sync {
+    /// Begins to attach them. They have to be idle.
+    fn begin(&mut self, target: &Target);
+
+    /// Looks for progress. A failure is reported once.
+    fn look(&mut self) -> Progress;
+
+    /// Current counts; `None` if the process has exited or closed its VA space, or nothing is
+    /// attached.
+    fn read(&self) -> Option<Figures>;
+
+    /// Begins to detach them.
+    fn end(&mut self);
+}
+
+/// Cross-checks while a driver is loaded.
+pub(crate) struct Crosscheck {
+    tracking: Box<dyn Tracking>,
+    check: Option<Check>,
+    /// Time of the next check.
+    next: Option<Instant>,
+    done: Crosschecks,
+    disagreements: Disagreements,
+    /// Reason why processes are not checked, as one sentence.
+    failed: Option<String>,
+}
+
+/// Check of a process.
+struct Check {
+    target: Target,
+    begun: Instant,
+    /// Time since which the counters count.
+    counting: Option<Instant>,
+    first: Option<Readings>,
+    compared: Option<Instant>,
+}
+
+impl Crosscheck {
+    /// `done`: cross-checks before the driver was loaded.
+    pub(crate) fn new(tracking: Box<dyn Tracking>, done: Crosschecks) -> Self {
+        Self { tracking, check: None, next: None, done, disagreements: Disagreements::default(), failed: None }
+    }
+
+    /// Process of the current check.
+    pub(crate) fn target(&self) -> Option<Target> {
+        self.check.as_ref().map(|check| check.target)
+    }
+
+    /// Goes on with the current check, or begins the next one if it is due: `next` chooses its process.
+    pub(crate) fn look(&mut self, now: Instant, next: impl FnOnce() -> Option<Target>) {
+        match (self.tracking.look(), &mut self.check) {
+            (Progress::Counting, Some(check)) => {
+                let counting = *check.counting.get_or_insert(now);
+                if now.saturating_duration_since(counting) >= LENGTH {
+                    self.end();
+                }
+            }
+            (Progress::Counting, None) => self.tracking.end(),
+            // A search for its VA space may hang.
+            (Progress::Busy, Some(check)) if now.saturating_duration_since(check.begun) >= LENGTH => self.end(),
+            (Progress::Busy, None) if self.next.is_some_and(|next| now >= next) => {
+                let reason = "no process is cross-checked, as the last one's tracker is not closed, or the search for its VA space hangs";
+                self.fail(reason.to_owned());
+            }
+            (Progress::Busy, _) => {}
+            (Progress::Failed { reason }, _) => self.give_up(reason, now),
+            (Progress::Idle, _) => {
+                // A process that exits ends its check.
+                self.check = None;
+                if self.next.is_some_and(|next| now < next) {
+                    return;
+                }
+                let Some(target) = next() else {
+                    self.next = Some(now + COMPARED_EVERY);
+                    return;
+                };
+                self.next = Some(now + EVERY);
+                self.tracking.begin(&target);
+                self.check = Some(Check { target, begun: now, counting: None, first: None, compared: None });
+            }
+        }
+    }
+
+    /// Ends a check whose counters could not be attached.
+    fn give_up(&mut self, reason: Option<String>, now: Instant) {
+        match reason {
+            Some(reason) => self.fail(reason),
+            None => self.failed = None,
+        }
+        self.check = None;
+        self.next = Some(now + RETRY);
+    }
+
+    fn fail(&mut self, reason: String) {
+        if self.failed.as_ref() != Some(&reason) {
+            tracing::warn!("{reason}");
+        }
+        self.failed = Some(reason);
+    }
+
+    /// Ends the current check.
+    pub(crate) fn end(&mut self) {
+        if self.check.take().is_some() {
+            self.tracking.end();
+        }
+    }
+
+    /// Reads the driver's counters before the probes are read, if a comparison is due. `None`: none
+    /// is.
+    pub(crate) fn begin_reading(&self, now: Instant) -> Option<Figures> {
+        let check = self.check.as_ref().filter(|check| check.counting.is_some())?;
+        if check.compared.is_some_and(|last| now.saturating_duration_since(last) < COMPARED_EVERY) {
+            return None;
+        }
+        let figures = self.tracking.read()?;
+        thread::sleep(SETTLES);
+        Some(figures)
+    }
+
+    /// Compares both sources, after the probes were read. `dropped_events`: those that the probes have
+    /// dropped so far.
+    pub(crate) fn end_reading(&mut self, before: Figures, probes: Figures, dropped_events: u64, now: Instant) {
+        thread::sleep(SETTLES);
+        let after = self.tracking.read();
+        // Without counters until the end, the driver counted less than the probes.
+        match self.tracking.look() {
+            Progress::Counting => {}
+            Progress::Failed { reason } => return self.give_up(reason, now),
+            Progress::Idle | Progress::Busy => return,
+        }
+        let (Some(after), Some(check)) = (after, &mut self.check) else { return };
+        check.compared = Some(now);
+        let readings = Readings { before, probes, after, dropped_events };
+        let Some(first) = &check.first else {
+            check.first = Some(readings);
+            self.done.checks = self.done.checks.saturating_add(1);
+            self.done.last_process = Some(check.target.process);
+            self.failed = None;
+            return;
+        };
+        let mut is_renewed = false;
+        for figure in CheckedFigure::ALL {
+            let fenced = Fenced::new(figure, first, &readings);
+            let result = match (fenced.holds(), readings.dropped_events == first.dropped_events) {
+                (_, false) => ComparisonResult::Inconclusive,
+                (true, true) => ComparisonResult::Agreed,
+                (false, true) => ComparisonResult::Disagreed,
+            };
+            let number = self.done.comparisons.entry((figure, result)).or_default();
+            *number = number.saturating_add(1);
+            if result == ComparisonResult::Disagreed {
+                self.disagreements.add(figure, check.target.process, fenced);
+            }
+            is_renewed |= result != ComparisonResult::Agreed;
+        }
+        if is_renewed {
+            // Else the same difference would be found again.
+            check.first = Some(readings);
+        }
+    }
+
+    /// Cross-checks so far.
+    pub(crate) const fn done(&self) -> &Crosschecks {
+        &self.done
+    }
+
+    /// Figures that are not trusted.
+    pub(crate) fn degradations(&self) -> impl Iterator<Item = Degradation> + '_ {
+        self.disagreements.degradations()
+    }
+
+    /// Sentences about single disagreements, and about processes that cannot be checked.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> + '_ {
+        self.disagreements.warnings().chain(self.failed.clone())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,61 @@
+//! Disagreements of the sources since the driver was loaded.
+
+use std::collections::BTreeMap;
+
+use model::{CheckedFigure, Degradation, DegradedReason, ProcessId};
+
+use super::fences::Fenced;
+
+/// Disagreements about a figure from which it is not trusted. Fewer are a warning.
+const LASTING: u64 = 3;
+
+/// Disagreements by figure: their number, and the last one.
+#[derive(Debug, Default)]
+pub(super) struct Disagreements(BTreeMap<CheckedFigure, Disagreement>);
+
+#[derive(Debug)]
+struct Disagreement {
+    number: u64,
+    process: ProcessId,
+    last: Fenced,
+}
+
+impl Disagreements {
+    pub(super) fn add(&mut self, figure: CheckedFigure, process: ProcessId, last: Fenced) {
+        let number = self.0.get(&figure).map_or(0, |earlier| earlier.number).saturating_add(1);
+        let disagreement = Disagreement { number, process, last };
+        tracing::warn!("{}", disagreement.description(figure));
+        self.0.insert(figure, disagreement);
+    }
+
+    /// Sentences about figures with few disagreements.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> + '_ {
+        let few = self.0.iter().filter(|(_, each)| each.number < LASTING);
+        few.map(|(figure, each)| each.description(*figure))
+    }
+
+    /// Figures that are not trusted.
+    pub(super) fn degradations(&self) -> impl Iterator<Item = Degradation> + '_ {
+        let lasting = self.0.iter().filter(|(_, each)| each.number >= LASTING);
+        lasting.map(|(figure, each)| Degradation {
+            reason: DegradedReason::SourcesDisagree,
+            uid: None,
+            user: None,
+            pid: Some(each.process.pid),
+            description: each.description(*figure),
+        })
+    }
+}
+
+impl Disagreement {
+    fn description(&self, figure: CheckedFigure) -> String {
+        let Self { number, process, last: Fenced { min, probes, max } } = self;
+        let driver = if min == max { min.to_string() } else { format!("{min} to {max}") };
+        format!(
+            "{}: the probes counted {probes} {} of process {}, the driver {driver}; {number} disagreements since the driver was loaded",
+            figure.name(),
+            figure.label(),
+            process.pid,
+        )
+    }
+}
