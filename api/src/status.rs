@@ -89,7 +89,7 @@ pub struct Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Crosscheck {
-    /// Processes that were checked; each as often as it was.
+    /// Checks of a process. A process can be checked several times.
     pub checks: u64,
     /// Comparisons of a figure.
     pub comparisons: u64,

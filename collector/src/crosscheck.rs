@@ -6,13 +6,15 @@
 //! ```
 //!
 //! The counters are attached for the check alone: each CPU fault of the process waits for the
-//! driver's event thread meanwhile. A disagreement is a warning; three of one figure are the state
-//! `sources_disagree`, until the driver is reloaded.
+//! driver's event thread meanwhile. A deviation that the next comparison finds too is a disagreement:
+//! a thread may wait between the probe of an event and the driver's count of it, which then cancels the
+//! deviation. A disagreement is a warning; three of one figure are the state `sources_disagree`, until
+//! the driver is reloaded.
 //!
 //! * `fences`: comparison of what both have counted between two readings; no I/O
 //! * `disagreements`: disagreements since the driver was loaded
 
-use std::{thread, time::Duration};
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use model::{CheckedFigure, ComparisonResult, Crosschecks, Degradation, ProcessId};
 // Clock of the event loop, which tests can advance.
@@ -35,6 +37,8 @@ const EVERY: Duration = Duration::from_mins(1);
 const RETRY: Duration = Duration::from_secs(5);
 /// Minimum time between two comparisons.
 const COMPARED_EVERY: Duration = Duration::from_millis(900);
+/// Comparisons in a row with a deviation that are a disagreement.
+const DEVIATIONS: u32 = 2;
 /// Pause between the readings of both sources. The probe of an event runs just before the driver
 /// counts it, and the kernel may run something else between the two.
 const SETTLES: Duration = Duration::from_millis(2);
@@ -87,6 +91,8 @@ pub(crate) struct Crosscheck {
     disagreements: Disagreements,
     /// Reason why processes are not checked, as one sentence.
     failed: Option<String>,
+    /// Process of the last check that began.
+    last: Option<Target>,
 }
 
 /// Check of a process.
@@ -95,14 +101,30 @@ struct Check {
     begun: Instant,
     /// Time since which the counters count.
     counting: Option<Instant>,
-    first: Option<Readings>,
+    /// What each figure is compared with; empty before the first reading.
+    baselines: BTreeMap<CheckedFigure, Baseline>,
     compared: Option<Instant>,
+}
+
+/// Readings that a figure is compared with, and the last comparisons in a row that deviated.
+#[derive(Clone, Copy)]
+struct Baseline {
+    readings: Readings,
+    deviations: u32,
 }
 
 impl Crosscheck {
     /// `done`: cross-checks before the driver was loaded.
     pub(crate) fn new(tracking: Box<dyn Tracking>, done: Crosschecks) -> Self {
-        Self { tracking, check: None, next: None, done, disagreements: Disagreements::default(), failed: None }
+        Self {
+            tracking,
+            check: None,
+            next: None,
+            done,
+            disagreements: Disagreements::default(),
+            failed: None,
+            last: None,
+        }
     }
 
     /// Process of the current check.
@@ -123,8 +145,11 @@ impl Crosscheck {
             // A search for its VA space may hang.
             (Progress::Busy, Some(check)) if now.saturating_duration_since(check.begun) >= LENGTH => self.end(),
             (Progress::Busy, None) if self.next.is_some_and(|next| now >= next) => {
-                let reason = "no process is cross-checked, as the last one's tracker is not closed, or the search for its VA space hangs";
-                self.fail(reason.to_owned());
+                let last = self.last.map(|Target { process, uid, .. }| format!("process {} of uid {uid}", process.pid));
+                self.fail(format!(
+                    "no process is cross-checked: the search for the VA space of {} hangs, or its tracker is not closed",
+                    last.as_deref().unwrap_or("the last one")
+                ));
             }
             (Progress::Busy, _) => {}
             (Progress::Failed { reason }, _) => self.give_up(reason, now),
@@ -140,7 +165,9 @@ impl Crosscheck {
                 };
                 self.next = Some(now + EVERY);
                 self.tracking.begin(&target);
-                self.check = Some(Check { target, begun: now, counting: None, first: None, compared: None });
+                self.last = Some(target);
+                self.check =
+                    Some(Check { target, begun: now, counting: None, baselines: BTreeMap::new(), compared: None });
             }
         }
     }
@@ -148,11 +175,14 @@ impl Crosscheck {
     /// Ends a check whose counters could not be attached.
     fn give_up(&mut self, reason: Option<String>, now: Instant) {
         match reason {
-            Some(reason) => self.fail(reason),
-            None => self.failed = None,
+            // Others would fail, too, and a start of holders takes long.
+            Some(reason) => {
+                self.fail(reason);
+                self.next = Some(now + EVERY);
+            }
+            None => self.next = Some(now + RETRY),
         }
         self.check = None;
-        self.next = Some(now + RETRY);
     }
 
     fn fail(&mut self, reason: String) {
@@ -195,31 +225,33 @@ impl Crosscheck {
         let (Some(after), Some(check)) = (after, &mut self.check) else { return };
         check.compared = Some(now);
         let readings = Readings { before, probes, after, dropped_events };
-        let Some(first) = &check.first else {
-            check.first = Some(readings);
+        let baseline = Baseline { readings, deviations: 0 };
+        if check.baselines.is_empty() {
+            check.baselines = CheckedFigure::ALL.map(|figure| (figure, baseline)).into();
             self.done.checks = self.done.checks.saturating_add(1);
             self.done.last_process = Some(check.target.process);
             self.failed = None;
             return;
-        };
-        let mut is_renewed = false;
-        for figure in CheckedFigure::ALL {
-            let fenced = Fenced::new(figure, first, &readings);
-            let result = match (fenced.holds(), readings.dropped_events == first.dropped_events) {
-                (_, false) => ComparisonResult::Inconclusive,
-                (true, true) => ComparisonResult::Agreed,
-                (false, true) => ComparisonResult::Disagreed,
+        }
+        for (figure, first) in &mut check.baselines {
+            let fenced = Fenced::new(*figure, &first.readings, &readings);
+            let has_dropped = readings.dropped_events != first.readings.dropped_events;
+            first.deviations = if fenced.holds() { 0 } else { first.deviations.saturating_add(1) };
+            let result = match first.deviations {
+                _ if has_dropped => ComparisonResult::Inconclusive,
+                0 => ComparisonResult::Agreed,
+                DEVIATIONS.. => ComparisonResult::Disagreed,
+                _ => ComparisonResult::Inconclusive,
             };
-            let number = self.done.comparisons.entry((figure, result)).or_default();
+            let number = self.done.comparisons.entry((*figure, result)).or_default();
             *number = number.saturating_add(1);
             if result == ComparisonResult::Disagreed {
-                self.disagreements.add(figure, check.target.process, fenced);
+                self.disagreements.add(*figure, check.target, fenced);
             }
-            is_renewed |= result != ComparisonResult::Agreed;
-        }
-        if is_renewed {
-            // Else the same difference would be found again.
-            check.first = Some(readings);
+            // Else the same deviation would be found again.
+            if has_dropped || result == ComparisonResult::Disagreed {
+                *first = baseline;
+            }
         }
     }
 

@@ -88,6 +88,8 @@ const FIRST_GENERATION: Generation = 1 << 63;
 const RECORDS_MAX: u32 = 1 << 17;
 /// Minimum of records that a reading of half full queues counts for, which bounds their number.
 const RECORDS_OF_READING_MIN: u32 = 1 << 10;
+/// Time for which one maximum of records is read because queues were half full.
+const HALF_FULL_EVERY: Duration = Duration::from_millis(100);
 /// Time for which a VA space that the driver does not count is named.
 const DENIED: Duration = Duration::from_mins(1);
 /// Longest wait of a reading for records.
@@ -117,6 +119,8 @@ pub(crate) struct Tools {
     last_read: Generation,
     /// Records of half full queues that are read until the next look.
     half_full_left: u32,
+    /// Time since boot at which that was set.
+    half_full_set: Option<Duration>,
     /// Last VA space that the driver does not count, when and why.
     denied: Option<(Instant, String)>,
     /// Contradictory records of forgotten VA spaces.
@@ -160,6 +164,7 @@ impl Tools {
             sink: Sink { timeline, ..Sink::default() },
             last_read: FIRST_GENERATION,
             half_full_left: RECORDS_MAX,
+            half_full_set: None,
             denied: None,
             past_contradictions: 0,
             past_losses: Losses::default(),
@@ -482,7 +487,10 @@ impl Source for Tools {
     }
 
     fn look(&mut self, now: Duration) {
-        self.half_full_left = RECORDS_MAX;
+        // Requests of clients cause further looks.
+        if self.half_full_set.is_none_or(|set| now.saturating_sub(set) >= HALF_FULL_EVERY) {
+            (self.half_full_left, self.half_full_set) = (RECORDS_MAX, Some(now));
+        }
         self.take_events();
         self.holders.rearm();
         self.quota.settle(now);

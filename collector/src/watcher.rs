@@ -59,6 +59,7 @@ mod snapshot;
 mod turn;
 
 use budget::Budget;
+use crosschecking::Turns;
 use driver_state::DriverState;
 use retry::Retry;
 use running_totals::RunningTotals;
@@ -98,7 +99,7 @@ pub(crate) struct Watcher {
     crosscheck: Option<Crosscheck>,
     /// Cross-checks of earlier ones.
     crosschecked: Crosschecks,
-    turn_of_checks: Turn,
+    turns_of_checks: Turns,
     /// Processes that are not cross-checked.
     exempt: Exempt,
 }
@@ -150,7 +151,7 @@ impl Watcher {
             budget: Budget::default(),
             crosscheck: None,
             crosschecked: Crosschecks::default(),
-            turn_of_checks: Turn::default(),
+            turns_of_checks: Turns::default(),
             exempt: Exempt::default(),
             config,
         };

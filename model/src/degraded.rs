@@ -34,7 +34,7 @@ pub enum DegradedReason {
     HolderHangs,
     /// Records of a process were dropped, as its queue was full.
     QueueFull,
-    /// A process was counted more than a moment after its VA space may have begun.
+    /// The VA space of a process may have existed for more than half a second before it was counted.
     AttachedLate,
     /// Probes and the driver's own counters contradict each other.
     SourcesDisagree,
@@ -104,7 +104,7 @@ impl DegradedReason {
                  exact; figures from records are lower bounds."
             }
             Self::AttachedLate => {
-                "The VA space of a process may have begun more than half a second before it was counted. GPU faults and copies of that time are not counted."
+                "The VA space of a process may have existed for more than half a second before uvmd counted it. GPU faults and copies of that time are not counted."
             }
             Self::SourcesDisagree => {
                 "The probes counted other numbers than the driver's own counters, three times for one figure. Do not trust that figure of any process."

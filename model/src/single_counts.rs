@@ -1,9 +1,9 @@
 //! Table of the driver's counts that are one number each.
 
-/// Expands `$then!` with the table of the driver's counts that are one number each, after its own
-/// tokens. A row is documentation, field, and the [`Quantity`](crate::Quantity) without which it is
-/// null; then, for a count that is also a metric of each GPU or processor, which of these rows it is of
-/// (`GPUS`, `PROCESSORS`), its name and its help.
+/// Calls `$then!` with the given tokens, followed by a row for each of the driver's counts that is one
+/// number. A row has documentation, a field and a [`Quantity`](crate::Quantity): the count is null where
+/// the source lacks that quantity. A count with a metric also has whose metric it is (`GPUS` or
+/// `PROCESSORS`), its name and its help.
 ///
 /// [`Counters`](crate::Counters), the bodies of the API and the metrics take their fields from here: a
 /// new count is a row, and an arm of the ledger's `tally` for its kind.

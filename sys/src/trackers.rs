@@ -105,6 +105,8 @@ pub struct Holder {
     process: PidFd,
     channel: OwnedFd,
     is_confined: bool,
+    /// Reports of a half full queue that may come without a further [`Self::rearm`].
+    reports_left: u8,
     /// Requests without a reply, and when they were made.
     outstanding: VecDeque<(Request, Instant)>,
 }
@@ -116,7 +118,13 @@ impl Holder {
     /// As [`Spawner::start_actor`].
     pub fn start(spawner: &mut Spawner) -> Result<Self, ActorError> {
         let child = spawner.start_holder()?;
-        Ok(Self { process: child.process, channel: child.channel, is_confined: false, outstanding: VecDeque::new() })
+        Ok(Self {
+            process: child.process,
+            channel: child.channel,
+            is_confined: false,
+            reports_left: 1,
+            outstanding: VecDeque::new(),
+        })
     }
 
     /// Process id of the holder.
@@ -199,6 +207,8 @@ impl Holder {
     /// # Errors
     /// If the holder is of no more use.
     pub fn rearm(&mut self) -> Result<(), HolderError> {
+        // One report may be on its way, and one be asked for.
+        self.reports_left = self.reports_left.saturating_add(1).min(2);
         self.ask(Request::Rearm, &[])
     }
 
@@ -236,7 +246,10 @@ impl Holder {
                     let source = io::Error::from_raw_os_error(errno);
                     return Err(HolderError::NotConfined(ActorError::NotConfined { step, source }));
                 }
-                (Reply::HalfFull, true) => events.push(Event::HalfFull),
+                (Reply::HalfFull, true) => {
+                    self.reports_left = self.reports_left.checked_sub(1).ok_or_else(unasked)?;
+                    events.push(Event::HalfFull);
+                }
                 (reply, _) => {
                     let (request, _) = self.outstanding.pop_front().ok_or_else(unasked)?;
                     if request != Request::Rearm {
@@ -323,7 +336,11 @@ mod tests {
         let (channel, other_end) = pair().unwrap();
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = PidFd::open(child.id()).unwrap();
-        (Holder { process, channel, is_confined: false, outstanding: VecDeque::new() }, other_end, child)
+        (
+            Holder { process, channel, is_confined: false, reports_left: 1, outstanding: VecDeque::new() },
+            other_end,
+            child,
+        )
     }
 
     #[test]
@@ -338,6 +355,11 @@ mod tests {
         holder.rearm().unwrap();
         let requests = [(); 2].map(|()| receive::<Request>(&other_end).unwrap().unwrap().0);
         assert_eq!(requests, [Request::Release { space: 7 }, Request::Rearm]);
+        // One is asked for.
+        for _ in 0..2 {
+            send_at_once(other_end.as_fd(), &Reply::HalfFull, &[]).unwrap();
+        }
+        assert!(holder.events().is_err(), "a holder that reports more is of no more use");
         send_at_once(other_end.as_fd(), &Reply::Made(Outcome::Done), &[]).unwrap();
         assert!(holder.events().unwrap().is_empty() && holder.outstanding() == 0);
         child.kill().unwrap();

@@ -148,7 +148,7 @@ fn backend(status: &Status) -> String {
 fn crosscheck(done: &Crosscheck, colour: Colour) -> String {
     let Crosscheck { checks, comparisons, disagreements, inconclusive, last_process } = done;
     let Some(CheckedProcess { pid, .. }) = last_process else {
-        return "no process yet by the driver's own counters".to_owned();
+        return "no process checked yet".to_owned();
     };
     let style = if *disagreements > 0 { Style::Warning } else { Style::Plain };
     let of_result = format!(
@@ -157,7 +157,7 @@ fn crosscheck(done: &Crosscheck, colour: Colour) -> String {
         text::count(*disagreements),
         text::count(*inconclusive)
     );
-    format!("{} processes, last {pid}; {}", text::count(*checks), colour.paint(style, &of_result))
+    format!("{} checks, last of process {pid}; {}", text::count(*checks), colour.paint(style, &of_result))
 }
 
 fn driver(status: &Status) -> String {

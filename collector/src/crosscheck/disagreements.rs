@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use model::{CheckedFigure, Degradation, DegradedReason, ProcessId};
+use model::{CheckedFigure, Degradation, DegradedReason};
 
-use super::fences::Fenced;
+use super::{Target, fences::Fenced};
 
 /// Disagreements about a figure from which it is not trusted. Fewer are a warning.
 const LASTING: u64 = 3;
@@ -16,14 +16,14 @@ pub(super) struct Disagreements(BTreeMap<CheckedFigure, Disagreement>);
 #[derive(Debug)]
 struct Disagreement {
     number: u64,
-    process: ProcessId,
+    target: Target,
     last: Fenced,
 }
 
 impl Disagreements {
-    pub(super) fn add(&mut self, figure: CheckedFigure, process: ProcessId, last: Fenced) {
+    pub(super) fn add(&mut self, figure: CheckedFigure, target: Target, last: Fenced) {
         let number = self.0.get(&figure).map_or(0, |earlier| earlier.number).saturating_add(1);
-        let disagreement = Disagreement { number, process, last };
+        let disagreement = Disagreement { number, target, last };
         tracing::warn!("{}", disagreement.description(figure));
         self.0.insert(figure, disagreement);
     }
@@ -39,9 +39,9 @@ impl Disagreements {
         let lasting = self.0.iter().filter(|(_, each)| each.number >= LASTING);
         lasting.map(|(figure, each)| Degradation {
             reason: DegradedReason::SourcesDisagree,
-            uid: None,
+            uid: Some(each.target.uid),
             user: None,
-            pid: Some(each.process.pid),
+            pid: Some(each.target.process.pid),
             description: each.description(*figure),
         })
     }
@@ -49,13 +49,13 @@ impl Disagreements {
 
 impl Disagreement {
     fn description(&self, figure: CheckedFigure) -> String {
-        let Self { number, process, last: Fenced { min, probes, max } } = self;
+        let Self { number, target, last: Fenced { min, probes, max } } = self;
         let driver = if min == max { min.to_string() } else { format!("{min} to {max}") };
         format!(
-            "{}: the probes counted {probes} {} of process {}, the driver {driver}; {number} disagreements since the driver was loaded",
-            figure.name(),
+            "cross-check of process {}: the probes counted {probes} {}, the driver {driver} (`{}`; disagreements: {number})",
+            target.process.pid,
             figure.label(),
-            process.pid,
+            figure.name(),
         )
     }
 }

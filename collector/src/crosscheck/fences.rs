@@ -10,7 +10,8 @@
 //!                                            later.after - first.before
 //! ```
 //!
-//! No count decreases, so that no number outside these fences is a race.
+//! No count decreases, so that a number outside these fences is no race of the readings. A thread may
+//! still wait between the probe of an event and the driver's count of it.
 
 use model::CheckedFigure;
 

@@ -151,24 +151,41 @@ fn equal_sources_agree_whatever_the_probes_counted_before() {
 fn one_disagreement_is_a_warning_and_three_of_a_figure_are_a_state() {
     let mut check = Check::begun();
     check.read(10, 9, 0);
+    assert_eq!(check.crosscheck.warnings().count(), 0, "it may be counted later");
+    check.read(10, 9, 0);
     let warnings: Vec<_> = check.crosscheck.warnings().collect();
     assert_eq!(
         warnings,
-        [
-            "cpu_faults: the probes counted 9 CPU faults of process 7, the driver 10; 1 disagreements since the driver was loaded"
-        ]
+        ["cross-check of process 7: the probes counted 9 CPU faults, the driver 10 (`cpu_faults`; disagreements: 1)"]
     );
     // The fault that was missed is not found again.
     check.read(10, 9, 0);
-    assert_eq!(check.results(), [1, 1, 0]);
-    check.read(20, 18, 0);
+    assert_eq!(check.results(), [1, 1, 1]);
+    for _ in 0..2 {
+        check.read(20, 18, 0);
+    }
     assert_eq!(check.crosscheck.degradations().count(), 0);
-    check.read(30, 26, 0);
-    assert_eq!(check.results(), [1, 3, 0]);
+    for _ in 0..2 {
+        check.read(30, 26, 0);
+    }
+    assert_eq!(check.results(), [1, 3, 3]);
     let [degradation] = check.crosscheck.degradations().collect::<Vec<_>>().try_into().unwrap();
-    assert_eq!((degradation.reason, degradation.pid), (DegradedReason::SourcesDisagree, Some(7)));
-    assert!(degradation.description.starts_with("cpu_faults: the probes counted 8 CPU faults"), "{degradation:?}");
+    assert_eq!(
+        (degradation.reason, degradation.pid, degradation.uid),
+        (DegradedReason::SourcesDisagree, Some(7), Some(1000))
+    );
+    assert!(degradation.description.contains("the probes counted 8 CPU faults"), "{degradation:?}");
     assert_eq!(check.crosscheck.warnings().count(), 0);
+}
+
+#[test]
+fn event_that_one_source_counts_a_second_later_is_no_disagreement() {
+    let mut check = Check::begun();
+    check.read(9, 10, 0);
+    check.read(10, 10, 0);
+    check.read(10, 11, 0);
+    check.read(11, 11, 0);
+    assert_eq!(check.results(), [2, 0, 2]);
 }
 
 #[test]
@@ -209,10 +226,23 @@ fn sources_are_compared_once_a_second_however_often_they_are_read() {
 fn process_without_a_tracker_leaves_its_turn_to_another_one_soon() {
     let mut check = Check::new();
     check.look(1);
+    check.tracking.fail(None);
+    check.look(1);
+    check.look(4);
+    assert_eq!(check.tracking.begun(), 1);
+    check.look(1);
+    assert_eq!(check.tracking.begun(), 2);
+    assert_eq!(check.crosscheck.warnings().count(), 0);
+}
+
+#[test]
+fn reason_that_concerns_all_processes_is_a_warning_until_one_is_checked() {
+    let mut check = Check::new();
+    check.look(1);
     check.tracking.fail(Some("no device"));
     check.look(1);
     assert_eq!(check.crosscheck.warnings().collect::<Vec<_>>(), ["no device"]);
-    check.look(4);
+    check.look(59);
     assert_eq!(check.tracking.begun(), 1);
     check.look(1);
     assert_eq!(check.tracking.begun(), 2);

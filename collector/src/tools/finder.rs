@@ -156,8 +156,20 @@ impl Finder {
         } else if !were_opened {
             self.begins.unchanged(now);
         }
-        self.initializing
-            .retain(|_, (opener, since)| now.saturating_sub(*since) < INITIALIZES_MAX && opener.is_still(&self.roots));
+        // The processor time of that is their user's.
+        let users = &mut self.users;
+        self.initializing.retain(|_, (opener, since)| {
+            if now.saturating_sub(*since) >= INITIALIZES_MAX {
+                return false;
+            }
+            if users.is_over(opener.uid, now) {
+                return true;
+            }
+            let begun = cpu_time::of_this_thread();
+            let is_still = opener.is_still(&self.roots);
+            users.charge(opener.uid, cpu_time::of_this_thread().saturating_sub(begun), now);
+            is_still
+        });
         let known: HashSet<u32> = found.iter().map(|opener| opener.pid).collect();
         let again = self.initializing.values().map(|(opener, _)| opener).filter(|each| !known.contains(&each.pid));
         let again = again.filter(|each| !omitted.contains(&each.uid) && !self.users.is_over(each.uid, now));
@@ -174,7 +186,9 @@ impl Finder {
     /// or closed, or an opener is about to have a VA space. Costs a read of the references.
     pub(super) fn has_cause(&self, now: Duration) -> bool {
         let (references, last) = &self.references;
-        let is_new = |(_, since): &(Opener, Duration)| now.saturating_sub(*since) < INITIALIZES;
+        let is_new = |(opener, since): &(Opener, Duration)| {
+            now.saturating_sub(*since) < INITIALIZES && !self.users.is_over(opener.uid, now)
+        };
         self.initializing.values().any(is_new)
             || self.may_inspect(now) && references.as_ref().and_then(References::count) != *last
     }
@@ -200,7 +214,8 @@ impl Finder {
         }
     }
 
-    /// Openers among all processes but these.
+    /// Openers among all processes; `without`: but these, as the references have changed. Such an
+    /// inspection is charged to the node alone: any user can cause it.
     fn inspect(&mut self, without: Option<&HashSet<u32>>, omitted: &HashSet<u32>, now: Duration) -> Vec<Opener> {
         let pids = match openers::processes(&self.roots) {
             Ok(pids) => pids,
@@ -218,7 +233,7 @@ impl Finder {
                 continue;
             }
             let Some(uid) = processes::user(&self.roots, pid) else { continue };
-            if omitted.contains(&uid) || self.users.is_over(uid, now) || self.node.is_over(OF_NODE, now) {
+            if omitted.contains(&uid) || self.is_over(uid, now) || self.node.is_over(OF_NODE, now) {
                 self.skipped.push(pid);
                 continue;
             }
@@ -235,7 +250,11 @@ impl Finder {
                 Err(error) => tracing::debug!(pid, "its open files are not inspected: {error}"),
             }
             self.progress.end();
-            self.charge(uid, cpu_time::of_this_thread().saturating_sub(begun), now);
+            let spent = cpu_time::of_this_thread().saturating_sub(begun);
+            match without {
+                Some(_) => self.node.charge(spent, OF_NODE, now),
+                None => self.charge(uid, spent, now),
+            }
         }
         found
     }

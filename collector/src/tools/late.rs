@@ -33,8 +33,8 @@ impl Late {
     pub(super) fn degradations(&self, user: &dyn Fn(u32) -> Option<String>) -> Vec<Degradation> {
         self.0.degradations(DegradedReason::AttachedLate, user, |pid, uncounted| {
             format!(
-                "process {pid}: its VA space may have begun up to {:.1} s before it was counted; GPU faults and copies of that time are not \
-                 counted, and `counted_from` of the process has its end",
+                "process {pid} may have used the driver for up to {:.1} s before it was counted: GPU faults and copies of that time are \
+                 not counted; `counted_from` is the time of the first count",
                 uncounted.as_secs_f64()
             )
         })

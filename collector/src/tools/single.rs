@@ -71,8 +71,8 @@ struct Searching {
 /// Channels to the thread of a search, which ends when they are dropped.
 struct Link {
     tasks: Sender<Task>,
-    /// Behind a lock for the compiler: a receiver is not shared by threads.
-    reports: Mutex<Receiver<Report>>,
+    /// Behind a lock for the compiler: a receiver is not shared by threads. `None` when it is dropped.
+    reports: Option<Mutex<Receiver<Report>>>,
 }
 
 /// VA space in a holder.
@@ -90,6 +90,8 @@ enum Task {
     Close(OwnedFd),
     /// Watch it: a holder has it at this place.
     Watch(Descriptor),
+    /// Drop reports that were not taken, and descriptors with them.
+    Drop(Receiver<Report>),
 }
 
 enum Report {
@@ -119,6 +121,16 @@ impl Single {
 
     /// Has a VA space that was found held and counted.
     fn hold(&mut self, uid: u32, process: PidFd, file: OwnedFd, link: Link) -> Result<(), Option<String>> {
+        let asked = self.ask(uid, &process, &file);
+        // Not here: it may be the last one by now, whose close runs the driver's teardown.
+        let _ = link.tasks.send(Task::Close(file));
+        let memory = asked?;
+        self.phase = Phase::Held(Held { uid, process, memory, link: Some(link), is_counting: false });
+        Ok(())
+    }
+
+    /// Asks a holder to hold and count a VA space.
+    fn ask(&mut self, uid: u32, process: &PidFd, file: &OwnedFd) -> Result<Memory, Option<String>> {
         let refused = |reason: &dyn std::fmt::Display| Some(format!("processes cannot be cross-checked: {reason}"));
         let layout =
             Layout::of(&self.version).map_err(|_| refused(&Refusal::UnknownTools { version: self.version.clone() }))?;
@@ -130,19 +142,16 @@ impl Single {
         self.generation = self.generation.saturating_add(1);
         let generation = self.generation;
         let is_asked = holders.hold(uid, generation, |holder| {
-            holder.hold(generation, file.as_fd(), &process, &memory)?;
+            holder.hold(generation, file.as_fd(), process, &memory)?;
             holder.count(generation, PAGE, layout, Uuid::CPU)
         });
-        // Not here: it may be the last one by now.
-        let _ = link.tasks.send(Task::Close(file));
         if !is_asked {
             let hangs =
                 || format!("the process that holds trackers of user {uid} hung, and has no successor for a minute");
             let reason = holders.warning().or_else(|| holders.hung().any(|each| each == uid).then(hangs));
             return Err(reason.and_then(|reason| refused(&reason)));
         }
-        self.phase = Phase::Held(Held { uid, process, memory, link: Some(link), is_counting: false });
-        Ok(())
+        Ok(memory)
     }
 
     /// Goes on with a search.
@@ -214,7 +223,7 @@ impl Tracking for Single {
             Err(error) => tracing::warn!("no thread searches for a VA space to cross-check: {error}"),
         }
         self.phase =
-            Phase::Searching(Searching { uid: target.uid, link: Link { tasks, reports: Mutex::new(reports) } });
+            Phase::Searching(Searching { uid: target.uid, link: Link { tasks, reports: Some(Mutex::new(reports)) } });
     }
 
     fn look(&mut self) -> Progress {
@@ -255,7 +264,19 @@ impl Tracking for Single {
 
 impl Link {
     fn report(&self) -> Result<Report, TryRecvError> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner).try_recv()
+        let reports = self.reports.as_ref().ok_or(TryRecvError::Disconnected)?;
+        reports.lock().unwrap_or_else(PoisonError::into_inner).try_recv()
+    }
+}
+
+impl Drop for Link {
+    /// Leaves reports to the thread: one may have a descriptor whose close runs the driver's teardown.
+    fn drop(&mut self) {
+        if let Some(reports) = self.reports.take() {
+            let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+            // A thread that has ended has reported no descriptor.
+            let _ = self.tasks.send(Task::Drop(reports));
+        }
     }
 }
 
@@ -297,6 +318,7 @@ impl Search {
             match tasks.recv_timeout(CLOSED_EVERY) {
                 Ok(Task::Close(file)) => drop(file),
                 Ok(Task::Watch(at)) => held_at = Some(at),
+                Ok(Task::Drop(reports)) => drop(reports),
                 Err(RecvTimeoutError::Timeout) => {
                     let is_closed =
                         held_at.is_some_and(|at| matches!(openers::place_of(&self.roots, pid, at, place), Ok(None)));

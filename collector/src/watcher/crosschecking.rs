@@ -1,11 +1,14 @@
 //! Cross-check of the source: choice of a process, and readings of both sources.
 
-use std::collections::HashSet;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    ops::Bound,
+};
 
 use model::{Counters, Crosschecks, Degradation, ProcessId};
 use tokio::time::Instant;
 
-use super::{Counting, State, Watcher};
+use super::{Counting, State, Watcher, turn::Turn};
 use crate::{
     crosscheck::{Crosscheck, Figures, Target},
     handle::Exempt,
@@ -13,6 +16,28 @@ use crate::{
     tenants::Tenants,
     tools::Single,
 };
+
+/// Turns of processes to be checked: of users first, so that one with many processes has no more.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    by_user: BTreeMap<u32, Turn>,
+    last: Option<u32>,
+}
+
+impl Turns {
+    fn take(&mut self, targets: &[Target]) -> Option<Target> {
+        let users: BTreeSet<u32> = targets.iter().map(|target| target.uid).collect();
+        self.by_user.retain(|uid, _| users.contains(uid));
+        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let uid = users.range((after, Bound::Unbounded)).next().or_else(|| users.first()).copied()?;
+        self.last = Some(uid);
+        let mut processes: Vec<_> =
+            targets.iter().filter(|target| target.uid == uid).map(|target| target.process).collect();
+        processes.sort_unstable();
+        let next = self.by_user.entry(uid).or_default().take(&processes, 1);
+        targets.iter().find(|target| next.contains(&target.process)).copied()
+    }
+}
 
 impl Watcher {
     /// Sets the processes that are not checked. A check of one of them ends.
@@ -36,16 +61,11 @@ impl Watcher {
             let single = Single::new(&self.config.roots, &self.config.program, version);
             self.crosscheck = Some(Crosscheck::new(Box::new(single), self.crosschecked.clone()));
         }
-        let Self { crosscheck: Some(crosscheck), exempt, turn_of_checks, ledger, tenants, .. } = self else { return };
+        let Self { crosscheck: Some(crosscheck), exempt, turns_of_checks, ledger, tenants, .. } = self else { return };
         if crosscheck.target().is_some_and(|target| exempt.contains(&target.process)) {
             crosscheck.end();
         }
-        crosscheck.look(Instant::now(), || {
-            let targets = targets(ledger, tenants, exempt);
-            let processes: Vec<_> = targets.iter().map(|target| target.process).collect();
-            let next = turn_of_checks.take(&processes, 1);
-            targets.into_iter().find(|target| next.contains(&target.process))
-        });
+        crosscheck.look(Instant::now(), || turns_of_checks.take(&targets(ledger, tenants, exempt)));
     }
 
     /// Reads the driver's counters before the probes are read, if both are to be compared.
@@ -74,8 +94,11 @@ impl Watcher {
         }
     }
 
-    /// Cross-checks so far; `None` where they are off.
+    /// Cross-checks so far; `None` where they are off, and where the tools count.
     pub(super) fn crosschecks(&self) -> Option<Crosschecks> {
+        if matches!(&self.state, State::Counting(counting) if counting.source.probes().is_none()) {
+            return None;
+        }
         let done = self.crosscheck.as_ref().map_or(&self.crosschecked, Crosscheck::done);
         self.config.crosscheck.then(|| done.clone())
     }

@@ -299,7 +299,7 @@ fn compare_second(
     let mut second = Second::default();
     for (process, id) in pass.processes.iter().zip(members).filter_map(|(process, member)| Some((process, member.id?)))
     {
-        let tools = answer.process(id).unwrap_or_default();
+        let tools = answer.process(id).with_context(|| format!("the second uvmd does not count {}", process.name))?;
         let truth = with_processes.then_some(&process.truth);
         second.add(&process.name, Scope::Process, truth, &process.uvmd, &tools);
     }

@@ -164,8 +164,8 @@ pub enum TrackerLayout {
     /// 515 to 545, and from 565 on: the status follows the common fields. Checked up to 595, and
     /// assumed for later versions.
     Plain,
-    /// 550 and 555: the requested version of the events follows the status. 550.40.07 is `Plain`,
-    /// and ignores it.
+    /// 550 and 555: the requested version of the events follows the status. The block of 550.40.07 is
+    /// `Plain`: its status is at the same place, and the driver does not read beyond.
     VersionLast,
     /// 560: the version of the events precedes the status.
     VersionFirst,

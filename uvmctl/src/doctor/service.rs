@@ -55,16 +55,17 @@ fn daemon_checks(status: &Status) -> Vec<Check> {
         // The tools have no probes.
         checks.extend((!status.probes.is_empty()).then(|| probes(status)));
         checks.push(losses(status));
-        checks.extend(status.source.crosscheck.as_ref().map(crosscheck));
+        let disagree = status.degraded.iter().any(|each| each.reason == "sources_disagree");
+        checks.extend(status.source.crosscheck.as_ref().map(|done| crosscheck(done, disagree)));
     }
     checks
 }
 
 /// Check of the probes by the driver's own counters.
-fn crosscheck(done: &Crosscheck) -> Check {
+fn crosscheck(done: &Crosscheck, disagree: bool) -> Check {
     const NAME: &str = "crosscheck";
     let Crosscheck { checks, comparisons, disagreements, .. } = done;
-    if *disagreements > 0 {
+    if disagree {
         return Check::warning(
             NAME,
             format!("{disagreements} of {comparisons} comparisons with the driver's own counters disagree"),
@@ -72,10 +73,13 @@ fn crosscheck(done: &Crosscheck) -> Check {
         );
     }
     match checks {
-        0 => Check::ok(NAME, "no process was checked by the driver's own counters yet"),
-        checks => {
-            Check::ok(NAME, format!("{comparisons} comparisons of {checks} processes with the driver's own counters"))
-        }
+        0 => Check::ok(NAME, "no process has been cross-checked yet"),
+        checks => Check::ok(
+            NAME,
+            format!(
+                "{comparisons} comparisons with the driver's own counters in {checks} checks: {disagreements} disagree"
+            ),
+        ),
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn check(subject: &Subject<'_>, module: Option<&Module>, lacking: &[M
                 return Some(Check::missing(
                     NAME,
                     format!("uvmd does not know the tools interface of driver {}", text::printable(version)),
-                    "use a driver of 515 to 555, 560, or 565 and later, or resolve what the probes lack",
+                    "use driver 515 or later, or resolve what the probes lack",
                 ));
             }
             let may_attach = capabilities.is_some_and(|capabilities| {

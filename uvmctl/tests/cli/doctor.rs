@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, process::Output};
 
-use model::{CheckedFigure, ComparisonResult, Crosschecks, SourceState};
+use model::{CheckedFigure, ComparisonResult, Crosschecks, Degradation, DegradedReason, SourceState};
 use serde_json::Value;
 use sys::fake::{Machine, small_kernel};
 
@@ -294,15 +294,25 @@ fn sources_that_disagree_are_a_warning() {
         let mut snapshot = counting();
         let comparisons = BTreeMap::from([((CheckedFigure::CpuFaults, result), 3)]);
         snapshot.source.crosschecks = Some(Crosschecks { checks: 1, comparisons, last_process: None });
-        serve_snapshot(snapshot)
+        snapshot
     };
-    let agrees = with(ComparisonResult::Agreed);
+    let agrees = serve_snapshot(with(ComparisonResult::Agreed));
     let text = stdout(&doctor(&agrees, &node(), &[]));
     assert!(
-        text.contains("ok       crosscheck     3 comparisons of 1 processes with the driver's own counters"),
+        text.contains("ok       crosscheck     3 comparisons with the driver's own counters in 1 checks: 0 disagree"),
         "{text}"
     );
-    assert_eq!(with_verdict(&with(ComparisonResult::Disagreed), &node(), "warning"), ["version", "crosscheck"]);
+    // Those of an earlier loading of the driver are no warning.
+    let mut disagrees = with(ComparisonResult::Disagreed);
+    assert_eq!(with_verdict(&serve_snapshot(disagrees.clone()), &node(), "warning"), ["version"]);
+    disagrees.source.degraded.push(Degradation {
+        reason: DegradedReason::SourcesDisagree,
+        uid: Some(1000),
+        user: None,
+        pid: Some(7),
+        description: "cpu_faults".to_owned(),
+    });
+    assert_eq!(with_verdict(&serve_snapshot(disagrees), &node(), "warning"), ["version", "crosscheck"]);
 }
 
 #[test]

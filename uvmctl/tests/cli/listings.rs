@@ -205,7 +205,7 @@ fn status_has_the_cross_checks_where_there_are_some() {
         let text = stdout(&run(&serve_snapshot(snapshot), &["status"]));
         text.lines().find(|line| line.starts_with("Checked")).unwrap().to_owned()
     };
-    assert_eq!(line(Crosschecks::default()), "Checked   no process yet by the driver's own counters");
+    assert_eq!(line(Crosschecks::default()), "Checked   no process checked yet");
     let comparisons = BTreeMap::from([
         ((CheckedFigure::CpuFaults, ComparisonResult::Agreed), 97),
         ((CheckedFigure::CpuFaults, ComparisonResult::Disagreed), 2),
@@ -214,7 +214,7 @@ fn status_has_the_cross_checks_where_there_are_some() {
     let last_process = Some(ProcessId { pid: 41_207, start_ticks: 1 });
     assert_eq!(
         line(Crosschecks { checks: 12, comparisons, last_process }),
-        "Checked   12 processes, last 41207; 100 comparisons with the driver's own counters: 2 disagree, 1 inconclusive"
+        "Checked   12 checks, last of process 41207; 100 comparisons with the driver's own counters: 2 disagree, 1 inconclusive"
     );
 }
 

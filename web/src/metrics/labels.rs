@@ -104,7 +104,7 @@ pub(super) static DEGRADED_REASON: Label = Label {
            distinguish them), `owner_quota_reached` (a user reached its quota of listed owners), `residency_unavailable` (populated and resident \
            memory cannot be counted on this driver), `source_reduced` (counts come from the driver's tools, which count less than probes), \
            `tools_quota` (a process or user reached its quota of VA spaces with trackers), `holder_hangs` (the process that holds a user's trackers hung), \
-           `queue_full` (records of a process came faster than they were read), `attached_late` (a process may have used the driver long before it was counted), \
+           `queue_full` (records of a process came faster than they were read), `attached_late` (a process may have used the driver for more than half a second before it was counted), \
            `sources_disagree` (the probes counted other numbers than the driver's own counters).",
 };
 pub(super) static FIGURE: Label = Label {
@@ -113,7 +113,7 @@ pub(super) static FIGURE: Label = Label {
 };
 pub(super) static COMPARISON_RESULT: Label = Label {
     name: "result",
-    help: "`agreed`, `disagreed`, `inconclusive` (the probes dropped events meanwhile). Each is always present.",
+    help: "`agreed`, `disagreed`, `inconclusive` (the probes dropped events meanwhile, or a deviation is new). Each is always present.",
 };
 pub(super) static RESOURCE: Label = Label {
     name: "resource",
