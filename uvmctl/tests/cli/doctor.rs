@@ -312,7 +312,7 @@ fn sources_that_disagree_are_a_warning() {
         pid: Some(7),
         description: "cpu_faults".to_owned(),
     });
-    assert_eq!(with_verdict(&serve_snapshot(disagrees), &node(), "warning"), ["version", "crosscheck"]);
+    assert_eq!(with_verdict(&serve_snapshot(disagrees), &node(), "warning"), ["uvmd", "version", "crosscheck"]);
 }
 
 #[test]
