@@ -8,7 +8,8 @@ cd "$UVMD_ROOT"
 
 uvmctl=${1:-}
 if [ -z "$uvmctl" ]; then
-  cargo build --locked --quiet --workspace --bin uvmctl
+  # --tests: with the features that the tests have, so that nothing is compiled twice.
+  cargo build --locked --quiet --workspace --tests --bin uvmctl
   uvmctl=$CARGO_TARGET_DIR/debug/uvmctl
 fi
 PATH=$PATH:$UVMD_PROMETHEUS

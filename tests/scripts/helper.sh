@@ -14,12 +14,17 @@ tinygrad=$(foreign_dir tinygrad) numba=$(foreign_dir numba) burn=$(foreign_dir b
 if [ ! -e "$tinygrad" ] || [ ! -e "$numba/complete" ]; then scripts/setup --no-lab --numba; fi
 if [ $with_burn = 1 ] && [ ! -e "$burn" ]; then scripts/setup --no-lab --foreign; fi
 scripts/build --lab >/dev/null
-# As the job before it builds all tests: with the features of the whole workspace.
+# built bin|test NAME: as the job before it builds all tests, with their features, so that nothing is compiled twice.
 built() {
-  cargo build --locked --workspace "$@" --message-format json 2>/dev/null |
-    python3 -c 'import json, sys; print(*[line["executable"] for line in map(json.loads, sys.stdin) if line.get("executable")])'
+  cargo build --locked --workspace --tests --bin record --bin plan --message-format json 2>/dev/null |
+    python3 -c '
+import json, sys
+kind, name = sys.argv[1:]
+for line in map(json.loads, sys.stdin):
+    if line.get("executable") and line["target"]["name"] == name and line["target"]["kind"] == [kind] and line["profile"]["test"] == (kind == "test"):
+        print(line["executable"])' "$@"
 }
-helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$(built --bin record) plan=$(built --bin plan) driver_tests=$(built --test driver)
+helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$(built bin record) plan=$(built bin plan) driver_tests=$(built test driver)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -38,6 +38,6 @@ if [ "${1:-}" = --pictures ]; then
   node "$tests/pictures.mjs" "http://127.0.0.1:$port/" "${token##* }" docs/images
   exit
 fi
-cargo build --locked --quiet --workspace --example showcase
+cargo build --locked --quiet --workspace --tests --example showcase
 PAGE_TEST_SHOWCASE=$CARGO_TARGET_DIR/debug/examples/showcase \
   node --test --test-concurrency=2 "$tests"/*.test.mjs

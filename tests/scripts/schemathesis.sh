@@ -10,7 +10,8 @@ cd "$UVMD_ROOT"
 
 uvmd=${1:-}
 if [ -z "$uvmd" ]; then
-  cargo build --locked --quiet --workspace --bin uvmd
+  # --tests: with the features that the tests have, so that nothing is compiled twice.
+  cargo build --locked --quiet --workspace --tests --bin uvmd
   uvmd=${CARGO_TARGET_DIR:-target}/debug/uvmd
 fi
 [ -x "$UVMD_SCHEMATHESIS/bin/st" ] || die "schemathesis is missing: run scripts/setup"
