@@ -95,7 +95,7 @@ pub struct Crosscheck {
     pub comparisons: u64,
     /// Comparisons in which the probes counted more or less than the driver.
     pub disagreements: u64,
-    /// Comparisons without a result, as the probes dropped events meanwhile.
+    /// Comparisons without a result: the probes dropped events meanwhile, or a deviation was new.
     pub inconclusive: u64,
     /// Process that was checked last; null before the first check.
     pub last_process: Option<CheckedProcess>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a minute │ 10 s: readings of a process, some of which are compared      │ …, the next process
-//!            │ counters, settle, probes, settle, counters ──▶ fences ──▶ agreed or disagreed
+//!            │ counters, settle, probes, settle, counters ──▶ bounds ──▶ agreed or disagreed
 //! ```
 //!
 //! The counters are attached for the check alone: each CPU fault of the process waits for the
@@ -11,37 +11,37 @@
 //! deviation. A disagreement is a warning; three of one figure are the state `sources_disagree`, until
 //! the driver is reloaded.
 //!
-//! * `fences`: comparison of what both have counted between two readings; no I/O
+//! * `bounds`: comparison of what both have counted between two readings; no I/O
 //! * `disagreements`: disagreements since the driver was loaded
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use model::{CheckedFigure, ComparisonResult, Crosschecks, Degradation, ProcessId};
+use sys::uvm::tracker::Counters;
 // Clock of the event loop, which tests can advance.
 use tokio::time::Instant;
 
 use crate::ledger::Generation;
 
+mod bounds;
 mod disagreements;
-mod fences;
 
+use bounds::{Bounds, Readings};
 use disagreements::Disagreements;
-use fences::Fenced;
-pub(crate) use fences::{Figures, Readings};
 
 /// Time for which a process is checked.
-const LENGTH: Duration = Duration::from_secs(10);
+const CHECK_DURATION: Duration = Duration::from_secs(10);
 /// Minimum time between two starts of checks.
-const EVERY: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// Pause after a process whose counters could not be attached.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Minimum time between two comparisons.
-const COMPARED_EVERY: Duration = Duration::from_millis(900);
+const COMPARISON_INTERVAL: Duration = Duration::from_millis(900);
 /// Comparisons in a row with a deviation that are a disagreement.
 const DEVIATIONS: u32 = 2;
 /// Pause between the readings of both sources. The probe of an event runs just before the driver
 /// counts it, and the kernel may run something else between the two.
-const SETTLES: Duration = Duration::from_millis(2);
+const SETTLE_DELAY: Duration = Duration::from_millis(2);
 
 /// Process to be checked, and its only VA space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) trait Tracking: Send + Sync {
 
     /// Current counts; `None` if the process has exited or closed its VA space, or nothing is
     /// attached.
-    fn read(&self) -> Option<Figures>;
+    fn read(&self) -> Option<Counters>;
 
     /// Begins to detach them.
     fn end(&mut self);
@@ -137,13 +137,13 @@ impl Crosscheck {
         match (self.tracking.look(), &mut self.check) {
             (Progress::Counting, Some(check)) => {
                 let counting = *check.counting.get_or_insert(now);
-                if now.saturating_duration_since(counting) >= LENGTH {
+                if now.saturating_duration_since(counting) >= CHECK_DURATION {
                     self.end();
                 }
             }
             (Progress::Counting, None) => self.tracking.end(),
             // A search for its VA space may hang.
-            (Progress::Busy, Some(check)) if now.saturating_duration_since(check.begun) >= LENGTH => self.end(),
+            (Progress::Busy, Some(check)) if now.saturating_duration_since(check.begun) >= CHECK_DURATION => self.end(),
             (Progress::Busy, None) if self.next.is_some_and(|next| now >= next) => {
                 let last = self.last.map(|Target { process, uid, .. }| format!("process {} of uid {uid}", process.pid));
                 self.fail(format!(
@@ -160,10 +160,10 @@ impl Crosscheck {
                     return;
                 }
                 let Some(target) = next() else {
-                    self.next = Some(now + COMPARED_EVERY);
+                    self.next = Some(now + COMPARISON_INTERVAL);
                     return;
                 };
-                self.next = Some(now + EVERY);
+                self.next = Some(now + CHECK_INTERVAL);
                 self.tracking.begin(&target);
                 self.last = Some(target);
                 self.check =
@@ -178,9 +178,9 @@ impl Crosscheck {
             // Others would fail, too, and a start of holders takes long.
             Some(reason) => {
                 self.fail(reason);
-                self.next = Some(now + EVERY);
+                self.next = Some(now + CHECK_INTERVAL);
             }
-            None => self.next = Some(now + RETRY),
+            None => self.next = Some(now + RETRY_DELAY),
         }
         self.check = None;
     }
@@ -201,20 +201,20 @@ impl Crosscheck {
 
     /// Reads the driver's counters before the probes are read, if a comparison is due. `None`: none
     /// is.
-    pub(crate) fn begin_reading(&self, now: Instant) -> Option<Figures> {
+    pub(crate) fn begin_reading(&self, now: Instant) -> Option<Counters> {
         let check = self.check.as_ref().filter(|check| check.counting.is_some())?;
-        if check.compared.is_some_and(|last| now.saturating_duration_since(last) < COMPARED_EVERY) {
+        if check.compared.is_some_and(|last| now.saturating_duration_since(last) < COMPARISON_INTERVAL) {
             return None;
         }
         let figures = self.tracking.read()?;
-        thread::sleep(SETTLES);
+        thread::sleep(SETTLE_DELAY);
         Some(figures)
     }
 
     /// Compares both sources, after the probes were read. `dropped_events`: those that the probes have
     /// dropped so far.
-    pub(crate) fn end_reading(&mut self, before: Figures, probes: Figures, dropped_events: u64, now: Instant) {
-        thread::sleep(SETTLES);
+    pub(crate) fn end_reading(&mut self, before: Counters, probes: Counters, dropped_events: u64, now: Instant) {
+        thread::sleep(SETTLE_DELAY);
         let after = self.tracking.read();
         // Without counters until the end, the driver counted less than the probes.
         match self.tracking.look() {
@@ -234,9 +234,9 @@ impl Crosscheck {
             return;
         }
         for (figure, first) in &mut check.baselines {
-            let fenced = Fenced::new(*figure, &first.readings, &readings);
+            let bounds = Bounds::new(*figure, &first.readings, &readings);
             let has_dropped = readings.dropped_events != first.readings.dropped_events;
-            first.deviations = if fenced.holds() { 0 } else { first.deviations.saturating_add(1) };
+            first.deviations = if bounds.holds() { 0 } else { first.deviations.saturating_add(1) };
             let result = match first.deviations {
                 _ if has_dropped => ComparisonResult::Inconclusive,
                 0 => ComparisonResult::Agreed,
@@ -246,7 +246,7 @@ impl Crosscheck {
             let number = self.done.comparisons.entry((*figure, result)).or_default();
             *number = number.saturating_add(1);
             if result == ComparisonResult::Disagreed {
-                self.disagreements.add(*figure, check.target, fenced);
+                self.disagreements.add(*figure, check.target, bounds);
             }
             // Else the same deviation would be found again.
             if has_dropped || result == ComparisonResult::Disagreed {

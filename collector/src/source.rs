@@ -75,8 +75,8 @@ pub(crate) trait Source: Send + Sync {
     /// Looks for VA spaces, where no event announces them. Called every 100 ms.
     fn look(&mut self, _now: Duration) {}
 
-    /// Completes when [`Self::lifecycles`] may have records, or is to take what is found or would be
-    /// dropped.
+    /// Completes when [`Self::lifecycles`] is to be called: it may have records, or read what would be
+    /// dropped later.
     fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// VA spaces created, found and destroyed since the last call.

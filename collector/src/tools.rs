@@ -10,7 +10,7 @@
 //! guessed. Its process is therefore always adopted.
 //!
 //! * `search`: search for VA spaces, on a thread of its own; `finder`: processes that have the driver
-//!   open; `begins`: time before which a VA space had not begun; `progress`: the process that a search
+//!   open; `creation_bounds`: earliest creation of a VA space; `progress`: the process that a search
 //!   is at
 //! * `holders`: holders by user
 //! * `space`: a held VA space, and its counts; `queue`: a queue of its records; `replays`: that of the
@@ -49,7 +49,7 @@ use crate::{
     tenants::Tenants,
 };
 
-mod begins;
+mod creation_bounds;
 mod finder;
 mod full;
 #[cfg(feature = "fuzzing")]
@@ -76,19 +76,19 @@ use late::Late;
 use quota::Quota;
 use replays::Replays;
 use search::{Counted, Finding, Found, Search};
-pub(crate) use single::Single;
+pub(crate) use single::SingleTracker;
 use sink::Sink;
 use space::{Gpus, Phase, Space, queues_of};
 use timeline::Timeline;
 
 /// Generations of this source: none of the probes' is as large.
 const FIRST_GENERATION: Generation = 1 << 63;
-/// Maximum of records that one look reads, of all VA spaces, and as many of queues that are half full
-/// until the next look. The driver counts those beyond as dropped.
+/// Maximum of records that one reading takes, of all VA spaces; and maximum of records that are read
+/// in [`HALF_FULL_EVERY`] because queues were half full. The driver counts those beyond as dropped.
 const RECORDS_MAX: u32 = 1 << 17;
 /// Minimum of records that a reading of half full queues counts for, which bounds their number.
 const RECORDS_OF_READING_MIN: u32 = 1 << 10;
-/// Time for which one maximum of records is read because queues were half full.
+/// Interval after which the maximum of records of half full queues is granted again.
 const HALF_FULL_EVERY: Duration = Duration::from_millis(100);
 /// Time for which a VA space that the driver does not count is named.
 const DENIED: Duration = Duration::from_mins(1);
@@ -117,10 +117,10 @@ pub(crate) struct Tools {
     sink: Sink,
     /// VA space whose records were read last.
     last_read: Generation,
-    /// Records of half full queues that are read until the next look.
+    /// Records of half full queues that may still be read in this interval.
     half_full_left: u32,
-    /// Time since boot at which that was set.
-    half_full_set: Option<Duration>,
+    /// Begin of the interval, as time since boot.
+    half_full_since: Option<Duration>,
     /// Last VA space that the driver does not count, when and why.
     denied: Option<(Instant, String)>,
     /// Contradictory records of forgotten VA spaces.
@@ -164,7 +164,7 @@ impl Tools {
             sink: Sink { timeline, ..Sink::default() },
             last_read: FIRST_GENERATION,
             half_full_left: RECORDS_MAX,
-            half_full_set: None,
+            half_full_since: None,
             denied: None,
             past_contradictions: 0,
             past_losses: Losses::default(),
@@ -180,7 +180,7 @@ impl Tools {
         self.read_half_full();
     }
 
-    /// Reads all queues if one was half full, within a limit for the time until the next look.
+    /// Reads all queues if one was half full, within the limit of the interval.
     fn read_half_full(&mut self) {
         if self.half_full_left == 0 || !self.holders.have_half_full() {
             return;
@@ -211,7 +211,7 @@ impl Tools {
                     let Some(space) = self.spaces.get_mut(&generation) else { continue };
                     if space.counts_in(page) {
                         let now = clock::since_boot(&self.roots).unwrap_or_default();
-                        self.late.counted(&space.opener, space.not_before, now);
+                        self.late.counted(&space.opener, space.created_after, now);
                         self.lifecycles.push(space.lifecycle(generation, LifecycleKind::Adopted));
                     }
                 }
@@ -341,12 +341,12 @@ impl Tools {
 
     /// Attaches trackers to a VA space.
     fn attach(&mut self, found: Found, now: Duration) {
-        let Found { opener, process, place, file, not_before } = found;
+        let Found { opener, process, place, file, created_after } = found;
         if self.quota.take(&opener, now) {
             let queues = self.quota.take_queues(opener.uid, queues_of(self.level), now);
             let generation = self.next;
             self.next += 1;
-            let found = (place, not_before);
+            let found = (place, created_after);
             let is_held = match Space::new(opener.clone(), process, found, generation, &self.gpus, (self.level, queues))
             {
                 Ok(space) => {
@@ -488,8 +488,8 @@ impl Source for Tools {
 
     fn look(&mut self, now: Duration) {
         // Requests of clients cause further looks.
-        if self.half_full_set.is_none_or(|set| now.saturating_sub(set) >= HALF_FULL_EVERY) {
-            (self.half_full_left, self.half_full_set) = (RECORDS_MAX, Some(now));
+        if self.half_full_since.is_none_or(|set| now.saturating_sub(set) >= HALF_FULL_EVERY) {
+            (self.half_full_left, self.half_full_since) = (RECORDS_MAX, Some(now));
         }
         self.take_events();
         self.holders.rearm();

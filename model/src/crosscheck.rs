@@ -51,7 +51,7 @@ pub enum ComparisonResult {
     Agreed,
     /// The sources contradict each other.
     Disagreed,
-    /// Unknown, as the probes dropped events meanwhile.
+    /// Unknown: the probes dropped events meanwhile, or a deviation is new.
     Inconclusive,
 }
 

@@ -2,25 +2,18 @@
 //!
 //! The cost to the process, and the lifetime of its VA space, are those of [`counters`](crate::uvm::counters).
 
-use std::{
-    fs::{File, OpenOptions},
-    num::NonZeroUsize,
-    os::fd::AsFd,
-};
+use std::{fs::File, num::NonZeroUsize, os::fd::AsFd};
 
 use crate::{
     holder::memory::Memory,
     uvm::{
         Status, UvmError,
-        queue::{KindCounts, QueueError, QueueMemory, QueueReader, QueueReading},
+        queue::{KindCounts, QueueError, QueueMemory, QueueReader, QueueReading, RECORDS},
         records::{EventKind, Record},
         target::VaSpace,
         tracker::{self, DEVICE, Layout, REQUEST_NAME},
     },
 };
-
-/// Records of the queue: 1 MiB.
-pub const RECORDS: u32 = 16_384;
 
 /// Queue of records attached to a VA space. It keeps it alive: to be dropped when the process has
 /// exited.
@@ -43,11 +36,7 @@ impl RecordQueue {
         let layout = Layout::of(driver_version)?;
         let pages = NonZeroUsize::MIN.saturating_add(Memory::pages_of_ring(RECORDS as usize));
         let memory = Memory::new(pages).map_err(|source| UvmError::Call { request: "memfd_create", source })?;
-        let tracker = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(DEVICE)
-            .map_err(|source| UvmError::Device { path: DEVICE, source })?;
+        let tracker = tracker::open(DEVICE)?;
         let mask = kinds.iter().fold(0, |mask, kind| mask | kind.mask());
         let (control, ring) = memory
             .page(0)

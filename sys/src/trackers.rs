@@ -3,7 +3,6 @@
 
 use std::{
     collections::VecDeque,
-    fs::{File, OpenOptions},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
@@ -23,7 +22,7 @@ use crate::{
     uvm::{
         Descriptor, Uuid, UvmError,
         outcome::Outcome,
-        tracker::{DEVICE, DRIVER, Layout, REQUEST_NAME},
+        tracker::{self, DEVICE, DRIVER, Layout, REQUEST_NAME},
     },
 };
 
@@ -162,7 +161,7 @@ impl Holder {
     /// If the driver's device cannot be opened, or the holder is of no more use.
     pub fn create(&mut self, space: u64, process: &PidFd, memory: &Memory) -> Result<(), HolderError> {
         // Without a VA space until the holder makes it one: a close of this copy does nothing.
-        let file = open_device(DRIVER)?;
+        let file = tracker::open(DRIVER).map_err(HolderError::Device)?;
         let request = Request::Create { space, memory_bytes: memory.bytes() as u64 };
         self.ask(request, &[file.as_fd(), process.as_fd(), memory.as_fd()])
     }
@@ -173,7 +172,7 @@ impl Holder {
     /// # Errors
     /// If the tools device cannot be opened, or the holder is of no more use.
     pub fn count(&mut self, space: u64, page: u32, layout: Layout, processor: Uuid) -> Result<(), HolderError> {
-        let device = open_device(DEVICE)?;
+        let device = tracker::open(DEVICE).map_err(HolderError::Device)?;
         self.ask(Request::Count { space, page, layout, processor }, &[device.as_fd()])
     }
 
@@ -190,7 +189,7 @@ impl Holder {
         records: u32,
         kinds: u64,
     ) -> Result<(), HolderError> {
-        let device = open_device(DEVICE)?;
+        let device = tracker::open(DEVICE).map_err(HolderError::Device)?;
         self.ask(Request::Watch { space, control_page, layout, records, kinds }, &[device.as_fd()])
     }
 
@@ -286,11 +285,6 @@ impl AsFd for Holder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
-}
-
-fn open_device(path: &'static str) -> Result<File, HolderError> {
-    let device = OpenOptions::new().read(true).write(true).open(path);
-    device.map_err(|source| HolderError::Device(UvmError::Device { path, source }))
 }
 
 fn unasked() -> HolderError {

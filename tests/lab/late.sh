@@ -8,7 +8,7 @@ set -u
 . /lab/expect
 evidence="/tmp/run /tmp/late $UVMD_LOG /tmp/status /tmp/ps"
 # A process's sum of a figure in uvmd.
-counted() { uvmctl ps --all -o json | tr -d ' \n' | sed 's/"pid":/\n"pid":/g' | grep "\"name\":\"$name\"" | head -1 | sed -n "s/.*\"$1\":\([0-9][0-9]*\).*/\1/p"; }
+counted() { figure_of "$name" "$1"; }
 pid() { uvmctl ps --all -o json | tr -d ' \n' | sed 's/"pid":/\n"pid":/g' | sed -n "s/^\"pid\":\([0-9]*\),.*\"name\":\"$name\".*/\1/p" | head -1; }
 is_listed() { [ -n "$(pid)" ]; }
 # late: the states of processes that were counted late

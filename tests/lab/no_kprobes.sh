@@ -6,7 +6,7 @@ set -u
 . /lab/expect
 evidence="/tmp/run $UVMD_LOG /tmp/status /tmp/ps /tmp/truth.json"
 # The process's sum of a figure in uvmd.
-counted() { tr -d ' \n' </tmp/ps | sed 's/"gpus":/\n/' | sed 's/"pid":/\n"pid":/g' | grep '"name":"work"' | head -1 | sed -n "s/.*\"$1\":\([0-9][0-9]*\).*/\1/p"; }
+counted() { figure_of work "$1"; }
 
 # The kernel shows its kprobe support here; an empty folder over it is a kernel without.
 mount -t tmpfs nodev /sys/bus/event_source/devices
@@ -28,7 +28,6 @@ alloc = [{ name = "a", mib = 96 }]
 steps = [{ sleep_ms = 3000 }, { gpu_write = "a" }, { cpu_read = "a", length = "4 MiB" }, { gpu_read = "a" }, { verify = "a" }, { sleep_ms = 3000 }]
 SCENARIO
 lab-runner run /tmp/work.toml --once --no-uvmd --report /tmp/truth.json >/tmp/run 2>&1 || fail "the run is not valid"
-is_exited() { uvmctl ps --all -o json >/tmp/ps && tr -d ' \n' </tmp/ps | grep -q '"state":"exited"'; }
 within 20 "its end is not seen" is_exited
 are_exact fault_entries cpu_faults bytes_htod bytes_dtoh
 uvmctl ps --all

@@ -32,7 +32,6 @@ within 20 "it is not found" is_found
 kill -STOP "$uvmd"
 wait "$runner" || fail "the run is not valid"
 kill -CONT "$uvmd"
-is_exited() { uvmctl ps --all -o json >/tmp/ps && tr -d ' \n' </tmp/ps | grep -q '"state":"exited"'; }
 within 20 "its end is not seen" is_exited
 is_named() { answers && grep -q queue_full /tmp/status; }
 within 20 "queue_full is not there" is_named

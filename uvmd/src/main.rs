@@ -8,7 +8,7 @@ mod acting;
 mod admin_file;
 mod audit;
 mod control;
-mod exempting;
+mod crosscheck_exemptions;
 mod instance;
 mod listeners;
 mod log;

@@ -33,7 +33,7 @@ use crate::{
     acting::{self, ActingHandle, Actuation, Executables, Rates},
     audit::{Audit, Denials},
     control::Control,
-    exempting,
+    crosscheck_exemptions,
     listeners::Listeners,
     log::Logging,
     notify,
@@ -109,7 +109,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let acting_handle = ActingHandle::start(parts, actuation)?;
     let reader = acting_handle.reader();
     if config.collector.crosscheck == Crosscheck::Sampled {
-        tokio::spawn(exempting::follow(judging.latest(), reader.clone(), collector.exemptions()));
+        tokio::spawn(crosscheck_exemptions::follow(judging.latest(), reader.clone(), collector.exemptions()));
     }
     let control = Control {
         rules: rules.clone(),

@@ -17,13 +17,13 @@ pub(crate) struct TestTracking(Arc<Mutex<TestState>>);
 #[derive(Default)]
 struct TestState {
     target: Option<Target>,
-    figures: Figures,
+    figures: Counters,
     failure: Option<Progress>,
     begun: usize,
 }
 
 impl TestTracking {
-    pub(crate) fn set(&self, figures: Figures) {
+    pub(crate) fn set(&self, figures: Counters) {
         self.0.lock().unwrap().figures = figures;
     }
 
@@ -63,7 +63,7 @@ impl Tracking for TestTracking {
         }
     }
 
-    fn read(&self) -> Option<Figures> {
+    fn read(&self) -> Option<Counters> {
         let state = self.0.lock().unwrap();
         state.target.map(|_| state.figures)
     }
@@ -104,7 +104,7 @@ impl Check {
     /// Reads both sources a second later, which have counted these CPU faults.
     fn read(&mut self, driver: u64, probes: u64, dropped_events: u64) -> bool {
         self.look(1);
-        let cpu_faults = |cpu_faults| Figures { cpu_faults, ..Figures::default() };
+        let cpu_faults = |cpu_faults| Counters { cpu_faults, ..Counters::default() };
         self.tracking.set(cpu_faults(driver));
         let before = self.crosscheck.begin_reading(self.now);
         if let Some(before) = before {
@@ -201,7 +201,7 @@ fn exit_of_the_process_is_no_disagreement() {
     let mut check = Check::begun();
     let before = check.crosscheck.begin_reading(check.now + Duration::from_secs(1)).unwrap();
     check.tracking.exit();
-    let probes = Figures { cpu_faults: 99, ..Figures::default() };
+    let probes = Counters { cpu_faults: 99, ..Counters::default() };
     check.crosscheck.end_reading(before, probes, 0, check.now);
     assert_eq!(check.results(), [0, 0, 0]);
     check.look(1);
@@ -216,7 +216,7 @@ fn sources_are_compared_once_a_second_however_often_they_are_read() {
     for _ in 0..50 {
         check.now += Duration::from_millis(50);
         if check.crosscheck.begin_reading(check.now).is_some() {
-            check.crosscheck.end_reading(Figures::default(), Figures::default(), 0, check.now);
+            check.crosscheck.end_reading(Counters::default(), Counters::default(), 0, check.now);
         }
     }
     assert_eq!(check.results(), [2, 0, 0]);

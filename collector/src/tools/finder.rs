@@ -23,7 +23,7 @@ use sys::{
     },
 };
 
-use super::{begins::Begins, progress::Progress};
+use super::{creation_bounds::CreationBounds, progress::Progress};
 
 /// Interval of inspections without a hint.
 const ALL_EVERY: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ pub(super) struct Finder {
     inspected: Option<Duration>,
     /// Openers without a VA space, and when they were found.
     initializing: BTreeMap<u32, (Opener, Duration)>,
-    begins: Begins,
+    creation_bounds: CreationBounds,
     users: Accounts,
     node: Account,
     /// Processes that were not inspected, as a budget is used up. They are the first of the next
@@ -107,7 +107,7 @@ impl Finder {
             inspected_all: None,
             inspected: None,
             initializing: BTreeMap::new(),
-            begins: Begins::default(),
+            creation_bounds: CreationBounds::default(),
             users: Accounts::new(OF_USER),
             node: Account::new(),
             skipped: Vec::new(),
@@ -148,13 +148,13 @@ impl Finder {
             found = self.inspect(if is_due { None } else { Some(counted) }, omitted, now);
             let open_or_skipped = found.iter().map(|opener| opener.pid).chain(self.skipped.iter().copied());
             let remains = |pid| counted.contains(&pid) || self.initializing.contains_key(&pid);
-            self.begins.inspected(open_or_skipped, were_opened, remains, now);
+            self.creation_bounds.inspected(open_or_skipped, were_opened, remains, now);
             self.inspected = Some(now);
             if is_due {
                 self.inspected_all = Some(now);
             }
         } else if !were_opened {
-            self.begins.unchanged(now);
+            self.creation_bounds.unchanged(now);
         }
         // The processor time of that is their user's.
         let users = &mut self.users;
@@ -194,13 +194,13 @@ impl Finder {
     }
 
     /// Records that an opener has no VA space that is not counted.
-    pub(super) fn had_none(&mut self, opener: &Opener, now: Duration) {
-        self.begins.had_none(opener.pid, now);
+    pub(super) fn set_without_space(&mut self, opener: &Opener, now: Duration) {
+        self.creation_bounds.set_without_space(opener.pid, now);
     }
 
-    /// Time since boot before which an uncounted VA space of an opener had not begun.
-    pub(super) fn not_before(&self, opener: &Opener) -> Duration {
-        self.begins.not_before(opener.pid, Duration::from_nanos(opener.start_ns()))
+    /// Time since boot after which an uncounted VA space of an opener was created.
+    pub(super) fn created_after(&self, opener: &Opener) -> Duration {
+        self.creation_bounds.created_after(opener.pid, Duration::from_nanos(opener.start_ns()))
     }
 
     /// Records whether an opener had a VA space.
@@ -391,7 +391,7 @@ mod tests {
         let later = at(3600);
         assert_eq!(pids(finder.look(&none, &none, later))[..2], [103, 101]);
         // They are not known to have had no VA space when they were not inspected.
-        assert_eq!(finder.begins.not_before(103, Duration::ZERO), Duration::ZERO);
+        assert_eq!(finder.creation_bounds.created_after(103, Duration::ZERO), Duration::ZERO);
     }
 
     #[test]
@@ -400,31 +400,32 @@ mod tests {
         let mut finder = Finder::new(&machine.roots, Device::of_driver(&machine.roots).unwrap(), Progress::default());
         let (none, at) = (HashSet::new(), Duration::from_millis);
         let start = at(770);
-        let not_before = |finder: &Finder, found: &[Opener]| {
-            found.iter().map(|opener| finder.not_before(opener)).collect::<Vec<_>>()
+        let created_after = |finder: &Finder, found: &[Opener]| {
+            found.iter().map(|opener| finder.created_after(opener)).collect::<Vec<_>>()
         };
         open(&machine, 41, "/dev/tty");
         // It is older than the search.
         let found = finder.look(&none, &none, at(5000));
-        assert_eq!(not_before(&finder, &found), [start]);
+        assert_eq!(created_after(&finder, &found), [start]);
         let counted = HashSet::from([41]);
         finder.look(&counted, &none, at(5100));
         // Opens are seen by the references.
         open(&machine, 42, "/dev/tty");
         machine.write("sys/module/nvidia_uvm/refcnt", "2\n");
         let found = finder.look(&counted, &none, at(5200));
-        assert_eq!((not_before(&finder, &found), found[0].pid), (vec![at(5100)], 42));
+        assert_eq!((created_after(&finder, &found), found[0].pid), (vec![at(5100)], 42));
         // It has none yet.
-        finder.had_none(&found[0], at(5200));
+        finder.set_without_space(&found[0], at(5200));
         finder.tried(&found[0], false, at(5200));
         let found = finder.look(&counted, &none, at(5300));
-        assert_eq!(not_before(&finder, &found), [at(5200)]);
+        assert_eq!(created_after(&finder, &found), [at(5200)]);
         // An open that the references did not show, and a second VA space of a counted process.
         open(&machine, 43, "/dev/tty");
         let found = finder.look(&HashSet::from([41, 42]), &none, at(15_300));
-        let mut begins: Vec<_> = found.iter().map(|opener| (opener.pid, finder.not_before(opener))).collect();
-        begins.sort_unstable();
-        assert_eq!(begins, [(41, start), (42, at(5200)), (43, at(5200))]);
+        let mut creation_bounds: Vec<_> =
+            found.iter().map(|opener| (opener.pid, finder.created_after(opener))).collect();
+        creation_bounds.sort_unstable();
+        assert_eq!(creation_bounds, [(41, start), (42, at(5200)), (43, at(5200))]);
     }
 
     #[test]

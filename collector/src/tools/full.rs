@@ -7,17 +7,17 @@ use model::{Degradation, DegradedReason};
 
 use super::{
     finder::Opener,
-    named::Named,
+    named::NamedProcesses,
     timeline::{self, Unordered},
 };
 
 /// Processes of which records were dropped of late, and those whose records filled the timeline.
 #[derive(Default)]
 pub(super) struct FullQueues {
-    dropped: Named<RecordLosses>,
+    dropped: NamedProcesses<RecordLosses>,
     /// Events of all VA spaces that were not put in order, by the process with most of them. Each has
     /// the sum of the time for which it is named.
-    unordered: Named<u64>,
+    unordered: NamedProcesses<u64>,
 }
 
 impl FullQueues {

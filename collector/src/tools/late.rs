@@ -1,24 +1,24 @@
-//! Processes that were counted late: their VA space may have begun long before.
+//! Processes that were counted late: their VA space may have been created long before.
 
 use std::time::Duration;
 
 use model::{Degradation, DegradedReason};
 
-use super::{finder::Opener, named::Named};
+use super::{finder::Opener, named::NamedProcesses};
 
-/// Longest time from the begin of a VA space to its first count that is no delay: two looks of the
+/// Longest time from the creation of a VA space to its first count that is no delay: two looks of the
 /// search, one of the collector, and the start of a holder. CUDA initialises meanwhile.
 const USUAL: Duration = Duration::from_millis(500);
 
 /// Processes that were counted late, and the longest time that they can have been uncounted.
 #[derive(Default)]
-pub(super) struct Late(Named<Duration>);
+pub(super) struct Late(NamedProcesses<Duration>);
 
 impl Late {
-    /// Records that a VA space of a process is counted from now on. `not_before`: time since boot
-    /// before which it had not begun.
-    pub(super) fn counted(&mut self, opener: &Opener, not_before: Duration, now: Duration) {
-        let uncounted = now.saturating_sub(not_before);
+    /// Records that a VA space of a process is counted from now on. `created_after`: time since boot
+    /// after which it was created.
+    pub(super) fn counted(&mut self, opener: &Opener, created_after: Duration, now: Duration) {
+        let uncounted = now.saturating_sub(created_after);
         if uncounted > USUAL {
             self.0.add(opener, uncounted, now);
         }

@@ -1,5 +1,5 @@
-//! Processes that a state names for a minute: a bounded number, so that none of a user's displace
-//! those of others.
+//! Processes that a degraded state names for a minute. Their number is bounded by user and node, so
+//! that one user cannot displace the processes of others.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ const NAMED_OF_USER_MAX: usize = 4;
 
 /// Processes with a fact about each.
 #[derive(Debug)]
-pub(super) struct Named<T>(BTreeMap<u32, Process<T>>);
+pub(super) struct NamedProcesses<T>(BTreeMap<u32, Process<T>>);
 
 #[derive(Debug)]
 struct Process<T> {
@@ -26,13 +26,13 @@ struct Process<T> {
     fact: T,
 }
 
-impl<T> Default for Named<T> {
+impl<T> Default for NamedProcesses<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<T> Named<T> {
+impl<T> NamedProcesses<T> {
     /// Names a process, if there is room.
     pub(super) fn add(&mut self, opener: &Opener, fact: T, now: Duration) {
         let Opener { pid, uid, .. } = *opener;
@@ -76,10 +76,11 @@ mod tests {
 
     #[test]
     fn at_most_four_processes_of_a_user_and_sixteen_in_all_are_named() {
-        let mut named = Named::default();
+        let mut named = NamedProcesses::default();
         let at = Duration::ZERO;
-        let number =
-            |named: &Named<()>| named.degradations(DegradedReason::QueueFull, &|_| None, |_, ()| String::new()).len();
+        let number = |named: &NamedProcesses<()>| {
+            named.degradations(DegradedReason::QueueFull, &|_| None, |_, ()| String::new()).len()
+        };
         let opener = |pid, uid| Opener { pid, start_ticks: 1, uid, comm: [0; 16] };
         for pid in 0..10 {
             named.add(&opener(pid, 1000), (), at);

@@ -3,13 +3,11 @@
 use sys::{
     trackers::Memory,
     uvm::{
-        queue::{KindCounts, QueueError, QueueMemory, QueueReader},
+        queue::{KindCounts, QueueError, QueueMemory, QueueReader, RECORDS},
         records::{EventKind, Record},
     },
 };
 
-/// Records of a queue: 1 MiB. Copies of 64 KiB at the full rate of a link fill it in 40 ms.
-pub(super) const RECORDS: u32 = 16_384;
 /// Maximum of records that one reading takes, so that a fast writer cannot keep it busy.
 const READ_MAX: u32 = 2 * RECORDS;
 

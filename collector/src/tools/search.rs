@@ -73,8 +73,8 @@ pub(super) struct Found {
     pub(super) process: Arc<PidFd>,
     pub(super) place: Descriptor,
     pub(super) file: OwnedFd,
-    /// Time since boot before which it had not begun.
-    pub(super) not_before: Duration,
+    /// Time since boot after which it was created.
+    pub(super) created_after: Duration,
 }
 
 /// Finding of a search.
@@ -298,7 +298,7 @@ impl Thread {
                 |error| matches!(error, UvmError::NoVaSpace(_)),
                 |(found, are_settled)| found.is_empty() && *are_settled,
             ) {
-                self.finder.had_none(&opener, now);
+                self.finder.set_without_space(&opener, now);
             }
             let has_space = match found {
                 Ok((found, are_settled)) => {
@@ -345,7 +345,7 @@ impl Thread {
                 are_settled = false;
             } else if !is_counted {
                 let (opener, process) = (opener.clone(), Arc::clone(&process));
-                found.push(Found { not_before: self.finder.not_before(&opener), opener, process, place, file });
+                found.push(Found { created_after: self.finder.created_after(&opener), opener, process, place, file });
             }
         }
         Ok((found, are_settled))

@@ -33,7 +33,7 @@ use sys::{
 
 use super::{FIRST_GENERATION, holders::Holders};
 use crate::{
-    crosscheck::{Figures, Progress, Target, Tracking},
+    crosscheck::{Progress, Target, Tracking},
     ledger::Generation,
     refusal::Refusal,
 };
@@ -44,7 +44,7 @@ const CLOSED_EVERY: Duration = Duration::from_secs(1);
 const PAGE: u32 = 0;
 
 /// Tracker of one process at a time.
-pub(crate) struct Single {
+pub(crate) struct SingleTracker {
     roots: Roots,
     program: Program,
     /// Version of the driver.
@@ -105,7 +105,7 @@ enum Report {
     Closed,
 }
 
-impl Single {
+impl SingleTracker {
     /// Tracker for a driver of this version. `program`: as that of the configuration.
     pub(crate) fn new(roots: &Roots, program: &Program, version: &str) -> Self {
         Self {
@@ -211,7 +211,7 @@ impl Single {
     }
 }
 
-impl Tracking for Single {
+impl Tracking for SingleTracker {
     fn begin(&mut self, target: &Target) {
         let (tasks, tasks_of_thread) = mpsc::channel();
         let (reports_of_thread, reports) = mpsc::channel();
@@ -239,15 +239,14 @@ impl Tracking for Single {
         if progress == Progress::Idle && !has_ended { Progress::Busy } else { progress }
     }
 
-    fn read(&self) -> Option<Figures> {
+    fn read(&self) -> Option<Counters> {
         let Phase::Held(Held { process, memory, link: Some(_), is_counting: true, .. }) = &self.phase else {
             return None;
         };
-        let Counters { fault_entries, cpu_faults, bytes_htod, bytes_dtoh } =
-            memory.page(PAGE as usize).map(Counters::of)?;
+        let counted = memory.page(PAGE as usize).map(Counters::of)?;
         // In this order: the tracker is open as long as the process lives.
         let lives = !process.has_exited().ok()?;
-        lives.then_some(Figures { fault_entries, cpu_faults, bytes_htod, bytes_dtoh })
+        lives.then_some(counted)
     }
 
     fn end(&mut self) {

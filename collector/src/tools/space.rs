@@ -144,8 +144,8 @@ pub(super) struct Space {
     pub(super) place: Descriptor,
     /// The same in its holder, once it is held.
     held_at: Option<Descriptor>,
-    /// Time since boot before which it had not begun.
-    pub(super) not_before: Duration,
+    /// Time since boot after which it was created.
+    pub(super) created_after: Duration,
     phase: Phase,
     has_counted: bool,
     /// GPUs with a page of their own, of which the first is page 1. None while there is one GPU.
@@ -166,12 +166,12 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// VA space of a process, of which nothing is counted yet. `not_before`: time since boot before
-    /// which it had not begun; `queues`: number of queues that there is room for.
+    /// VA space of a process, of which nothing is counted yet. `created_after`: time since boot after
+    /// which it was created; `queues`: number of queues that there is room for.
     pub(super) fn new(
         opener: Opener,
         process: Arc<PidFd>,
-        (place, not_before): (Descriptor, Duration),
+        (place, created_after): (Descriptor, Duration),
         generation: Generation,
         gpus: &Gpus,
         (level, queues): (ToolsLevel, usize),
@@ -187,7 +187,7 @@ impl Space {
             opener,
             process,
             place,
-            not_before,
+            created_after,
             held_at: None,
             phase: Phase::Attaching,
             has_counted: false,

@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 
 use sys::{
     trackers::Memory,
-    uvm::records::{EventKind, RECORD_WORDS},
+    uvm::{
+        queue::RECORDS,
+        records::{EventKind, RECORD_WORDS},
+    },
 };
-
-use super::queue::RECORDS;
 
 /// GPU fault by a read of a page, in a batch.
 pub(super) const fn gpu_fault(address: u64, time_ns: u64, batch: u32) -> [u64; RECORD_WORDS] {

@@ -5,16 +5,17 @@ use std::{
     ops::Bound,
 };
 
-use model::{Counters, Crosschecks, Degradation, ProcessId};
+use model::{Crosschecks, Degradation, ProcessId};
+use sys::uvm::tracker::Counters;
 use tokio::time::Instant;
 
 use super::{Counting, State, Watcher, turn::Turn};
 use crate::{
-    crosscheck::{Crosscheck, Figures, Target},
+    crosscheck::{Crosscheck, Target},
     handle::Exempt,
     ledger::Ledger,
     tenants::Tenants,
-    tools::Single,
+    tools::SingleTracker,
 };
 
 /// Turns of processes to be checked: of users first, so that one with many processes has no more.
@@ -58,7 +59,7 @@ impl Watcher {
         }
         if self.crosscheck.is_none() {
             let version = module.version.as_deref().unwrap_or_default();
-            let single = Single::new(&self.config.roots, &self.config.program, version);
+            let single = SingleTracker::new(&self.config.roots, &self.config.program, version);
             self.crosscheck = Some(Crosscheck::new(Box::new(single), self.crosschecked.clone()));
         }
         let Self { crosscheck: Some(crosscheck), exempt, turns_of_checks, ledger, tenants, .. } = self else { return };
@@ -69,12 +70,12 @@ impl Watcher {
     }
 
     /// Reads the driver's counters before the probes are read, if both are to be compared.
-    pub(super) fn begin_comparison(&self) -> Option<Figures> {
+    pub(super) fn begin_comparison(&self) -> Option<Counters> {
         self.crosscheck.as_ref()?.begin_reading(Instant::now())
     }
 
     /// Compares the counts of the probes, which were read just now.
-    pub(super) fn end_comparison(&mut self, before: Figures) {
+    pub(super) fn end_comparison(&mut self, before: Counters) {
         let State::Counting(Counting { source, .. }) = &self.state else { return };
         let dropped_events = self.running_totals.dropped(source.figures()).values().sum();
         let Some(crosscheck) = &mut self.crosscheck else { return };
@@ -82,7 +83,7 @@ impl Watcher {
         // With another VA space, it is unknown which of them the tracker has.
         let is_single = self.ledger.with_one_space().get(&process) == Some(&generation);
         match self.ledger.counts_of(generation).filter(|_| is_single) {
-            Some(counts) => crosscheck.end_reading(before, figures(&counts), dropped_events, Instant::now()),
+            Some(counts) => crosscheck.end_reading(before, in_form_of_driver(&counts), dropped_events, Instant::now()),
             None => crosscheck.end(),
         }
     }
@@ -123,8 +124,9 @@ fn targets(ledger: &Ledger, tenants: &Tenants, exempt: &HashSet<ProcessId>) -> V
     single.filter_map(target).collect()
 }
 
-fn figures(counts: &Counters) -> Figures {
-    Figures {
+/// Counts of the probes in the form of the driver's.
+fn in_form_of_driver(counts: &model::Counters) -> Counters {
+    Counters {
         fault_entries: counts.fault_entries.total(),
         cpu_faults: counts.cpu_faults(),
         bytes_htod: counts.bytes_htod.total(),

@@ -46,8 +46,8 @@ pub(crate) enum Reply {
     Made(Outcome),
     /// The VA space is not held: its process has exited, or it never was.
     NotHeld,
-    /// Report that a queue is half full. It is no reply, and there is one for each request for it, beside the
-    /// first.
+    /// Report that a queue is half full. It is no reply: there is a first one, and one more for each
+    /// [`Request::Rearm`].
     HalfFull,
 }
 

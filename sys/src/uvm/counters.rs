@@ -4,11 +4,7 @@
 //! While counters are attached, each CPU fault of the process waits until the driver has flushed
 //! its event queue.
 
-use std::{
-    fs::{File, OpenOptions},
-    os::fd::AsFd,
-    sync::atomic::AtomicU64,
-};
+use std::{fs::File, os::fd::AsFd, sync::atomic::AtomicU64};
 
 use serde::{Deserialize, Serialize};
 
@@ -66,11 +62,7 @@ impl Counters {
     pub fn attach(va_space: &VaSpace<'_>, driver_version: &str) -> Result<Self, UvmError> {
         let layout = Layout::of(driver_version)?;
         let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
-        let tracker = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(DEVICE)
-            .map_err(|source| UvmError::Device { path: DEVICE, source })?;
+        let tracker = tracker::open(DEVICE)?;
         let Page(words) = &*page;
         // SAFETY: the page has no other use, and is dropped after the tracker.
         unsafe { tracker::count(tracker.as_fd(), layout, words, Uuid::CPU, va_space.as_fd()) }?;

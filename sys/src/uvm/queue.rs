@@ -30,6 +30,9 @@ const DROPPED: usize = 2;
 /// Words of the control page.
 pub const CONTROL_WORDS: usize = DROPPED + KINDS;
 
+/// Records of the ring of a queue that is read: 1 MiB. Copies of 64 KiB at the full rate of a link fill
+/// it in 40 ms.
+pub const RECORDS: u32 = 16_384;
 /// Records of the ring of a [`FullQueue`], the driver's minimum.
 pub const FULL_QUEUE_RECORDS: usize = 2;
 /// Maximum of records of a ring: the driver's positions are 32 bits.

@@ -7,7 +7,12 @@
 //! While a VA space has a tracker, each CPU fault of its process waits until the driver's thread
 //! for tools has recorded all pending events, of all VA spaces with trackers of events.
 
-use std::{os::fd::BorrowedFd, ptr, sync::atomic::AtomicU64};
+use std::{
+    fs::{File, OpenOptions},
+    os::fd::BorrowedFd,
+    ptr,
+    sync::atomic::AtomicU64,
+};
 
 pub use super::request::TrackerLayout as Layout;
 use super::{
@@ -43,6 +48,14 @@ const BYTES_HTOD: usize = 0;
 const BYTES_DTOH: usize = 1;
 const CPU_FAULTS: usize = 2;
 const GPU_FAULTS: usize = 9;
+
+/// Opens a device of the driver.
+///
+/// # Errors
+/// If it is missing, or may not be opened.
+pub(crate) fn open(path: &'static str) -> Result<File, UvmError> {
+    OpenOptions::new().read(true).write(true).open(path).map_err(|source| UvmError::Device { path, source })
+}
 
 /// Counts of the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -125,7 +125,7 @@ impl Node {
     async fn read(&mut self, driver: u64, probes: u64) {
         time::advance(Duration::from_secs(1)).await;
         self.watcher.look_at_crosscheck();
-        self.tracking.set(Figures { cpu_faults: driver, ..Figures::default() });
+        self.tracking.set(Counters { cpu_faults: driver, ..Counters::default() });
         self.probes.0.lock().unwrap().cpu_faults = probes;
         self.watcher.read();
     }

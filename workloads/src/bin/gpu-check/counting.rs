@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// Interval of readings: the driver completes repeated faults within it.
-pub(crate) const READING_INTERVAL: Duration = Duration::from_millis(100);
+const READING_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum of readings until the figures are stable.
-pub(crate) const READINGS_MAX: u32 = 20;
+const READINGS_MAX: u32 = 20;
 
 /// Counts by uvmd with one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -175,17 +175,22 @@ impl Observer<'_> {
 
     /// Figures, once they no longer change.
     fn stable_figures(&self) -> anyhow::Result<Figures> {
-        let mut last = self.figures()?;
-        for _ in 0..READINGS_MAX {
-            thread::sleep(READING_INTERVAL);
-            let now = self.figures()?;
-            if now == last {
-                break;
-            }
-            last = now;
-        }
-        Ok(last)
+        stable(|| self.figures())
     }
+}
+
+/// Reads figures until two readings are equal, or several times.
+pub(crate) fn stable<T: PartialEq>(mut read: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let mut last = read()?;
+    for _ in 0..READINGS_MAX {
+        thread::sleep(READING_INTERVAL);
+        let now = read()?;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    Ok(last)
 }
 
 /// Whether [`Prediction`]s hold. They do not if the GPU uses the CPU's page tables, or the CPU

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use sys::{record_queue::RECORDS, uvm::counters::Counted};
+use sys::uvm::{counters::Counted, queue::RECORDS};
 use workloads::residency::Prediction;
 
 use crate::{

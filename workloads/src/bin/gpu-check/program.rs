@@ -15,7 +15,7 @@ use clap::Args;
 use sys::uvm::counters::Counted;
 
 use crate::{
-    counting::{READING_INTERVAL, READINGS_MAX, SourceCounts, differences},
+    counting::{SourceCounts, differences, stable},
     daemon::{Daemon, Launch},
     deadline::{self, Deadline},
     remote::{self, RemoteProcess},
@@ -98,22 +98,12 @@ fn count(child: &mut Child, daemons: &[Daemon], deadline: Deadline) -> anyhow::R
         Some(status) => ensure!(status.success(), "the program failed: {status}"),
         None => bail!("the program did not exit in time"),
     }
-    let figures = || -> anyhow::Result<(Counted, Vec<SourceCounts>)> {
+    stable(|| {
         let counts =
             |daemon: &Daemon| Ok(SourceCounts { source: daemon.source(), counted: daemon.counted_until_exit(pid)? });
         let uvmd = daemons.iter().map(counts).collect::<anyhow::Result<_>>()?;
         Ok((process.counted().context("nothing counts")?, uvmd))
-    };
-    let mut last = figures()?;
-    for _ in 0..READINGS_MAX {
-        thread::sleep(READING_INTERVAL);
-        let now = figures()?;
-        if now == last {
-            break;
-        }
-        last = now;
-    }
-    Ok(last)
+    })
 }
 
 /// Attaches the driver's counters as soon as the program has opened the driver.

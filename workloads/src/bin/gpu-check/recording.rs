@@ -22,7 +22,7 @@ use workloads::report::{Header, PhaseReport};
 use crate::{deadline::Deadline, remote::RemoteProcess, stepped};
 
 /// Interval of readings, that of uvmd.
-const READING_INTERVAL: Duration = Duration::from_millis(100);
+const RECORDS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Kinds of records of a queue, those of uvmd's two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ pub(crate) struct Recorded {
 pub(crate) struct Rates {
     pub(crate) read: u64,
     pub(crate) dropped: u64,
-    /// Most records that waited for a reading, of [`RECORDS`](sys::record_queue::RECORDS).
+    /// Most records that waited for a reading, of [`RECORDS`](sys::uvm::queue::RECORDS).
     pub(crate) pending_max: u32,
     /// Most records a second between two readings, the dropped ones included.
     pub(crate) per_second_max: f64,
@@ -136,7 +136,7 @@ fn read(mut queue: RecordQueue, has_ended: &AtomicBool) -> Result<Rates, QueueEr
         // What is there at the end is read as well.
         let is_last = has_ended.load(Ordering::SeqCst);
         if !is_last {
-            thread::sleep(READING_INTERVAL);
+            thread::sleep(RECORDS_INTERVAL);
         }
         let reading = queue.read(|_| {})?;
         let now = Instant::now();

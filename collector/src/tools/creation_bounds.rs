@@ -1,4 +1,4 @@
-//! Time before which a VA space that is found had not begun, by what was seen before.
+//! Earliest possible creation of a VA space that is found, by earlier searches.
 //!
 //! * A process that has the driver open had no VA space, or none that was not counted, at its last
 //!   inspection.
@@ -12,9 +12,10 @@ use std::{
     time::Duration,
 };
 
-/// Times since boot at which processes had no VA space that was not counted.
+/// Times since boot at which processes had no VA space that was not counted. A VA space that is found
+/// was created after that.
 #[derive(Debug, Default)]
-pub(super) struct Begins {
+pub(super) struct CreationBounds {
     of_processes: BTreeMap<u32, Duration>,
     /// Last look before which the references had not changed.
     unchanged_at: Duration,
@@ -22,7 +23,7 @@ pub(super) struct Begins {
     inspected_at: Duration,
 }
 
-impl Begins {
+impl CreationBounds {
     /// Records a look at which the references were those of the last one.
     pub(super) fn unchanged(&mut self, now: Duration) {
         self.unchanged_at = now;
@@ -49,13 +50,13 @@ impl Begins {
     }
 
     /// Records that a process has no VA space that is not counted.
-    pub(super) fn had_none(&mut self, pid: u32, now: Duration) {
+    pub(super) fn set_without_space(&mut self, pid: u32, now: Duration) {
         self.of_processes.insert(pid, now);
     }
 
-    /// Time before which a VA space of a process that is found now had not begun. `start`: that of the
+    /// Time after which a VA space of a process that is found now was created. `start`: that of the
     /// process, which may have the number of a former one.
-    pub(super) fn not_before(&self, pid: u32, start: Duration) -> Duration {
+    pub(super) fn created_after(&self, pid: u32, start: Duration) -> Duration {
         self.of_processes.get(&pid).map_or(start, |at| start.max(*at))
     }
 }

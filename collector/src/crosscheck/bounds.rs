@@ -10,28 +10,18 @@
 //!                                            later.after - first.before
 //! ```
 //!
-//! No count decreases, so that a number outside these fences is no race of the readings. A thread may
+//! No count decreases, so that a number outside these bounds is no race of the readings. A thread may
 //! still wait between the probe of an event and the driver's count of it.
 
 use model::CheckedFigure;
+use sys::uvm::tracker::Counters;
 
-/// A number for each figure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
-    pub(crate) fault_entries: u64,
-    pub(crate) cpu_faults: u64,
-    pub(crate) bytes_htod: u64,
-    pub(crate) bytes_dtoh: u64,
-}
-
-impl Figures {
-    const fn of(self, figure: CheckedFigure) -> u64 {
-        match figure {
-            CheckedFigure::FaultEntries => self.fault_entries,
-            CheckedFigure::CpuFaults => self.cpu_faults,
-            CheckedFigure::BytesHtod => self.bytes_htod,
-            CheckedFigure::BytesDtoh => self.bytes_dtoh,
-        }
+const fn count(counters: Counters, figure: CheckedFigure) -> u64 {
+    match figure {
+        CheckedFigure::FaultEntries => counters.fault_entries,
+        CheckedFigure::CpuFaults => counters.cpu_faults,
+        CheckedFigure::BytesHtod => counters.bytes_htod,
+        CheckedFigure::BytesDtoh => counters.bytes_dtoh,
     }
 }
 
@@ -39,25 +29,25 @@ impl Figures {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readings {
     /// Driver's counters before the probes were read.
-    pub(crate) before: Figures,
-    pub(crate) probes: Figures,
+    pub(crate) before: Counters,
+    pub(crate) probes: Counters,
     /// Driver's counters after that.
-    pub(crate) after: Figures,
+    pub(crate) after: Counters,
     /// Events that the probes have dropped.
     pub(crate) dropped_events: u64,
 }
 
-/// What the probes counted, and the fences of the driver's counters.
+/// What the probes counted, and the bounds of the driver's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fenced {
+pub(super) struct Bounds {
     pub(super) min: u64,
     pub(super) probes: u64,
     pub(super) max: u64,
 }
 
-impl Fenced {
+impl Bounds {
     pub(super) fn new(figure: CheckedFigure, first: &Readings, later: &Readings) -> Self {
-        let difference = |now: Figures, then: Figures| now.of(figure).saturating_sub(then.of(figure));
+        let difference = |now, then| count(now, figure).saturating_sub(count(then, figure));
         Self {
             min: difference(later.before, first.after),
             probes: difference(later.probes, first.probes),
@@ -76,9 +66,9 @@ mod tests {
 
     use super::*;
 
-    /// Figures that all have this number.
-    fn all(number: u64) -> Figures {
-        Figures { fault_entries: number, cpu_faults: number, bytes_htod: number, bytes_dtoh: number }
+    /// Counters that all have this number.
+    fn all(number: u64) -> Counters {
+        Counters { fault_entries: number, cpu_faults: number, bytes_htod: number, bytes_dtoh: number }
     }
 
     /// Counts of a program at consecutive moments: those of the driver's counters before, of the
@@ -101,7 +91,7 @@ mod tests {
             let [a, b, c, d, e, f] = counts;
             let (first, later) = (readings([a, b, c], offset), readings([d, e, f], offset));
             for figure in CheckedFigure::ALL {
-                prop_assert!(Fenced::new(figure, &first, &later).holds());
+                prop_assert!(Bounds::new(figure, &first, &later).holds());
             }
         }
 
@@ -112,10 +102,10 @@ mod tests {
             // Beyond what was counted while both readings were taken, in which the error could hide.
             let error = wrong + (c - a) + (f - d);
             let added = readings([d, e + error, f], 0);
-            prop_assert!(!Fenced::new(CheckedFigure::CpuFaults, &first, &added).holds());
+            prop_assert!(!Bounds::new(CheckedFigure::CpuFaults, &first, &added).holds());
             if e - b >= error {
                 let missed = readings([d, e - error, f], 0);
-                prop_assert!(!Fenced::new(CheckedFigure::CpuFaults, &first, &missed).holds());
+                prop_assert!(!Bounds::new(CheckedFigure::CpuFaults, &first, &missed).holds());
             }
         }
 
@@ -124,15 +114,15 @@ mod tests {
             let (first, later) = (readings([at; 3], 0), readings([at + then; 3], 0));
             for wrong in [then - 1, then + 1] {
                 let later = Readings { probes: all(at + wrong), ..later };
-                prop_assert!(!Fenced::new(CheckedFigure::BytesHtod, &first, &later).holds());
+                prop_assert!(!Bounds::new(CheckedFigure::BytesHtod, &first, &later).holds());
             }
         }
     }
 
     #[test]
     fn each_figure_is_compared_with_itself() {
-        let later = Readings { probes: Figures { cpu_faults: 1, ..Figures::default() }, ..Readings::default() };
-        let holds = CheckedFigure::ALL.map(|figure| Fenced::new(figure, &Readings::default(), &later).holds());
+        let later = Readings { probes: Counters { cpu_faults: 1, ..Counters::default() }, ..Readings::default() };
+        let holds = CheckedFigure::ALL.map(|figure| Bounds::new(figure, &Readings::default(), &later).holds());
         assert_eq!(holds, [true, false, true, true]);
     }
 }
