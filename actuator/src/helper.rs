@@ -20,7 +20,7 @@ use std::{
 
 use call_ring::{
     Command,
-    command::{Action as HelperAction, AgentState, Answer, NoAnswer, Response, Ticket},
+    command::{Action as HelperAction, AgentState, CommandResult, NoResponse, Response, Ticket},
 };
 use command_lock::CommandLock;
 use cuda_error::CudaError;
@@ -62,7 +62,7 @@ pub(crate) struct HelperCalls<'a, 'b> {
     budget: &'a mut TimeBudget<'b>,
 }
 
-/// Reason why a command has no answer.
+/// Reason why a command has no result.
 #[derive(Debug)]
 enum CommandError {
     /// The wait is over.
@@ -95,7 +95,12 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
     }
 
     /// Makes the helper carry out a command, and adds its cost.
-    fn execute(&mut self, command: &Command, is_withdrawal: bool, cost: &mut Cost) -> Result<Answer, CommandError> {
+    fn execute(
+        &mut self,
+        command: &Command,
+        is_withdrawal: bool,
+        cost: &mut Cost,
+    ) -> Result<CommandResult, CommandError> {
         let Self { ring, program, budget, .. } = self;
         let process = program.process;
         if budget.is_spent() {
@@ -137,7 +142,7 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
             // The response may have come just now.
             let may_be_in_progress = match ring.response(ticket) {
                 Ok(Ok(response)) => return Ok(response),
-                Ok(Err(no_answer)) => no_answer == NoAnswer::Taken,
+                Ok(Err(no_answer)) => no_answer == NoResponse::Taken,
                 Err(error) => error.is_of_access(),
             };
             if may_be_in_progress {
@@ -153,9 +158,9 @@ impl<'a, 'b> HelperCalls<'a, 'b> {
             cost.took = cost.took.saturating_add(begun.elapsed());
         }
         // Failed calls count, too.
-        response.map(|Response { answer, advice_calls }| {
+        response.map(|Response { result, advice_calls }| {
             cost.add_advice_calls(advice_calls);
-            answer
+            result
         })
     }
 }
@@ -166,7 +171,7 @@ impl Calls for HelperCalls<'_, '_> {
         let (begin, end) = (pages.begin(), pages.begin().saturating_add(pages.bytes()));
         let command = Command { action: helper_action, gpu: gpu.unwrap_or(self.gpu).0, begin, end };
         match self.execute(&command, matches!(action, Action::Withdraw(_)), cost) {
-            Ok(answer) => Ok(result_of(action, answer)),
+            Ok(result) => Ok(result_of(action, result)),
             Err(CommandError::Refused(reason)) => Err(refused(action, reason)),
             Err(CommandError::Unknown(result)) => Err(result),
             Err(CommandError::Expired(_)) => Err(refused(action, BUSY.to_owned())),
@@ -253,7 +258,7 @@ fn lock_commands(process: &PidFd, budget: &mut TimeBudget<'_>) -> Result<Command
     lock.map_err(|_| CommandError::Refused("its helper executes a command for another GPU".to_owned()))
 }
 
-/// Submits a command once the last one has an answer, and wakes the helper.
+/// Submits a command once the last one has a result, and wakes the helper.
 fn submit(
     ring: &Ring,
     process: &PidFd,
@@ -283,15 +288,15 @@ fn response(
         check_alive(process)?;
         match ring.response(ticket)? {
             Ok(response) => return Ok(Some(response)),
-            Err(NoAnswer::Taken) => is_taken = true,
-            Err(NoAnswer::Pending) if !is_taken => {
+            Err(NoResponse::Taken) => is_taken = true,
+            Err(NoResponse::Pending) if !is_taken => {
                 if begun.elapsed() >= TAKE_MAX {
                     return Err(CommandError::Refused(NOT_TAKEN.to_owned()));
                 }
             }
             // A command that was taken stays taken.
-            Err(NoAnswer::Pending | NoAnswer::Invalid) => {
-                let reason = "the process has overwritten the command to its helper, or the answer";
+            Err(NoResponse::Pending | NoResponse::Invalid) => {
+                let reason = "the process has overwritten the command to its helper, or the result";
                 return Err(CommandError::Unknown(CallResult::Failed(reason.to_owned())));
             }
         }
@@ -352,22 +357,26 @@ const fn helper_action(action: Action) -> (HelperAction, Option<GpuUuid>) {
     }
 }
 
-fn result_of(action: Action, answer: Answer) -> CallResult {
-    match (answer, action) {
-        (Answer::Done, _) => CallResult::Done,
-        (Answer::Failed(error), action) => match (CudaError(error), action) {
+fn result_of(action: Action, result: CommandResult) -> CallResult {
+    match (result, action) {
+        (CommandResult::Done, _) => CallResult::Done,
+        (CommandResult::Failed(error), action) => match (CudaError(error), action) {
             (CudaError::OUT_OF_MEMORY, Action::Migrate(Place::Host)) => CallResult::HostMemory,
             (error, _) => CallResult::Failed(format!("CUDA failed the call: {error}")),
         },
         // For a withdrawal: no managed memory is left there.
-        (Answer::NotAllocated, _) => CallResult::NotMapped,
-        (Answer::ProgramAdvice, Action::Withdraw(_)) => CallResult::Replaced,
-        (Answer::ProgramAdvice, _) => {
+        (CommandResult::NotAllocated, _) => CallResult::NotMapped,
+        (CommandResult::ProgramAdvice, Action::Withdraw(_)) => CallResult::Replaced,
+        (CommandResult::ProgramAdvice, _) => {
             CallResult::Denied("the program has given its own advice on the memory".to_owned())
         }
-        (Answer::NoDevice, action) => refused(action, "the program does not use the GPU".to_owned()),
-        (Answer::Unsupported, action) => refused(action, "the CUDA version of the program lacks this call".to_owned()),
-        (Answer::NotActing, action) => refused(action, "its helper no longer acts: its mode has changed".to_owned()),
+        (CommandResult::NoDevice, action) => refused(action, "the program does not use the GPU".to_owned()),
+        (CommandResult::Unsupported, action) => {
+            refused(action, "the CUDA version of the program lacks this call".to_owned())
+        }
+        (CommandResult::NotActing, action) => {
+            refused(action, "its helper no longer acts: its mode has changed".to_owned())
+        }
     }
 }
 

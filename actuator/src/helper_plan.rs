@@ -59,8 +59,8 @@ impl HelperPlan {
     /// If one of them has another version.
     pub fn new(roots: Roots, pid: u32, ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
         let filters = Arc::new(FilterCheck::new(roots, pid, Arc::clone(&ring)));
-        Memory::open(&ring.patiently(|ring| ring.copy_words(HEADER_WORDS))?)?;
-        PlanMemory::open(&plan.patiently(|plan| plan.copy_words(PLAN_HEADER_WORDS))?)?;
+        Memory::open(&ring.with_retries(|ring| ring.copy_words(HEADER_WORDS))?)?;
+        PlanMemory::open(&plan.with_retries(|plan| plan.copy_words(PLAN_HEADER_WORDS))?)?;
         Ok(Self { filters, ring, plan, generation: None, last: Mutex::default() })
     }
 

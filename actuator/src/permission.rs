@@ -45,7 +45,7 @@ impl From<SharedMemoryError> for ActError {
 /// Makes the helper act by its ring, or stops it if the program has installed a filter since the helper
 /// started. Adds the number of inspected threads to `threads`.
 pub(crate) fn act(roots: &Roots, pid: u32, ring: &SharedMemory, threads: &mut usize) -> Result<(), ActError> {
-    Access { ring, is_patient: true }.act_if(|memory| check_filters(roots, pid, memory, threads))
+    Access { ring, retries: true }.act_if(|memory| check_filters(roots, pid, memory, threads))
 }
 
 /// Check of the filters of a process for its plan. It takes a system call per thread, so the follower makes it
@@ -70,7 +70,7 @@ impl FilterCheck {
     /// Checks the filters of all threads. If the program has installed one since the helper started, the helper
     /// stops acting.
     pub fn run(&self) {
-        let ring = Access { ring: &self.ring, is_patient: true };
+        let ring = Access { ring: &self.ring, retries: true };
         let checked = ring.words().and_then(|words| check_filters(&self.roots, self.pid, &open(&words)?, &mut 0));
         let is_refused = checked.is_err();
         if is_refused {
@@ -93,7 +93,7 @@ impl FilterCheck {
     pub(crate) fn act(&self) -> Result<(), ActError> {
         // The lock is held: no check completes between the two.
         let last = self.last();
-        Access { ring: &self.ring, is_patient: false }.act_if(|_| last.clone())
+        Access { ring: &self.ring, retries: false }.act_if(|_| last.clone())
     }
 }
 
@@ -106,12 +106,12 @@ fn open(words: &[u64]) -> Result<Memory<'_, u64>, ActError> {
 struct Access<'a> {
     ring: &'a SharedMemory,
     /// Whether it waits for requests that are pending.
-    is_patient: bool,
+    retries: bool,
 }
 
 impl Access<'_> {
     fn request<T>(self, mut request: impl FnMut(&SharedMemory) -> Result<T, SharedMemoryError>) -> Result<T, ActError> {
-        Ok(if self.is_patient { self.ring.patiently(request) } else { request(self.ring) }?)
+        Ok(if self.retries { self.ring.with_retries(request) } else { request(self.ring) }?)
     }
 
     fn words(self) -> Result<Vec<u64>, ActError> {

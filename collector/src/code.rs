@@ -24,7 +24,7 @@ const PACE: Pace = Pace {
     answer_max: Duration::from_secs(2),
     wanted: Duration::from_secs(10),
     running_max: 1,
-    patience: Duration::from_secs(2),
+    timeout: Duration::from_secs(2),
 };
 
 /// Program counters by process.

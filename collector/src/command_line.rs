@@ -26,7 +26,7 @@ const PACE: Pace = Pace {
     // A process may change its name at any time.
     wanted: Duration::from_secs(10),
     running_max: 4,
-    patience: Duration::from_secs(2),
+    timeout: Duration::from_secs(2),
 };
 /// Maximum length; longer ones are cut.
 const MAX_BYTES: usize = 4096;

@@ -33,7 +33,7 @@ const PACE: Pace = Pace {
     wanted: Duration::from_hours(24 * 365),
     running_max: 1,
     // If the driver hangs for one GPU, it may for all: one thread is enough to detect that.
-    patience: Duration::MAX,
+    timeout: Duration::MAX,
 };
 
 /// Folder of the GPUs in use, in nvidia-uvm's procfs.

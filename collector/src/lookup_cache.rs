@@ -34,7 +34,7 @@ pub(crate) struct Pace {
     /// Maximum of simultaneous look-ups.
     pub(crate) running_max: usize,
     /// Duration after which a look-up counts as hung, and others no longer wait for it.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 type Find<K, V> = Arc<dyn Fn(&K) -> Option<V> + Send + Sync>;
@@ -112,7 +112,7 @@ where
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<V> {
         let mut known = lock(&self.known);
         known.forget(now, self.pace.wanted);
-        known.leave_alone(now, self.pace.patience);
+        known.leave_alone(now, self.pace.timeout);
         let Known { answers, due, running, idle, queue, .. } = &mut *known;
         let answer = answers.entry(key.clone()).or_insert_with(|| Answer {
             value: None,
@@ -141,9 +141,9 @@ where
     /// Entries whose look-ups hang.
     pub(crate) fn hung(&self, now: Instant) -> Hung<K> {
         let mut known = lock(&self.known);
-        known.leave_alone(now, self.pace.patience);
+        known.leave_alone(now, self.pace.timeout);
         // Without room among the replaced ones.
-        let stuck = known.running.iter().filter(|(_, since)| is_too_long(*since, now, self.pace.patience));
+        let stuck = known.running.iter().filter(|(_, since)| is_too_long(*since, now, self.pace.timeout));
         let keys: Vec<_> = known.hung.iter().chain(stuck.map(|(key, _)| key)).cloned().collect();
         Hung { is_full: keys.len() >= HUNG_MAX + self.pace.running_max, keys }
     }
@@ -245,9 +245,9 @@ impl<K: Clone + Eq + Hash + Ord, V> Known<K, V> {
     }
 
     /// Replaces the look-ups that run for too long.
-    fn leave_alone(&mut self, now: Instant, patience: Duration) {
+    fn leave_alone(&mut self, now: Instant, timeout: Duration) {
         let room = HUNG_MAX.saturating_sub(self.hung.len());
-        let too_long = |(_, since): &mut (K, Instant)| is_too_long(*since, now, patience);
+        let too_long = |(_, since): &mut (K, Instant)| is_too_long(*since, now, timeout);
         self.hung.extend(self.running.extract_if(.., too_long).take(room).map(|(key, _)| key));
     }
 
@@ -262,8 +262,8 @@ impl<K: Clone + Eq + Hash + Ord, V> Known<K, V> {
     }
 }
 
-fn is_too_long(since: Instant, now: Instant, patience: Duration) -> bool {
-    now.saturating_duration_since(since) >= patience
+fn is_too_long(since: Instant, now: Instant, timeout: Duration) -> bool {
+    now.saturating_duration_since(since) >= timeout
 }
 
 impl<V> Answer<V> {

@@ -29,7 +29,7 @@ const PACE: Pace = Pace {
     answer_max: Duration::from_secs(10),
     wanted: Duration::from_secs(10),
     running_max: 1,
-    patience: Duration::from_secs(2),
+    timeout: Duration::from_secs(2),
 };
 
 /// Known mappings.

@@ -1,5 +1,5 @@
 //! Files of /sys for the probes: preconditions, types, and the driver's parameters. They are read by threads with
-//! patience, as users can lock its folders.
+//! timeout, as users can lock its folders.
 
 use std::{collections::BTreeMap, fs, io};
 

@@ -14,7 +14,7 @@ const PACE: Pace = Pace {
     answer_max: Duration::from_hours(1),
     wanted: Duration::from_hours(2),
     running_max: 4,
-    patience: Duration::from_mins(1),
+    timeout: Duration::from_mins(1),
 };
 
 /// User names seen so far.

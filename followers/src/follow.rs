@@ -9,7 +9,7 @@ use std::{
 use actuator::HelperPlan;
 use call_ring::plan::Destination;
 use model::{FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures, ProbedIteration, ProcessId};
-use plans::{Bytes, Figures, Follower, IterationStart, Planned, ProbeQuota, Probing, Settings, State};
+use plans::{Bytes, Follower, IterationStart, Planned, ProbeCounts, ProbeQuota, Probing, Settings, State};
 use recorder::{Memories, NewCalls, Recordings, Unread};
 use sys::{Roots, clock, cpu_time};
 
@@ -245,10 +245,10 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, table
             shared.publish(FollowingState::Refused(reason), iteration, None);
         }
         State::Probing(probing) => {
-            let Probing { table, duration_ns, figures } = &**probing;
+            let Probing { table, duration_ns, counts } = &**probing;
             let was_probing = matches!(lock(&shared.latest).state, FollowingState::Probing(_));
             if !was_probing {
-                tracing::info!("probing {1} launches of an iteration of process {0}", process.pid, figures.launches);
+                tracing::info!("probing {1} launches of an iteration of process {0}", process.pid, counts.launches);
             }
             let version = table.is_some().then(|| tables.next());
             let bytes = |destination| table.as_ref().map_or(0, |table| table.bytes(destination));
@@ -257,13 +257,14 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, table
                 to_gpu_bytes: bytes(Destination::Gpu),
                 to_host_bytes: bytes(Destination::Host),
                 duration_ns: *duration_ns,
-                figures: probe_figures(*figures),
+                figures: probe_figures(*counts),
             };
             let table = version.zip(table.clone());
             shared.publish(FollowingState::Probing(state), iteration, table);
         }
         State::Planned(planned) => {
-            if let Some(Figures { launches, probed, iterations, named_bytes, touched_bytes }) = planned.probed {
+            if let Some(ProbeCounts { launches, probed, iterations, named_bytes, touched_bytes }) = planned.probe_counts
+            {
                 tracing::info!(
                     "{probed} of {launches} launches of process {} were probed in {iterations} iterations: they name {named_bytes} bytes, and access at most {touched_bytes} of them",
                     process.pid
@@ -329,19 +330,19 @@ fn planned_iteration(version: u64, planned: &Planned) -> PlannedIteration {
         faulted_bytes: faulted,
         evicted_bytes: evicted,
         faulted_blocks: planned.traffic.faulted_pieces,
-        driver_bytes: planned.driver.bytes.total(),
-        driver_faulted_blocks: planned.driver.faulted_pieces,
+        driver_bytes: planned.traffic_without_plan.bytes.total(),
+        driver_faulted_blocks: planned.traffic_without_plan.faulted_pieces,
         peak_bytes: planned.peak_bytes,
         room_bytes: planned.room_bytes,
         lead: LaunchLead::of(&planned.leads),
         coverage_percent: planned.coverage_percent(),
-        probes: planned.probed.map(probe_figures),
+        probes: planned.probe_counts.map(probe_figures),
         ranges: ranges(planned),
     }
 }
 
-const fn probe_figures(figures: Figures) -> ProbeFigures {
-    let Figures { launches, probed, iterations, named_bytes, touched_bytes } = figures;
+const fn probe_figures(counts: ProbeCounts) -> ProbeFigures {
+    let ProbeCounts { launches, probed, iterations, named_bytes, touched_bytes } = counts;
     ProbeFigures { launches, probed, iterations, named_bytes, touched_bytes }
 }
 

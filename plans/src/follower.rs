@@ -12,7 +12,7 @@ use crate::{
     methods::{GpuMemory, Outline, Workload},
     pieces::Pieces,
     planning::{self, Answer, BestOutline, Outliner},
-    probe::{Evidence, Figures, Observation, Probe},
+    probe::{Evidence, Observation, Probe, ProbeCounts},
     refusal::Refusal,
     sequence::{Periodicity, Sequence, Work},
     table::Table,
@@ -65,7 +65,7 @@ pub struct Planned {
     /// Traffic of an iteration with the plan, by the model of the driver.
     pub traffic: Traffic,
     /// Traffic of an iteration without the plan, by the same model.
-    pub driver: Traffic,
+    pub traffic_without_plan: Traffic,
     /// Maximum lead of each launch over the GPU: number of launches since the program last waited
     /// for the GPU. Empty if an iteration has no wait.
     pub leads: Vec<u64>,
@@ -76,8 +76,8 @@ pub struct Planned {
     /// Coverage of the memory with GPU faults by the memory that arguments name, if faults are
     /// counted.
     pub coverage: Option<Coverage>,
-    /// Figures of probes, if any were made.
-    pub probed: Option<Figures>,
+    /// Counts of the probes, if any were made.
+    pub probe_counts: Option<ProbeCounts>,
 }
 
 impl Planned {
@@ -109,8 +109,8 @@ pub struct Probing {
     pub table: Option<Table>,
     /// Duration of the probed iteration.
     pub duration_ns: u64,
-    /// Figures so far.
-    pub figures: Figures,
+    /// Counts so far.
+    pub counts: ProbeCounts,
 }
 
 /// State of a follower.
@@ -161,7 +161,7 @@ struct PendingPlan {
     room_bytes: u64,
     unmapped_bytes: u64,
     coverage: Option<Coverage>,
-    probed: Option<Figures>,
+    probe_counts: Option<ProbeCounts>,
     /// Heap bytes of the workload, which planners hold until they answer.
     workload_bytes: usize,
 }
@@ -294,7 +294,7 @@ impl Follower {
         if let State::Probing(probing) = &mut self.state
             && has_changed
         {
-            (probing.table, probing.figures) = (probe.table().cloned(), probe.figures());
+            (probing.table, probing.counts) = (probe.table().cloned(), probe.counts());
         }
         has_changed.then_some(Change::Probing)
     }
@@ -381,12 +381,12 @@ impl Follower {
         }
         if let Some(probe) = self.new_probe(&work) {
             let duration_ns = work.durations_ns.iter().copied().fold(0, u64::saturating_add);
-            let figures = probe.figures();
+            let counts = probe.counts();
             if let Some(quota) = &mut self.settings.probes {
                 quota.starts = quota.starts.saturating_sub(1);
             }
             self.probe = Some(Box::new(probe));
-            self.state = State::Probing(Box::new(Probing { table: None, duration_ns, figures }));
+            self.state = State::Probing(Box::new(Probing { table: None, duration_ns, counts }));
             return Some(Change::Probing);
         }
         let unmapped_bytes = work.unmapped_bytes;
@@ -457,7 +457,7 @@ impl Follower {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
         }
         let evidence = self.evidence.as_ref().filter(|evidence| evidence.matches(&work.tokens));
-        let probed = evidence.map(Evidence::figures).filter(|figures| figures.probed > 0);
+        let probe_counts = evidence.map(Evidence::counts).filter(|counts| counts.probed > 0);
         let Work { first_launch, tokens, durations_ns, queue_starts, pieces, unmapped_bytes, .. } = work;
         let pieces = match evidence {
             Some(evidence) => evidence.reduced(pieces, &self.faults.faulted()),
@@ -475,7 +475,7 @@ impl Follower {
             room_bytes,
             unmapped_bytes,
             coverage,
-            probed,
+            probe_counts,
             workload_bytes: workload.heap_bytes(),
         };
         Ok((workload, pending_plan))
@@ -521,9 +521,9 @@ impl PendingPlan {
         tokens + self.leads.capacity() * size_of::<u64>() + self.workload_bytes
     }
 
-    fn planned(self, BestOutline { method, outline, driver }: BestOutline) -> Planned {
+    fn planned(self, BestOutline { method, outline, traffic_without_plan }: BestOutline) -> Planned {
         let Outline { moves, traffic, peak_bytes } = outline;
-        let Self { first_launch, duration_ns, tokens, leads, room_bytes, coverage, probed, .. } = self;
+        let Self { first_launch, duration_ns, tokens, leads, room_bytes, coverage, probe_counts, .. } = self;
         Planned {
             planner: method,
             first_launch,
@@ -531,12 +531,12 @@ impl PendingPlan {
             tokens,
             moves,
             traffic,
-            driver,
+            traffic_without_plan,
             leads,
             peak_bytes,
             room_bytes,
             coverage,
-            probed,
+            probe_counts,
         }
     }
 }

@@ -40,7 +40,7 @@ pub use coverage::FaultCounts;
 pub use follower::{Change, Follower, IterationStart, Planned, ProbeQuota, Probing, Settings, State};
 pub use methods::Method;
 pub use planning::{Answer, BestOutline, Outliner};
-pub use probe::{Evidence, Figures, Observation};
+pub use probe::{Evidence, Observation, ProbeCounts};
 pub use ranges::Ranges;
 pub use refusal::Refusal;
 pub use table::Table;

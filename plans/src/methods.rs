@@ -123,7 +123,7 @@ pub struct Workload {
 pub struct Problem {
     workload: Workload,
     /// Traffic of an iteration without moves.
-    driver: Traffic,
+    traffic_without_plan: Traffic,
     /// Pieces of whole blocks, which have frames of their own.
     blocks: Pieces,
     /// Bytes of the frames of partial blocks.
@@ -166,16 +166,16 @@ impl Workload {
 impl From<Workload> for Problem {
     fn from(workload: Workload) -> Self {
         let Workload { pieces, memory, .. } = &workload;
-        let driver = traffic::simulate(pieces, memory.bytes, &[]);
+        let traffic_without_plan = traffic::simulate(pieces, memory.bytes, &[]);
         let (blocks, partial_frames_bytes) = (pieces.whole_blocks(), frames_bytes(&pieces.partial_blocks()));
-        Self { workload, driver, blocks, partial_frames_bytes }
+        Self { workload, traffic_without_plan, blocks, partial_frames_bytes }
     }
 }
 
 impl Problem {
     /// Traffic of an iteration without moves.
-    pub(crate) const fn driver(&self) -> Traffic {
-        self.driver
+    pub(crate) const fn traffic_without_plan(&self) -> Traffic {
+        self.traffic_without_plan
     }
 
     /// Checks that a plan is needed.

@@ -67,7 +67,7 @@ pub struct BestOutline {
     /// The outline.
     pub outline: Outline,
     /// Traffic of the driver alone.
-    pub driver: Traffic,
+    pub traffic_without_plan: Traffic,
 }
 
 impl Outliner for Vec<Box<dyn Method>> {
@@ -124,7 +124,7 @@ impl BestSoFar {
 
     fn answer(&self) -> Answer {
         let (method, outline) = self.outline.clone().ok_or_else(|| self.refusal.clone().unwrap_or(Refusal::NoRoom))?;
-        Ok(BestOutline { method, outline, driver: self.problem.driver() })
+        Ok(BestOutline { method, outline, traffic_without_plan: self.problem.traffic_without_plan() })
     }
 }
 

@@ -26,7 +26,7 @@ use call_ring::{
 
 use self::target::{Target, WARM_UP_EXECUTIONS};
 pub use self::{
-    evidence::{Evidence, Figures},
+    evidence::{Evidence, ProbeCounts},
     target::{ATTEMPTS_MAX, LAUNCHES_MAX, PROBES_PER_LAUNCH},
 };
 use crate::{
@@ -223,25 +223,25 @@ impl Probe {
 
     /// Counts of probed launches, iterations and bytes so far.
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        let mut figures = Figures { iterations: self.iterations, ..Figures::default() };
+    pub fn counts(&self) -> ProbeCounts {
+        let mut counts = ProbeCounts { iterations: self.iterations, ..ProbeCounts::default() };
         let mut ops: BTreeMap<usize, bool> = BTreeMap::new();
         for target in &self.targets {
             *ops.entry(target.op).or_insert(true) &= target.is_known();
             if target.is_known() {
-                figures.named_bytes = figures.named_bytes.saturating_add(target.bytes(&self.pieces));
-                figures.touched_bytes = figures.touched_bytes.saturating_add(target.touched.bytes());
+                counts.named_bytes = counts.named_bytes.saturating_add(target.bytes(&self.pieces));
+                counts.touched_bytes = counts.touched_bytes.saturating_add(target.touched.bytes());
             }
         }
-        figures.launches = ops.len() as u64;
-        figures.probed = ops.values().filter(|is_known| **is_known).count() as u64;
-        figures
+        counts.launches = ops.len() as u64;
+        counts.probed = ops.values().filter(|is_known| **is_known).count() as u64;
+        counts
     }
 
     /// Evidence from the launches whose accesses are known so far.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
-        let mut evidence = Evidence::new(self.tokens.clone(), self.figures());
+        let mut evidence = Evidence::new(self.tokens.clone(), self.counts());
         for target in self.targets.iter().filter(|target| target.is_known()) {
             evidence.add(target.op, &target.blocks(&self.pieces), &target.touched);
         }

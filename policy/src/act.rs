@@ -19,7 +19,7 @@
 //! * `life_cycle`: stages of a decision
 //! * [`limits`]: every limit, with its reason
 //!
-//! [`engine`] runs both for all processes: [`Acting`].
+//! [`engine`] runs both for all processes: [`Engine`].
 
 mod cooldown;
 pub mod engine;
@@ -32,7 +32,7 @@ mod live;
 mod plans;
 mod scene;
 
-pub use engine::Acting;
+pub use engine::Engine;
 pub use guard::denied;
 pub use limits::Limits;
 pub use live::{

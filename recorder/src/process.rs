@@ -100,7 +100,7 @@ impl Process {
     pub fn find(roots: &Roots, thread: u32) -> Result<Option<Self>, ProcessError> {
         let mut search = Search::begin(roots, thread, FORMS)?;
         while !search.advance(u64::MAX)? {}
-        Memories::open(search)?.map(|memories| patiently(|| Self::new(memories.clone()))).transpose()
+        Memories::open(search)?.map(|memories| with_retries(|| Self::new(memories.clone()))).transpose()
     }
 
     /// Creates a process from its memories.
@@ -127,9 +127,9 @@ impl Process {
     /// If the process has overwritten the header, or its memory is not accessible.
     pub fn set_mode(&self, mode: Mode) -> Result<(), ProcessError> {
         let ring = &self.memories.ring;
-        let words = ring.patiently(|ring| ring.copy_words(HEADER_WORDS))?;
+        let words = ring.with_retries(|ring| ring.copy_words(HEADER_WORDS))?;
         let operation = Memory::open(&words)?.set_mode(mode);
-        ring.patiently(|ring| ring.write([operation], None))?;
+        ring.with_retries(|ring| ring.write([operation], None))?;
         Ok(())
     }
 
@@ -138,9 +138,9 @@ impl Process {
     /// # Errors
     /// As [`Self::poll_part`].
     pub fn poll(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let mut calls = patiently(|| self.poll_part())?;
+        let mut calls = with_retries(|| self.poll_part())?;
         while self.has_more() {
-            calls.append(&mut patiently(|| self.poll_part())?);
+            calls.append(&mut with_retries(|| self.poll_part())?);
         }
         Ok(calls)
     }
@@ -206,7 +206,7 @@ impl Process {
 }
 
 /// Repeats an access while it is pending, which an accessor ends within seconds.
-fn patiently<T>(mut access: impl FnMut() -> Result<T, ProcessError>) -> Result<T, ProcessError> {
+fn with_retries<T>(mut access: impl FnMut() -> Result<T, ProcessError>) -> Result<T, ProcessError> {
     loop {
         match access() {
             Err(error) if error.is_pending() => thread::sleep(PENDING_PAUSE),

@@ -24,7 +24,7 @@ pub use types::driver_with;
 use crate::{btf::MAGIC, roots::Roots};
 
 /// Deadline of an expected event, on a machine under any load.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Repeats a step until it has a result, for two minutes at most.
 pub fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
@@ -33,7 +33,7 @@ pub fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
         if let Some(result) = step() {
             return result;
         }
-        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{what} within {TIMEOUT:?}");
         thread::sleep(Duration::from_millis(2));
     }
 }

@@ -1,18 +1,18 @@
 //! Threads for reads that a user can make hang, so that their callers do not.
 //!
-//! Each read is made by a thread of a small pool, and the caller gives up after [`PATIENCE`] if that thread
+//! Each read is made by a thread of a small pool, and the caller gives up after [`SLEEPING_TIMEOUT`] if that thread
 //! sleeps. The read is hung then: later callers get an error until it returns.
 //!
 //! ```text
 //!   caller ── read ──▶ idle thread, or a new one
 //!     │                  ├─ returns: the result
 //!     │                  ├─ waits for a processor: the caller waits, too
-//!     └─ PATIENCE ───────└─ sleeps: it is hung, and the caller gets an error; so do later callers
+//!     └─ SLEEPING_TIMEOUT ─└─ sleeps: it is hung, and the caller gets an error; so do later callers
 //! ```
 //!
 //! **Limits**: hung reads for a user ([`HUNG_PER_USER_MAX`]) and in all ([`HUNG_MAX`]); the time for which
 //! callers wait for a user ([`Charges::allowance`]). Beyond them, nothing is read for that user. The time for
-//! which a caller waits for all users ([`WAITS_OF_CALLER`]): beyond it, the caller's patience is short.
+//! which a caller waits for all users ([`WAITS_OF_CALLER`]): beyond it, the caller's timeout is short.
 
 use std::{
     cell::Cell,
@@ -38,12 +38,12 @@ use crate::{
 };
 
 /// Time for which a caller waits for a read that sleeps.
-const PATIENCE: Duration = Duration::from_millis(50);
+const SLEEPING_TIMEOUT: Duration = Duration::from_millis(50);
 /// The same for a caller whose own time for waits is used up.
-const PATIENCE_SHORT: Duration = Duration::from_millis(1);
+const SLEEPING_TIMEOUT_SHORT: Duration = Duration::from_millis(1);
 /// The same two for a read that computes, or waits for a processor.
-const PATIENCE_RUNNING: Duration = Duration::from_secs(1);
-const PATIENCE_RUNNING_SHORT: Duration = PATIENCE;
+const RUNNING_TIMEOUT: Duration = Duration::from_secs(1);
+const RUNNING_TIMEOUT_SHORT: Duration = SLEEPING_TIMEOUT;
 /// Maximum charge for the sleep of a read that has returned: beyond it, the read has waited for a processor.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// Limit on hung reads, of the processes of all users.
@@ -52,7 +52,7 @@ const HUNG_MAX: usize = 256;
 /// one each.
 pub const HUNG_PER_USER_MAX: usize = 8;
 /// Time for which one caller waits for reads that sleep or compute, of the processes of all users: beyond it, the
-/// caller's patience is short.
+/// caller's timeout is short.
 const WAITS_OF_CALLER: Allowance = Allowance { part: 10, burst: Duration::from_secs(1), credit_part: None };
 /// Limit on idle threads.
 const IDLE_MAX: usize = 4;
@@ -273,11 +273,11 @@ impl Readers {
 }
 
 /// Time for which the current thread waits for a read that sleeps, and for one that runs.
-fn patience(now: Duration) -> [Duration; 2] {
+fn timeouts(now: Duration) -> [Duration; 2] {
     if OWN_WAITS.get().is_over(WAITS_OF_CALLER, now) {
-        [PATIENCE_SHORT, PATIENCE_RUNNING_SHORT]
+        [SLEEPING_TIMEOUT_SHORT, RUNNING_TIMEOUT_SHORT]
     } else {
-        [PATIENCE, PATIENCE_RUNNING]
+        [SLEEPING_TIMEOUT, RUNNING_TIMEOUT]
     }
 }
 
@@ -292,13 +292,13 @@ fn charge_caller(waited: Duration, now: Duration) {
 enum NoAnswer {
     /// The thread has ended.
     Ended,
-    /// The caller's patience is over.
+    /// The caller's timeout is over.
     GivenUp { is_asleep: bool },
 }
 
-/// Waits for an answer, for the current thread's patience.
+/// Waits for an answer, for the current thread's timeout.
 fn wait<T>(answers: &Receiver<Answer<T>>, begun: Instant, thread: &AtomicU32) -> Result<Answer<T>, NoAnswer> {
-    let [sleeping, running] = patience(clock::monotonic());
+    let [sleeping, running] = timeouts(clock::monotonic());
     loop {
         match answers.recv_timeout(sleeping) {
             Ok(answer) => return Ok(answer),
@@ -514,14 +514,14 @@ mod tests {
     #[test]
     fn caller_is_impatient_once_processes_of_many_users_have_kept_it_waiting() {
         let now = clock::monotonic();
-        assert_eq!(patience(now), [PATIENCE, PATIENCE_RUNNING]);
+        assert_eq!(timeouts(now), [SLEEPING_TIMEOUT, RUNNING_TIMEOUT]);
         // No user has used up its own.
         for _ in 0..21 {
-            charge_caller(PATIENCE, now);
+            charge_caller(SLEEPING_TIMEOUT, now);
         }
-        assert_eq!(patience(now), [PATIENCE_SHORT, PATIENCE_RUNNING_SHORT]);
-        assert_eq!(thread::spawn(move || patience(now)).join().unwrap()[0], PATIENCE, "of another thread");
-        assert_eq!(patience(now + PATIENCE * WAITS_OF_CALLER.part)[0], PATIENCE, "in time");
+        assert_eq!(timeouts(now), [SLEEPING_TIMEOUT_SHORT, RUNNING_TIMEOUT_SHORT]);
+        assert_eq!(thread::spawn(move || timeouts(now)).join().unwrap()[0], SLEEPING_TIMEOUT, "of another thread");
+        assert_eq!(timeouts(now + SLEEPING_TIMEOUT * WAITS_OF_CALLER.part)[0], SLEEPING_TIMEOUT, "in time");
     }
 
     #[test]
@@ -537,9 +537,9 @@ mod tests {
             let answer = Answer { result: Ok(()), has_slept, cpu };
             answer.slept(elapsed).max(answer.computed(CPU_FREE))
         };
-        assert_eq!(charge(false, CPU_FREE, PATIENCE), Duration::ZERO, "others had the processor");
-        assert_eq!(charge(false, PATIENCE, PATIENCE), PATIENCE.saturating_sub(CPU_FREE));
-        assert_eq!(charge(true, CPU_FREE, PATIENCE), PATIENCE);
+        assert_eq!(charge(false, CPU_FREE, SLEEPING_TIMEOUT), Duration::ZERO, "others had the processor");
+        assert_eq!(charge(false, SLEEPING_TIMEOUT, SLEEPING_TIMEOUT), SLEEPING_TIMEOUT.saturating_sub(CPU_FREE));
+        assert_eq!(charge(true, CPU_FREE, SLEEPING_TIMEOUT), SLEEPING_TIMEOUT);
         assert_eq!(charge(true, CPU_FREE, Duration::from_secs(4)), SLEEP_MAX, "others had the processor");
     }
 
@@ -551,14 +551,14 @@ mod tests {
         let debt = || readers.state().waits.debt(1000, clock::monotonic());
         let before = debt();
         let slow = || {
-            thread::sleep(PATIENCE / 10);
+            thread::sleep(SLEEPING_TIMEOUT / 10);
             Ok(())
         };
         readers.read(&target(7, 1000), slow).unwrap();
         let mut held = none();
         hold(readers, 8, 1000, &mut held);
         assert!(debt() <= before, "the user is not charged");
-        assert!(OWN_WAITS.get().debt(WAITS_OF_CALLER, clock::monotonic()) >= PATIENCE);
+        assert!(OWN_WAITS.get().debt(WAITS_OF_CALLER, clock::monotonic()) >= SLEEPING_TIMEOUT);
     }
 
     #[test]
@@ -593,12 +593,12 @@ mod tests {
     fn processor_time_of_a_read_is_that_of_its_caller() {
         let computes = || {
             let begun = cpu_time::of_this_thread();
-            while cpu_time::of_this_thread().saturating_sub(begun) < PATIENCE {}
+            while cpu_time::of_this_thread().saturating_sub(begun) < SLEEPING_TIMEOUT {}
             Ok(())
         };
         let begun = cpu_time::of_this_thread();
         readers().read(&target(7, 1000), computes).unwrap();
-        assert!(cpu_time::of_this_thread().saturating_sub(begun) >= PATIENCE);
+        assert!(cpu_time::of_this_thread().saturating_sub(begun) >= SLEEPING_TIMEOUT);
     }
 
     #[test]
@@ -623,7 +623,7 @@ mod tests {
     fn panic_of_a_read_is_an_error() {
         let readers = readers();
         let target = Target { path: PathBuf::from("/proc/7"), ..target(7, 0) };
-        // Without the hook, whose backtrace may take longer than the patience.
+        // Without the hook, whose backtrace may take longer than the timeout.
         let panics = || -> io::Result<()> { std::panic::resume_unwind(Box::new("by the test")) };
         let error = readers.read(&target, panics).unwrap_err();
         let message = "the thread that reads files in /proc/7 has panicked, and this read has failed";

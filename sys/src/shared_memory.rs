@@ -60,8 +60,8 @@ use crate::{
 };
 
 /// Time for which requests are repeated while they are pending: more than an accessor has for one.
-const PATIENCE: Duration = Duration::from_secs(3);
-const PATIENT_PAUSE: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_secs(3);
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum of memory after the end: a huge page, as `shmem_enabled` can add.
 const BEYOND_END_MAX_BYTES: u64 = 2 << 20;
 /// Seals of such memory: its size is final, and no further memory after its end can be allocated.
@@ -199,14 +199,14 @@ impl SharedMemory {
     ///
     /// # Errors
     /// As those of the requests; pending only if the node is too busy to start an accessor.
-    pub fn patiently<T>(
+    pub fn with_retries<T>(
         &self,
         mut request: impl FnMut(&Self) -> Result<T, SharedMemoryError>,
     ) -> Result<T, SharedMemoryError> {
         let begun = Instant::now();
         loop {
             match request(self) {
-                Err(SharedMemoryError::Pending) if begun.elapsed() < PATIENCE => thread::sleep(PATIENT_PAUSE),
+                Err(SharedMemoryError::Pending) if begun.elapsed() < TIMEOUT => thread::sleep(RETRY_PAUSE),
                 result => return result,
             }
         }

@@ -21,7 +21,7 @@ COMMAND = re.compile(r"^    (?:\$ )?(?:sudo )?((?:target/release|scripts)/\S+[^#
 UVMCTL = "target/release/uvmctl"
 # Exit codes that are no failure here: doctor looks at the node, which has no driver outside the guest.
 OTHER_CODES = {"doctor": {1}}
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 def commands() -> list[str]:
@@ -33,7 +33,7 @@ def commands() -> list[str]:
 
 def uvmctl(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """Exit code and output of a command."""
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -44,7 +44,7 @@ def live(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
         os.chdir(ROOT)
         termios.tcsetwinsize(0, (24, 80))
         os.execve(words[0], words, {**environment, "TERM": "xterm"})
-    shown, quit_sent, deadline = b"", False, time.monotonic() + PATIENCE_S
+    shown, quit_sent, deadline = b"", False, time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         if select.select([terminal], [], [], 1)[0]:
             try:
@@ -61,7 +61,7 @@ def live(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
 def stream(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """The same of a command that goes on until it is interrupted: its first line, and 0 if there is one."""
     process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    has_line = bool(select.select([process.stdout], [], [], PATIENCE_S)[0])
+    has_line = bool(select.select([process.stdout], [], [], TIMEOUT_S)[0])
     line = process.stdout.readline() if has_line else ""
     process.terminate()
     process.communicate()
@@ -70,7 +70,7 @@ def stream(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
 
 def pid_of(url: str) -> str:
     """A running process with managed memory, as soon as there is one."""
-    for _ in range(PATIENCE_S):
+    for _ in range(TIMEOUT_S):
         done = subprocess.run(["curl", "-fsS", "-m", "5", f"{url}/api/v1/processes"], capture_output=True, text=True)
         if done.returncode == 0:
             running = [each["pid"] for each in json.loads(done.stdout)["processes"] if each["exited_at"] is None]

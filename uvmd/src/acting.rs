@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use actuation::Patience;
+use actuation::WithdrawalTimeouts;
 pub(crate) use actuation::{Actuation, actuators};
 pub(crate) use actuation::{CommandName, StillInForce};
 use actuator::{Journal, headroom};
@@ -57,7 +57,7 @@ const IDLE: Duration = Duration::from_millis(500);
 /// they complete, which ends the delay.
 const PENDING_DELAY: Duration = Duration::from_millis(200);
 /// Time for the thread to stop: to withdraw all advice, and to notice the request.
-pub(crate) const STOP_DEADLINE: Duration = Patience::AT_STOP.in_all.saturating_add(Duration::from_secs(3));
+pub(crate) const STOP_DEADLINE: Duration = WithdrawalTimeouts::AT_STOP.in_all.saturating_add(Duration::from_secs(3));
 
 /// Inputs of the loop.
 pub(crate) struct Parts {
@@ -439,7 +439,7 @@ impl Loop {
         self.parts.followers.carry_out(self.actuation.acting.take_plan_commands());
         self.submit(orders);
         let (calendar, clock) = self.began;
-        let withdrawn = self.actuation.withdraw_all(Patience::AT_STOP, || calendar + clock.elapsed());
+        let withdrawn = self.actuation.withdraw_all(WithdrawalTimeouts::AT_STOP, || calendar + clock.elapsed());
         self.actuation.flush_journal();
         self.actuation.give_back_numbers();
         self.publish_events();

@@ -44,7 +44,7 @@ pub(crate) struct Audit {
     queue: SyncSender<Message>,
     dropped: Dropped,
     /// Maximum wait of a change for its line.
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Audit {
@@ -54,7 +54,7 @@ impl Audit {
         let dropped = Dropped::default();
         let destination = Rotating::open(path, rotation, must_open, warnings)?;
         let queue = writer::write_to("uvmd-audit", destination, dropped.clone())?;
-        Ok(Self { queue, dropped, patience: RECORDING })
+        Ok(Self { queue, dropped, timeout: RECORDING })
     }
 
     /// Writes a line without waiting.
@@ -101,8 +101,8 @@ impl Audit {
         let (done, is_done) = mpsc::sync_channel(1);
         let line = line(entry).ok_or("it has no JSON")?;
         self.queue.try_send(Message::Record(line, done)).map_err(|_| "too many lines are pending")?;
-        let written = is_done.recv_timeout(self.patience);
-        written.map_err(|_| format!("nothing could be written to it for {} s", self.patience.as_secs()))?
+        let written = is_done.recv_timeout(self.timeout);
+        written.map_err(|_| format!("nothing could be written to it for {} s", self.timeout.as_secs()))?
     }
 
     /// Reopens the file, for log rotation.
@@ -144,7 +144,7 @@ pub(crate) mod testing {
 
     /// Audit log with a long wait, for a busy machine.
     pub(crate) fn patient(audit: Audit) -> Audit {
-        Audit { patience: Duration::from_mins(1), ..audit }
+        Audit { timeout: Duration::from_mins(1), ..audit }
     }
 
     /// Waits until all queued lines are written.

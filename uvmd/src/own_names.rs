@@ -8,7 +8,7 @@ use tokio::{sync::oneshot, time};
 
 /// Time limit of the resolver, which may query servers that do not respond: uvmd then starts
 /// without the domain.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Names of this machine, the kernel's first. Requests over TCP may use each.
 ///
@@ -29,7 +29,7 @@ async fn look_up(name: String) -> Option<String> {
     let (sender, answer) = oneshot::channel();
     let look_up = move || drop(sender.send(canonical(&name)));
     thread::Builder::new().name("own-name".to_owned()).spawn(look_up).ok()?;
-    match time::timeout(PATIENCE, answer).await.ok()?.ok()? {
+    match time::timeout(TIMEOUT, answer).await.ok()?.ok()? {
         Ok(name) => name,
         Err(error) => {
             tracing::debug!("the resolver does not know this machine's name, so its domain is unknown: {error}");

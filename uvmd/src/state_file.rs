@@ -123,7 +123,7 @@ pub(crate) mod testing {
     };
 
     /// Longer than any operation that does not wait.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     /// Disk of the files, which a test can block.
     #[derive(Clone, Debug, Default)]
@@ -152,7 +152,7 @@ pub(crate) mod testing {
                     // The receiver may have stopped waiting.
                     let _ = done.send(());
                 });
-                let waited = is_done.recv_timeout(PATIENCE);
+                let waited = is_done.recv_timeout(TIMEOUT);
                 self.0.is_stuck.store(false, Ordering::SeqCst);
                 assert_eq!(waited, Ok(()), "the disk stalled, or failed");
                 writing.join().unwrap()

@@ -20,7 +20,7 @@ use crate::acting::{CommandName, JOURNAL_FILE, actuators};
 
 /// Time without an outcome of any order after which the rest is given up. A call waits as long as
 /// its process holds its memory map.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// Time limit of the write of the journal.
 const FLUSH: Duration = Duration::from_secs(10);
 
@@ -44,14 +44,14 @@ pub(crate) fn run(state_dir: &Path) -> anyhow::Result<bool> {
         error => error.into(),
     })?;
     let make = actuators(actuator::Settings::default(), Roots::default(), true);
-    withdraw(&journal, make, PATIENCE, &mut out).context("cannot report the withdrawal")
+    withdraw(&journal, make, TIMEOUT, &mut out).context("cannot report the withdrawal")
 }
 
 /// Withdraws with the actuators of `make`.
 fn withdraw(
     journal: &Journal,
     make: impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static,
-    patience: Duration,
+    timeout: Duration,
     out: &mut impl Write,
 ) -> io::Result<bool> {
     for process in journal.ended() {
@@ -63,7 +63,7 @@ fn withdraw(
     let mut is_first_turn = true;
     while !orders.is_empty() {
         let asked = orders.len();
-        let Turn { outcomes, unanswered } = turn(&mut workers, orders, patience);
+        let Turn { outcomes, unanswered } = turn(&mut workers, orders, timeout);
         let (refused, answered): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|(_, outcome)| is_refused(outcome));
         for (order, outcome) in &answered {
             fates.entry(order.process).or_default().take(&order.steps, outcome);
@@ -75,7 +75,7 @@ fn withdraw(
         let is_last = is_stalled || !unanswered.is_empty();
         is_first_turn = false;
         for order in unanswered {
-            fates.entry(order.process).or_default().is_held_up(&order.steps, patience);
+            fates.entry(order.process).or_default().is_held_up(&order.steps, timeout);
         }
         if is_last {
             for (order, outcome) in &refused {
@@ -112,7 +112,7 @@ struct Turn {
     unanswered: Vec<Order>,
 }
 
-fn turn(workers: &mut Workers, orders: Vec<Order>, patience: Duration) -> Turn {
+fn turn(workers: &mut Workers, orders: Vec<Order>, timeout: Duration) -> Turn {
     let mut waiting = BTreeMap::new();
     for order in orders {
         waiting.insert(order.decision, order.clone());
@@ -120,7 +120,7 @@ fn turn(workers: &mut Workers, orders: Vec<Order>, patience: Duration) -> Turn {
     }
     let mut outcomes = Vec::new();
     while !waiting.is_empty()
-        && let Some(outcome) = workers.next_outcome(patience)
+        && let Some(outcome) = workers.next_outcome(timeout)
     {
         outcomes.extend(waiting.remove(&outcome.decision).map(|order| (order, outcome)));
     }
@@ -154,9 +154,9 @@ impl Fate {
         }
     }
 
-    fn is_held_up(&mut self, steps: &[Step], patience: Duration) {
+    fn is_held_up(&mut self, steps: &[Step], timeout: Duration) {
         self.is_about(steps);
-        self.left = Some(format!("no answer in {} s: the process may hold its memory map", patience.as_secs()));
+        self.left = Some(format!("no answer in {} s: the process may hold its memory map", timeout.as_secs()));
     }
 
     fn is_about(&mut self, steps: &[Step]) {

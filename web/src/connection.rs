@@ -31,7 +31,7 @@ pub(crate) const STALL_GRACE: Duration = Duration::from_millis(250);
 
 /// Time limits of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct SendTimeouts {
     /// Limit for accepting any byte that is to be sent.
     pub(crate) stall: Duration,
     /// Limit for receiving a response as a whole.
@@ -143,8 +143,8 @@ impl Connection {
     /// handled, and once it is closing.
     pub(crate) fn displaceable_at(&self) -> Option<Instant> {
         let state = self.state();
-        let patience = if state.sending.is_empty() { REQUEST_GRACE } else { STALL_GRACE };
-        (!state.is_handling && state.closing.is_none()).then(|| state.active + patience)
+        let grace = if state.sending.is_empty() { REQUEST_GRACE } else { STALL_GRACE };
+        (!state.is_handling && state.closing.is_none()).then(|| state.active + grace)
     }
 
     /// Memory held by the responses being sent, and the time of the peer's last progress; `None` if
@@ -193,7 +193,7 @@ impl Connection {
     }
 
     /// Waits for the reason to close: by [`Self::close`], or for exceeding a time limit.
-    pub(crate) async fn close_reason(&self, patience: Patience) -> Closed {
+    pub(crate) async fn close_reason(&self, timeouts: SendTimeouts) -> Closed {
         loop {
             let changed = self.changed.notified();
             let next = {
@@ -201,8 +201,8 @@ impl Connection {
                 if let Some(reason) = state.closing {
                     return reason;
                 }
-                let stalled = state.blocked.map(|since| (since + patience.stall, Closed::WriteTimeout));
-                let slow = state.sending.front().map(|(since, _)| (*since + patience.response, Closed::SendTimeout));
+                let stalled = state.blocked.map(|since| (since + timeouts.stall, Closed::WriteTimeout));
+                let slow = state.sending.front().map(|(since, _)| (*since + timeouts.response, Closed::SendTimeout));
                 stalled.into_iter().chain(slow).min_by_key(|(at, _)| *at)
             };
             match next {
@@ -272,7 +272,7 @@ impl Drop for Sending {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { stall: Duration::from_secs(10), response: Duration::from_mins(1) };
+    const TIMEOUTS: SendTimeouts = SendTimeouts { stall: Duration::from_secs(10), response: Duration::from_mins(1) };
 
     fn connection() -> Arc<Connection> {
         Arc::new(Connection::new(PeerKey::Unidentified, PlaceKind::Regular, Arc::default()))
@@ -281,7 +281,7 @@ mod tests {
     /// Reason for closing, and the seconds until then.
     async fn closed(connection: &Connection) -> (Closed, u64) {
         let begun = Instant::now();
-        (connection.close_reason(PATIENCE).await, begun.elapsed().as_secs())
+        (connection.close_reason(TIMEOUTS).await, begun.elapsed().as_secs())
     }
 
     #[tokio::test(start_paused = true)]
@@ -322,7 +322,7 @@ mod tests {
         connection.record_blocked();
         connection.record_progress();
         let day = Duration::from_hours(24);
-        assert!(time::timeout(day, connection.close_reason(PATIENCE)).await.is_err());
+        assert!(time::timeout(day, connection.close_reason(TIMEOUTS)).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

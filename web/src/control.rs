@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Maximum wait of a request for the disk; applies twice at most.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Store of overrides and the kill switch. Methods that make a change may wait for a disk, except
 /// [`Self::switch_off`]; each change is atomic. Methods that only read never wait.
@@ -148,17 +148,17 @@ impl Controls {
         change: impl FnOnce(&dyn Control) -> Result<T, ChangeError> + Send + 'static,
     ) -> Result<T, Problem> {
         let stalled = |effect| {
-            let detail = format!("nothing could be written to the disk for {} s: {effect}", PATIENCE.as_secs());
+            let detail = format!("nothing could be written to the disk for {} s: {effect}", TIMEOUT.as_secs());
             move |_| Problem::new(Kind::DiskStalled, detail)
         };
-        let turn = time::timeout(PATIENCE, Arc::clone(&self.turn).lock_owned()).await;
+        let turn = time::timeout(TIMEOUT, Arc::clone(&self.turn).lock_owned()).await;
         let turn = turn.map_err(stalled("an earlier change is still pending, and this one is not made"))?;
         let control = Arc::clone(&self.control);
         let changing = task::spawn_blocking(move || {
             let _turn = turn;
             change(control.as_ref())
         });
-        let changed = time::timeout(PATIENCE, changing).await;
+        let changed = time::timeout(TIMEOUT, changing).await;
         let failed = |_| Problem::new(Kind::InternalError, "uvmd failed: its log has the cause".to_owned());
         changed.map_err(stalled("the change is made once that is done"))?.map_err(failed)?.map_err(Problem::from)
     }
@@ -183,7 +183,7 @@ impl Controls {
             .await
         });
         // Acting is off, whatever the outcome.
-        let _ = time::timeout(PATIENCE, saving).await;
+        let _ = time::timeout(TIMEOUT, saving).await;
         Ok(())
     }
 }

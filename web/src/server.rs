@@ -27,7 +27,7 @@ use tokio::{
 use crate::{
     auth::Peer,
     closed::Closed,
-    connection::{Connection, Endless, Holding, Metered, Patience, PlaceKind, Tracked},
+    connection::{Connection, Endless, Holding, Metered, PlaceKind, SendTimeouts, Tracked},
     connection_table::ConnectionTable,
     connections::{Connections, Places},
     protection::{Protection, Tls},
@@ -230,8 +230,8 @@ async fn serve_one(
             Ok::<_, std::convert::Infallible>(response.map(|body: Body| Tracked::new(body, sending)))
         }
     });
-    let patience = Patience { stall: limits.stall, response: limits.response };
-    let mut close_reason = std::pin::pin!(connection.close_reason(patience));
+    let timeouts = SendTimeouts { stall: limits.stall, response: limits.response };
+    let mut close_reason = std::pin::pin!(connection.close_reason(timeouts));
     let metered = Metered::new(stream, Arc::clone(&connection));
     let transport = match protection.and_then(|protection| protection.tls()) {
         None => Transport::Clear(metered),

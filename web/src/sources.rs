@@ -11,14 +11,14 @@ use crate::{
 };
 
 /// Maximum wait for a source by default. Reading all counters takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 type Future<A> = Pin<Box<dyn std::future::Future<Output = Option<A>> + Send>>;
 
 /// Source of one kind of data. No result means that the collector has stopped.
 pub struct Source<Q, A> {
     fetch: Arc<dyn Fn(Q) -> Future<A> + Send + Sync>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Source of heat maps; `None` for an unknown process.
@@ -105,29 +105,29 @@ impl<Q, A> Source<Q, A> {
     where
         F: std::future::Future<Output = Option<A>> + Send + 'static,
     {
-        Self { fetch: Arc::new(move |request| Box::pin(fetch(request))), patience: PATIENCE }
+        Self { fetch: Arc::new(move |request| Box::pin(fetch(request))), timeout: TIMEOUT }
     }
 
     /// Requests data, with a time limit.
     pub(crate) async fn request(&self, request: Q) -> Result<A, Problem> {
-        let Self { fetch, patience } = self;
-        match tokio::time::timeout(*patience, fetch(request)).await {
+        let Self { fetch, timeout } = self;
+        match tokio::time::timeout(*timeout, fetch(request)).await {
             Ok(Some(data)) => Ok(data),
             Ok(None) => Err(Problem::new(Kind::CollectorUnavailable, "the collector has stopped".to_owned())),
-            Err(_) => Err(timed_out(*patience)),
+            Err(_) => Err(timed_out(*timeout)),
         }
     }
 }
 
 /// Problem of a collector that exceeded the time limit.
-pub(crate) fn timed_out(patience: Duration) -> Problem {
-    let detail = format!("the collector did not respond within {} s", patience.as_secs());
+pub(crate) fn timed_out(timeout: Duration) -> Problem {
+    let detail = format!("the collector did not respond within {} s", timeout.as_secs());
     Problem::new(Kind::CollectorUnavailable, detail)
 }
 
 impl<Q, A> Clone for Source<Q, A> {
     fn clone(&self) -> Self {
-        Self { fetch: Arc::clone(&self.fetch), patience: self.patience }
+        Self { fetch: Arc::clone(&self.fetch), timeout: self.timeout }
     }
 }
 
@@ -150,12 +150,12 @@ impl Snapshots {
 
     /// Sets the time limit of a request: 5 s by default.
     #[must_use]
-    pub fn within(self, patience: Duration) -> Self {
-        Self(Source { patience, ..self.0 })
+    pub fn within(self, timeout: Duration) -> Self {
+        Self(Source { timeout, ..self.0 })
     }
 
-    pub(crate) const fn patience(&self) -> Duration {
-        self.0.patience
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.0.timeout
     }
 
     pub(crate) async fn take(&self) -> Result<Arc<Snapshot>, Problem> {

@@ -5,7 +5,7 @@ use std::{
     slice::from_ref,
 };
 
-use call_ring::command::Answer;
+use call_ring::command::CommandResult;
 use model::{Advice, DecisionId, GpuUuid, Place};
 use procfs::process::Process;
 use sys::{
@@ -211,7 +211,7 @@ fn order_is_carried_out_by_the_helper_in_parts() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Behaviour::Answers(Answer::Done));
+    let program = Program::start_acting(Behaviour::Answers(CommandResult::Done));
     let place = Place::Gpu(GPU);
     let range =
         |begin_mib: u64, end_mib: u64| format!("{:#x} {:#x} 1", BASE + (begin_mib << 20), BASE + (end_mib << 20));
@@ -238,7 +238,7 @@ fn advice_on_memory_with_many_holes_ends() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Behaviour::Answers(Answer::Done));
+    let program = Program::start_acting(Behaviour::Answers(CommandResult::Done));
     let order = |action| {
         let step = Step { begin: BASE, end: BASE + 400 * 4096, action };
         let is_rollback = matches!(action, Action::Withdraw(_));
@@ -293,7 +293,7 @@ fn withdrawal_that_the_helper_fails_is_tried_by_ioctl() {
         assert!(!reasons.is_empty() && reasons.iter().all(are_both), "{reasons:?}");
     }
     // Other parts of the order may succeed.
-    let program = Program::start_acting(Behaviour::Answers(Answer::Failed(600)));
+    let program = Program::start_acting(Behaviour::Answers(CommandResult::Failed(600)));
     let outcome = outcome_by(&program, BY_HELPER, Action::Withdraw(Advice::ReadDuplication));
     assert_eq!(program.next_reports(2).len(), 2);
     let is_failed = |call: &&Call| matches!(call.result, CallResult::Failed(_));
@@ -325,7 +325,7 @@ fn program_with_a_helper_is_called_by_ioctl_unless_descriptors_are_refused() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(Behaviour::Answers(Answer::Done));
+    let program = Program::start(Behaviour::Answers(CommandResult::Done));
     let outcome = outcome_by(&program, ActuatorChoice::Auto, Action::Migrate(Place::Host));
     assert!(are_all_failed(&outcome.calls.into_iter().map(|call| call.result).collect::<Vec<_>>()));
     assert!(!program.has_reported());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use call_ring::{
     Command, Commands, LayoutError, Memory,
-    command::{AgentState, Busy, FUTEX_WORD, NoAnswer, Response, Ticket},
+    command::{AgentState, Busy, FUTEX_WORD, NoResponse, Response, Ticket},
     memory::HEADER_WORDS,
 };
 use sys::{
@@ -89,7 +89,7 @@ impl Ring {
 
     /// Copy of the words of the header.
     fn words(&self) -> Result<Vec<u64>, RingError> {
-        Ok(self.0.patiently(|memory| memory.copy_words(HEADER_WORDS)).map_err(Arc::new)?)
+        Ok(self.0.with_retries(|memory| memory.copy_words(HEADER_WORDS)).map_err(Arc::new)?)
     }
 
     /// Reads a copy of the place of the command, unless the helper's thread has ended. The process may have
@@ -124,7 +124,7 @@ impl Ring {
     /// Revokes any pending command, and returns whether the helper carries one out.
     pub(super) fn revoke_pending(&self) -> Result<bool, RingError> {
         if let Some(revoke) = self.commands(|commands| commands.revoke_pending())? {
-            self.0.patiently(|memory| memory.write([revoke], None)).map_err(Arc::new)?;
+            self.0.with_retries(|memory| memory.write([revoke], None)).map_err(Arc::new)?;
         }
         self.commands(|commands| commands.is_taken())
     }
@@ -140,10 +140,10 @@ impl Ring {
     }
 
     /// Response to a command. The outer error is that of the ring.
-    pub(super) fn response(&self, ticket: Ticket) -> Result<Result<Response, NoAnswer>, RingError> {
+    pub(super) fn response(&self, ticket: Ticket) -> Result<Result<Response, NoResponse>, RingError> {
         let answered = self.commands(|commands| commands.response(ticket, commands))?;
         // An answer is read again: words of one copy may be older than others.
-        if matches!(answered, Ok(_) | Err(NoAnswer::Invalid)) {
+        if matches!(answered, Ok(_) | Err(NoResponse::Invalid)) {
             return self.commands(|commands| commands.response(ticket, commands));
         }
         Ok(answered)

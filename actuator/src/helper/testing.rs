@@ -16,7 +16,7 @@ use std::{
 
 use call_ring::{
     Memory, Mode, NAME, TOTAL_BYTES,
-    command::{AgentState, Answer, Response},
+    command::{AgentState, CommandResult, Response},
     memory::MAJOR,
 };
 use model::ProcessId;
@@ -36,8 +36,8 @@ pub(crate) const ADVICE_CALLS: u64 = 8;
 /// Behaviour of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// Reports each command, and then gives it this answer.
-    Answers(Answer),
+    /// Reports each command, and then gives it this result.
+    Answers(CommandResult),
     /// Reports the command, and answers `Done` once it is released.
     Hangs,
     /// Starts its thread, which takes no command.
@@ -60,14 +60,14 @@ pub(crate) enum Behaviour {
 
 impl Behaviour {
     const ALL: [Self; 17] = [
-        Self::Answers(Answer::Done),
-        Self::Answers(Answer::Failed(1)),
-        Self::Answers(Answer::Failed(600)),
-        Self::Answers(Answer::NotAllocated),
-        Self::Answers(Answer::ProgramAdvice),
-        Self::Answers(Answer::NoDevice),
-        Self::Answers(Answer::Unsupported),
-        Self::Answers(Answer::NotActing),
+        Self::Answers(CommandResult::Done),
+        Self::Answers(CommandResult::Failed(1)),
+        Self::Answers(CommandResult::Failed(600)),
+        Self::Answers(CommandResult::NotAllocated),
+        Self::Answers(CommandResult::ProgramAdvice),
+        Self::Answers(CommandResult::NoDevice),
+        Self::Answers(CommandResult::Unsupported),
+        Self::Answers(CommandResult::NotActing),
         Self::Hangs,
         Self::Sleeps,
         Self::NeverStarts,
@@ -226,11 +226,11 @@ fn plays_a_helper() {
         let command = command.unwrap();
         report(&format!("{:?} {:#x} {:#x} {}", command.action, command.begin, command.end, command.gpu[0]));
         match behaviour {
-            Behaviour::Answers(answer) => commands.respond(ticket, Response { answer, advice_calls: ADVICE_CALLS }),
+            Behaviour::Answers(result) => commands.respond(ticket, Response { result, advice_calls: ADVICE_CALLS }),
             Behaviour::Overwrites => words.iter().for_each(|word| word.store(u64::MAX, Ordering::Release)),
             _ => {
                 released.recv().unwrap();
-                commands.respond(ticket, Response { answer: Answer::Done, advice_calls: ADVICE_CALLS });
+                commands.respond(ticket, Response { result: CommandResult::Done, advice_calls: ADVICE_CALLS });
             }
         }
         futex::wake(word);

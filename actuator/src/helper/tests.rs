@@ -46,20 +46,20 @@ fn actions_are_those_of_the_helper() {
 fn advice_that_was_not_given_is_denied_and_advice_that_was_not_withdrawn_failed() {
     let is_denied = |result| matches!(result, CallResult::Denied(_));
     let is_failed = |result| matches!(result, CallResult::Failed(_));
-    for answer in [Answer::NoDevice, Answer::Unsupported, Answer::NotActing] {
-        assert!(is_denied(result_of(ADVISE, answer)) && is_failed(result_of(WITHDRAW, answer)), "{answer:?}");
+    for result in [CommandResult::NoDevice, CommandResult::Unsupported, CommandResult::NotActing] {
+        assert!(is_denied(result_of(ADVISE, result)) && is_failed(result_of(WITHDRAW, result)), "{result:?}");
     }
-    assert!(is_denied(result_of(ADVISE, Answer::ProgramAdvice)));
-    assert_eq!(result_of(WITHDRAW, Answer::ProgramAdvice), CallResult::Replaced);
+    assert!(is_denied(result_of(ADVISE, CommandResult::ProgramAdvice)));
+    assert_eq!(result_of(WITHDRAW, CommandResult::ProgramAdvice), CallResult::Replaced);
     for action in [ADVISE, WITHDRAW] {
-        assert_eq!(result_of(action, Answer::NotAllocated), CallResult::NotMapped);
-        assert_eq!(result_of(action, Answer::Done), CallResult::Done);
+        assert_eq!(result_of(action, CommandResult::NotAllocated), CallResult::NotMapped);
+        assert_eq!(result_of(action, CommandResult::Done), CallResult::Done);
     }
 }
 
 #[test]
 fn errors_of_cuda_have_their_names() {
-    let failed = |action, error| result_of(action, Answer::Failed(error));
+    let failed = |action, error| result_of(action, CommandResult::Failed(error));
     let text = |text: &str| CallResult::Failed(format!("CUDA failed the call: {text}"));
     assert_eq!(failed(ADVISE, 801), text("CUDA_ERROR_NOT_SUPPORTED"));
     assert_eq!(failed(ADVISE, 12345), text("CUresult 12345 (cuda.h)"));
@@ -126,7 +126,7 @@ fn command_is_executed_as_submitted() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Behaviour::Answers(Answer::Done));
+    let program = Program::start_acting(Behaviour::Answers(CommandResult::Done));
     assert_eq!(call_within(&program, ADVISE, LONG), (Ok(CallResult::Done), true));
     assert_eq!(program.next_report(), "SetAccessedBy 0x200000 0x202000 1");
     // An action that names no GPU is about the order's.
@@ -206,7 +206,7 @@ fn advice_calls_count_with_any_result() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start_acting(Behaviour::Answers(Answer::Failed(1)));
+    let program = Program::start_acting(Behaviour::Answers(CommandResult::Failed(1)));
     let (result, cost) = call_with_cost(&program, ADVISE, &mut TimeBudget::new(LONG, &|| false));
     assert!(matches!(result, Ok(CallResult::Failed(_))), "{result:?}");
     assert_eq!(cost.advice_calls, ADVICE_CALLS);

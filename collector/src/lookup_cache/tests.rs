@@ -20,7 +20,7 @@ fn service(running_max: usize) -> Service {
         answer_max: HOUR,
         wanted: HOUR,
         running_max,
-        patience: HOUR / 2,
+        timeout: HOUR / 2,
     };
     let cache = LookupCache::new(pace, move |key: &u32| {
         let (answer, answered) = mpsc::channel::<Option<&str>>();
@@ -223,7 +223,7 @@ fn threads_are_bounded_by_the_limits_of_running_and_hung_lookups() {
 fn consecutive_lookups_share_one_thread() {
     let (ran, threads) = mpsc::channel();
     let pace =
-        Pace { retry_min: MINUTE, retry_max: MINUTE, answer_max: HOUR, wanted: HOUR, running_max: 4, patience: HOUR };
+        Pace { retry_min: MINUTE, retry_max: MINUTE, answer_max: HOUR, wanted: HOUR, running_max: 4, timeout: HOUR };
     let cache = LookupCache::new(pace, move |_: &u32| {
         ran.send(thread::current().id()).ok()?;
         Some(())

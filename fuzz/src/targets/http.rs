@@ -36,7 +36,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const ANSWERED_MAX_BYTES: u64 = 256 << 20;
 /// Time limit in the service's time, which runs as fast as possible: longer than any connection may
 /// last.
-const PATIENCE: Duration = Duration::from_hours(1);
+const TIMEOUT: Duration = Duration::from_hours(1);
 
 thread_local! {
     /// Service of each thread, for all inputs.
@@ -92,7 +92,7 @@ async fn ask(service: &Service, peer: Peer, sent: &[u8]) -> Vec<u8> {
         answered
     };
     let both = async { tokio::join!(serving, asking) };
-    time::timeout(PATIENCE, both).await.expect("no connection lasts for ever").1
+    time::timeout(TIMEOUT, both).await.expect("no connection lasts for ever").1
 }
 
 /// Listener with a single client.

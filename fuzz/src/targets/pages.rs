@@ -39,7 +39,7 @@ struct Shared {
 }
 
 pub(super) fn run(input: &[u8]) {
-    // The client waits as the response demands: this target tests its parser, not its patience.
+    // The client waits as the response demands: this target tests its parser, not its pace.
     if input.to_ascii_lowercase().windows(11).any(|word| word == b"retry-after") {
         return;
     }

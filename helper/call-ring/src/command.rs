@@ -11,10 +11,10 @@
 //! | + 9 | [`Action`] |
 //! | + 10, 11 | UUID of the GPU |
 //! | + 12, 13 | begin and end of the range |
-//! | + 16 | [`Answer`]; a cache line of its own |
+//! | + 16 | [`CommandResult`]; a cache line of its own |
 //! | + 17 | advice calls made to the driver, including failed ones |
 //!
-//! The helper validates each command, and uvmd each answer: the program can write anything into this
+//! The helper validates each command, and uvmd each result: the program can write anything into this
 //! memory.
 
 use crate::{
@@ -36,7 +36,7 @@ const ACTION: usize = 9;
 const GPU: usize = 10;
 const BEGIN: usize = 12;
 const END: usize = 13;
-const ANSWER: usize = 16;
+const RESULT: usize = 16;
 const ADVICE_CALLS: usize = 17;
 
 /// Operations of a submission.
@@ -129,7 +129,7 @@ pub struct Command {
 
 /// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CommandResult {
     /// Success.
     Done,
     /// The driver failed with this `CUresult`. The helper itself reports `CUDA_ERROR_NOT_READY` (600) if
@@ -149,16 +149,16 @@ pub enum Answer {
     NotActing,
 }
 
-/// Answer, with the calls made for it.
+/// Result of a command, with the calls made for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
     /// Result of the command.
-    pub answer: Answer,
+    pub result: CommandResult,
     /// Advice calls made to the driver, including failed ones: one or two for each block.
     pub advice_calls: u64,
 }
 
-impl Answer {
+impl CommandResult {
     /// Word with the kind in the upper half and a `CUresult` in the lower one.
     const fn to_word(self) -> u64 {
         let (kind, result) = match self {
@@ -192,14 +192,14 @@ impl Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-/// Reason why there is no answer.
+/// Reason why there is no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoAnswer {
+pub enum NoResponse {
     /// The helper has not taken the command.
     Pending,
     /// The helper carries it out.
     Taken,
-    /// The process has overwritten the command, or its answer is malformed.
+    /// The process has overwritten the command, or its result is malformed.
     Invalid,
 }
 
@@ -277,7 +277,7 @@ impl Commands<'_, u64> {
         let half = |half: Option<[u8; 8]>| u64::from_le_bytes(half.unwrap_or_default());
         let operations = [
             self.advance(found, free),
-            self.store(ANSWER, 0),
+            self.store(RESULT, 0),
             self.store(ACTION, action as u64),
             self.store(GPU, half(first)),
             self.store(GPU + 1, half(second)),
@@ -314,21 +314,21 @@ impl Commands<'_, u64> {
         stage >> STAGE_BITS == ticket.0 && stage & STAGE_MASK != Stage::Free as u64
     }
 
-    /// Response to a command. The answer is that of a `later` copy, as the words of one are read in any order.
+    /// Response to a command. The result is that of a `later` copy, as the words of one are read in any order.
     ///
     /// # Errors
-    /// If there is no answer, with the reason.
-    pub fn response(&self, ticket: Ticket, later: &Self) -> Result<Response, NoAnswer> {
+    /// If there is no result, with the reason.
+    pub fn response(&self, ticket: Ticket, later: &Self) -> Result<Response, NoResponse> {
         let stage = self.load(STAGE);
         if stage == ticket.stage_word(Stage::Answered) {
-            let answer = Answer::from_word(later.load(ANSWER)).ok_or(NoAnswer::Invalid)?;
-            Ok(Response { answer, advice_calls: later.load(ADVICE_CALLS) })
+            let result = CommandResult::from_word(later.load(RESULT)).ok_or(NoResponse::Invalid)?;
+            Ok(Response { result, advice_calls: later.load(ADVICE_CALLS) })
         } else if stage == ticket.stage_word(Stage::Pending) {
-            Err(NoAnswer::Pending)
+            Err(NoResponse::Pending)
         } else if stage == ticket.stage_word(Stage::Taken) {
-            Err(NoAnswer::Taken)
+            Err(NoResponse::Taken)
         } else {
-            Err(NoAnswer::Invalid)
+            Err(NoResponse::Invalid)
         }
     }
 }
@@ -380,8 +380,8 @@ impl<'a> Commands<'a> {
     }
 
     /// Answers a command that was taken.
-    pub fn respond(&self, ticket: Ticket, Response { answer, advice_calls }: Response) {
-        self.store(ANSWER, answer.to_word());
+    pub fn respond(&self, ticket: Ticket, Response { result, advice_calls }: Response) {
+        self.store(RESULT, result.to_word());
         self.store(ADVICE_CALLS, advice_calls);
         let _ = self.advance(ticket.stage_word(Stage::Taken), ticket.stage_word(Stage::Answered));
     }

@@ -14,7 +14,7 @@ use loom::{model::Builder, thread};
 use crate::{
     Command, Commands, Dim3, Group, Kind, Lane, PLAN_BYTES, Plan, PlanMemory, Stamp, Target, Token,
     call::{Action as CallAction, Read, Reader},
-    command::{Action, Answer, Busy, COMMAND_WORDS, NoAnswer, Response, Ticket},
+    command::{Action, Busy, COMMAND_WORDS, CommandResult, NoResponse, Response, Ticket},
     operation::{apply, copy_of},
     plan::{TABLE_WORDS, Table},
     record::RECORD_WORDS,
@@ -176,7 +176,7 @@ fn submit(words: &[AtomicU64], command: &Command) -> Result<Ticket, Busy> {
 }
 
 /// Response to a command as uvmd reads it.
-fn response(words: &[AtomicU64], ticket: Ticket) -> Result<Response, NoAnswer> {
+fn response(words: &[AtomicU64], ticket: Ticket) -> Result<Response, NoResponse> {
     let copy = copy_of(words);
     Commands::new(&copy, 0).response(ticket, &Commands::new(&copy_of(words), 0))
 }
@@ -193,7 +193,7 @@ fn command_is_taken_whole_and_once_unless_it_was_revoked() {
                     let (ticket, taken) = commands.take()?;
                     let taken = taken.unwrap();
                     assert_eq!(taken, command(taken.gpu[0]));
-                    commands.respond(ticket, Response { answer: Answer::Done, advice_calls: taken.begin });
+                    commands.respond(ticket, Response { answer: CommandResult::Done, advice_calls: taken.begin });
                     Some(taken.begin)
                 });
                 taken.collect::<Vec<u64>>()
@@ -206,7 +206,7 @@ fn command_is_taken_whole_and_once_unless_it_was_revoked() {
         let taken = helper.join().unwrap();
         if let Ok(second) = second {
             let answered = response(&memory, second).map(|response| response.advice_calls);
-            assert_eq!(answered, if taken.contains(&2) { Ok(2) } else { Err(NoAnswer::Pending) });
+            assert_eq!(answered, if taken.contains(&2) { Ok(2) } else { Err(NoResponse::Pending) });
         }
         (is_revoked, first_response, second.is_ok(), taken)
     });

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use call_ring::{
     Command, Commands, Memory, Mode, TOTAL_BYTES,
-    command::{Action, AgentState, Answer, Busy, NoAnswer, Response, Submission, Ticket},
+    command::{Action, AgentState, Busy, CommandResult, NoResponse, Response, Submission, Ticket},
     operation::{apply, copy_of},
 };
 
@@ -35,7 +35,7 @@ impl Uvmd<'_> {
         apply([self.of(|commands| commands.revoke(ticket))], self.0) == 1
     }
 
-    fn response(&self, ticket: Ticket) -> Result<Response, NoAnswer> {
+    fn response(&self, ticket: Ticket) -> Result<Response, NoResponse> {
         self.of(|commands| commands.response(ticket, &commands))
     }
 }
@@ -47,12 +47,18 @@ fn command_and_answer_round_trip() {
     assert!(memory.has_commands());
     let (commands, uvmd) = (memory.commands(), Uvmd(&words));
     assert_eq!((commands.agent_state(), commands.take()), (AgentState::NotStarted, None));
-    for answer in [Answer::Done, Answer::Failed(801), Answer::NotAllocated, Answer::ProgramAdvice, Answer::NoDevice] {
+    for result in [
+        CommandResult::Done,
+        CommandResult::Failed(801),
+        CommandResult::NotAllocated,
+        CommandResult::ProgramAdvice,
+        CommandResult::NoDevice,
+    ] {
         let ticket = uvmd.submit(&COMMAND).unwrap();
-        assert_eq!(uvmd.response(ticket), Err(NoAnswer::Pending));
+        assert_eq!(uvmd.response(ticket), Err(NoResponse::Pending));
         assert_eq!(commands.take(), Some((ticket, Some(COMMAND))));
-        assert_eq!((commands.take(), uvmd.response(ticket)), (None, Err(NoAnswer::Taken)));
-        let response = Response { answer, advice_calls: 3 };
+        assert_eq!((commands.take(), uvmd.response(ticket)), (None, Err(NoResponse::Taken)));
+        let response = Response { result, advice_calls: 3 };
         commands.respond(ticket, response);
         assert_eq!(uvmd.response(ticket), Ok(response));
     }
@@ -66,7 +72,7 @@ fn revoked_command_is_not_taken() {
     let ticket = uvmd.submit(&COMMAND).unwrap();
     assert!(uvmd.revoke(ticket));
     assert_eq!(commands.take(), None);
-    assert_eq!(uvmd.response(ticket), Err(NoAnswer::Invalid));
+    assert_eq!(uvmd.response(ticket), Err(NoResponse::Invalid));
     // A pending command of a former uvmd is revoked by the next uvmd.
     let former = uvmd.submit(&COMMAND).unwrap();
     let next = uvmd.submit(&Command { action: Action::EnableReadDuplication, ..COMMAND }).unwrap();
@@ -84,7 +90,7 @@ fn taken_command_cannot_be_revoked_or_replaced() {
     let _ = commands.take().unwrap();
     assert!(!uvmd.revoke(ticket));
     assert_eq!(uvmd.submit(&COMMAND), Err(Busy));
-    commands.respond(ticket, Response { answer: Answer::Done, advice_calls: 0 });
+    commands.respond(ticket, Response { result: CommandResult::Done, advice_calls: 0 });
     assert!(uvmd.submit(&COMMAND).is_ok());
 }
 

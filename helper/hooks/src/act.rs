@@ -11,7 +11,7 @@
 
 use call_ring::{
     Command, Memory,
-    command::{Answer, Response},
+    command::{CommandResult, Response},
 };
 
 use crate::{
@@ -32,28 +32,28 @@ use crate::{
 /// Interval of polls for the completion of a prefetch. The driver's own wait would spin.
 const POLL_NS: u64 = 50_000;
 
-impl From<NotManaged> for Answer {
+impl From<NotManaged> for CommandResult {
     fn from(_: NotManaged) -> Self {
         Self::NotAllocated
     }
 }
 
-impl From<TableUnavailable> for Answer {
+impl From<TableUnavailable> for CommandResult {
     fn from(_: TableUnavailable) -> Self {
         NOT_READY
     }
 }
 
-/// Answer to a command that did not get through the gate before a timeout or the exit of the
+/// Result of a command that did not get through the gate before a timeout or the exit of the
 /// process, or whose advice is in force only in part.
-const NOT_READY: Answer = Answer::Failed(CuResult::NOT_READY.0.cast_unsigned());
+const NOT_READY: CommandResult = CommandResult::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
-/// Converts a driver result to the command's answer.
-fn check_result(result: Option<CuResult>) -> Result<(), Answer> {
+/// Converts a driver result to that of the command.
+fn check_result(result: Option<CuResult>) -> Result<(), CommandResult> {
     match result {
         Some(result) if result.is_ok() => Ok(()),
-        Some(CuResult(result)) => Err(Answer::Failed(result.cast_unsigned())),
-        None => Err(Answer::Unsupported),
+        Some(CuResult(result)) => Err(CommandResult::Failed(result.cast_unsigned())),
+        None => Err(CommandResult::Unsupported),
     }
 }
 
@@ -82,22 +82,22 @@ impl Executor {
     /// Executes a command.
     pub(crate) fn execute(&self, command: &Command, watch: &mut Watch) -> Response {
         let mut execution = Execution { executor: self, watch, advice_calls: 0 };
-        let answer = match execution.execute(command) {
-            Ok(()) => Answer::Done,
-            Err(Answer::Failed(result)) => Answer::Failed(result),
+        let result = match execution.execute(command) {
+            Ok(()) => CommandResult::Done,
+            Err(CommandResult::Failed(result)) => CommandResult::Failed(result),
             // Advice is in force in part: a failure, not a refusal.
             Err(_) if execution.advice_calls > 0 => NOT_READY,
-            Err(answer) => answer,
+            Err(result) => result,
         };
-        Response { answer, advice_calls: execution.advice_calls }
+        Response { result, advice_calls: execution.advice_calls }
     }
 
-    fn next_managed(&self, address: u64) -> Result<Option<Block>, Answer> {
+    fn next_managed(&self, address: u64) -> Result<Option<Block>, CommandResult> {
         Ok(self.blocks.next_managed(address)?)
     }
 
     /// Context of managed memory's allocation; `None` if the memory no longer exists.
-    fn context_of(&self, part: Range) -> Result<Option<Handle>, Answer> {
+    fn context_of(&self, part: Range) -> Result<Option<Handle>, CommandResult> {
         Ok(self.next_managed(part.begin)?.and_then(context_of))
     }
 
@@ -122,7 +122,7 @@ impl Executor {
 }
 
 impl Execution<'_> {
-    fn execute(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), Answer> {
+    fn execute(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), CommandResult> {
         let (executor, range) = (self.executor, Range { begin, end });
         // Checks the whole range, so that the command is refused before its first part.
         let mut parts = DriverCall::new(action, HOST).parts(range);
@@ -131,7 +131,7 @@ impl Execution<'_> {
             is_managed = true;
         }
         if !is_managed {
-            return Err(Answer::NotAllocated);
+            return Err(CommandResult::NotAllocated);
         }
         let device = self.device_of(gpu)?;
         let call = DriverCall::new(action, device);
@@ -151,23 +151,23 @@ impl Execution<'_> {
     }
 
     /// Begins a part, once the gate is free.
-    fn begin(&mut self) -> Result<gate::PartGuard, Answer> {
+    fn begin(&mut self) -> Result<gate::PartGuard, CommandResult> {
         let part = self.watch.begin_part().ok_or(NOT_READY)?;
-        if self.executor.permission.is_granted() { Ok(part) } else { Err(Answer::NotActing) }
+        if self.executor.permission.is_granted() { Ok(part) } else { Err(CommandResult::NotActing) }
     }
 
     /// Device of a GPU, found in a part of its own.
-    fn device_of(&mut self, gpu: [u8; 16]) -> Result<i32, Answer> {
+    fn device_of(&mut self, gpu: [u8; 16]) -> Result<i32, CommandResult> {
         let _part = self.begin()?;
         // Per thread; only this thread executes commands.
         driver::relax_capture_mode();
-        driver::device_by_uuid(gpu).ok_or(Answer::NoDevice)
+        driver::device_by_uuid(gpu).ok_or(CommandResult::NoDevice)
     }
 
     /// Checks that the program has given no advice on the range: on this subject, or with `None` on
     /// any.
-    fn check_program_advice(&self, range: Range, subject: Option<Subject>) -> Result<(), Answer> {
-        if self.executor.program_advice.overlaps(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
+    fn check_program_advice(&self, range: Range, subject: Option<Subject>) -> Result<(), CommandResult> {
+        if self.executor.program_advice.overlaps(range, subject) { Err(CommandResult::ProgramAdvice) } else { Ok(()) }
     }
 
     /// Makes a call in a context of the device, preferably the context of the memory.
@@ -175,16 +175,16 @@ impl Execution<'_> {
         &mut self,
         part: Range,
         device: i32,
-        call: impl FnOnce(&mut Self, Handle) -> Result<T, Answer>,
-    ) -> Result<T, Answer> {
-        let own = self.executor.context_of(part)?.ok_or(Answer::NotAllocated)?;
-        let context = enter_context_of(&self.executor.blocks, device, own).ok_or(Answer::NoDevice)?;
+        call: impl FnOnce(&mut Self, Handle) -> Result<T, CommandResult>,
+    ) -> Result<T, CommandResult> {
+        let own = self.executor.context_of(part)?.ok_or(CommandResult::NotAllocated)?;
+        let context = enter_context_of(&self.executor.blocks, device, own).ok_or(CommandResult::NoDevice)?;
         let result = call(self, context);
         driver::leave_context();
         result
     }
 
-    fn prefetch(&mut self, mut parts: Parts, to: i32, device: i32) -> Result<(), Answer> {
+    fn prefetch(&mut self, mut parts: Parts, to: i32, device: i32) -> Result<(), CommandResult> {
         let executor = self.executor;
         while !parts.is_exhausted() {
             let _part = self.begin()?;
@@ -196,14 +196,14 @@ impl Execution<'_> {
         Ok(())
     }
 
-    fn prefetch_part(&mut self, part: Range, to: i32, context: Handle, device: i32) -> Result<(), Answer> {
+    fn prefetch_part(&mut self, part: Range, to: i32, context: Handle, device: i32) -> Result<(), CommandResult> {
         let stream =
             self.executor.stream.get_or_create(context, device).or_else(|result| check_result(result).map(|()| 0))?;
         check_result(driver::prefetch(part.begin, bytes_of(part)?, to, stream))?;
         wait_for_stream(stream, self.watch)
     }
 
-    fn advise(&mut self, mut parts: Parts, advice: u32, to: i32, device: i32) -> Result<(), Answer> {
+    fn advise(&mut self, mut parts: Parts, advice: u32, to: i32, device: i32) -> Result<(), CommandResult> {
         let executor = self.executor;
         while !parts.is_exhausted() {
             let _part = self.begin()?;
@@ -214,7 +214,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    fn advise_part(&mut self, part: Range, advice: u32, to: i32) -> Result<(), Answer> {
+    fn advise_part(&mut self, part: Range, advice: u32, to: i32) -> Result<(), CommandResult> {
         let result = driver::advise(part.begin, bytes_of(part)?, advice, to);
         self.advice_calls = self.advice_calls.saturating_add(result.is_some().into());
         check_result(result)
@@ -228,10 +228,10 @@ impl Execution<'_> {
         (advice, preliminary): (u32, Option<u32>),
         to: i32,
         device: i32,
-    ) -> Result<(), Answer> {
+    ) -> Result<(), CommandResult> {
         let executor = self.executor;
         let (subject, _) = Subject::of(advice, to);
-        let mut result = Err(Answer::NotAllocated);
+        let mut result = Err(CommandResult::NotAllocated);
         while !parts.is_exhausted() {
             let _part = self.begin()?;
             let Some(part) = parts.next(|address| executor.next_managed(address))? else { break };
@@ -244,7 +244,7 @@ impl Execution<'_> {
                 parts.skip_to(advised.end);
             }
             let part_result = if unadvised.is_empty() {
-                Err(Answer::ProgramAdvice)
+                Err(CommandResult::ProgramAdvice)
             } else {
                 self.within_context(unadvised, device, |execution, _| {
                     if let Some(preliminary) = preliminary {
@@ -261,11 +261,14 @@ impl Execution<'_> {
 
 /// Merges the results of two parts of a withdrawal. A failure has precedence over success, and
 /// success over a reason for which nothing was done.
-const fn merge_results(before: Result<(), Answer>, part_result: Result<(), Answer>) -> Result<(), Answer> {
-    const fn rank(result: Result<(), Answer>) -> u32 {
+const fn merge_results(
+    before: Result<(), CommandResult>,
+    part_result: Result<(), CommandResult>,
+) -> Result<(), CommandResult> {
+    const fn rank(result: Result<(), CommandResult>) -> u32 {
         match result {
-            Err(Answer::NotAllocated) => 0,
-            Err(Answer::ProgramAdvice) => 1,
+            Err(CommandResult::NotAllocated) => 0,
+            Err(CommandResult::ProgramAdvice) => 1,
             Ok(()) => 2,
             Err(_) => 3,
         }
@@ -273,12 +276,12 @@ const fn merge_results(before: Result<(), Answer>, part_result: Result<(), Answe
     if rank(part_result) > rank(before) { part_result } else { before }
 }
 
-fn bytes_of(part: Range) -> Result<usize, Answer> {
-    usize::try_from(part.bytes()).map_err(|_| Answer::Unsupported)
+fn bytes_of(part: Range) -> Result<usize, CommandResult> {
+    usize::try_from(part.bytes()).map_err(|_| CommandResult::Unsupported)
 }
 
 /// Waits until a stream's work is complete, or the thread must end.
-fn wait_for_stream(stream: Handle, watch: &mut Watch) -> Result<(), Answer> {
+fn wait_for_stream(stream: Handle, watch: &mut Watch) -> Result<(), CommandResult> {
     loop {
         match driver::query_stream(stream) {
             Some(CuResult::NOT_READY) if !watch.must_end() => system::sleep(POLL_NS),

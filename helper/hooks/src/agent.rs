@@ -20,7 +20,7 @@ use core::{
 };
 
 use call_ring::{
-    command::{AgentState, Answer, Response},
+    command::{AgentState, CommandResult, Response},
     plan::Reason,
 };
 
@@ -138,11 +138,11 @@ impl Agent {
                 }
                 continue;
             };
-            let refused = |answer| Response { answer, advice_calls: 0 };
+            let refused = |result| Response { result, advice_calls: 0 };
             let response = match command {
-                _ if !executor.permission.is_granted() => refused(Answer::NotActing),
+                _ if !executor.permission.is_granted() => refused(CommandResult::NotActing),
                 Some(command) => executor.execute(&command, &mut watch),
-                None => refused(Answer::Unsupported),
+                None => refused(CommandResult::Unsupported),
             };
             last_command_ns = Some(clock::monotonic_ns());
             commands.respond(ticket, response);

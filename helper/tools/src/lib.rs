@@ -12,7 +12,7 @@ use std::{
 use sys::{executable::Program, shared_memory::set_accessor_program};
 
 /// UUID of device 0 of the lab's CUDA driver on its plain-memory backend (no software GPU).
-pub const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
+pub const DEFAULT_GPU: [u8; 16] = *b"lab GPU, plain \x01";
 
 /// Command that starts a program with the helper, which records its calls.
 pub fn recorded(helper: &OsStr, program: &OsStr, arguments: impl IntoIterator<Item = OsString>) -> Command {

@@ -25,7 +25,7 @@ use crate::{
 
 /// Header line of the CSV.
 const HEADER: &str = "sequence,gpu,event,process,address,physical,kind,from,to,weight";
-const POLL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum of records, which stay in the guest's memory until the end: 192 MiB. Later ones are
 /// dropped and counted.
 const RECORDS_MAX: usize = 4 << 20;
@@ -83,7 +83,7 @@ fn record(mut logs: Vec<AccessLog>, stopped: &AtomicBool) -> anyhow::Result<Vec<
         if last {
             return Ok(entries);
         }
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) const URL: &str = "http://127.0.0.1:9477";
 const LOG: &str = "/run/uvmd.log";
 /// Time limit of uvmd's exit after SIGTERM, and of the removal of its probes after a kill.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Running uvmd.
 pub(crate) struct Service {
@@ -71,7 +71,7 @@ impl Service {
             match self.child.try_wait().context("cannot wait for uvmd")? {
                 Some(status) => break status,
                 None if Instant::now() > deadline => bail!("uvmd does not exit"),
-                None => thread::sleep(POLL),
+                None => thread::sleep(POLL_INTERVAL),
             }
         };
         if !status.success() {
@@ -129,7 +129,7 @@ fn wait_for_no_kprobes() -> anyhow::Result<()> {
     let deadline = Instant::now() + EXIT_TIMEOUT;
     loop {
         match check_no_kprobes() {
-            Err(_) if Instant::now() < deadline => thread::sleep(POLL),
+            Err(_) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
             result => return result,
         }
     }

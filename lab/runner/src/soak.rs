@@ -57,7 +57,7 @@ const ROUND: Duration = Duration::from_mins(3);
 const KILL_DELAY_MAX_MS: u64 = 4000;
 /// Time limit for the exit of all processes of a killed runner.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const SCENARIO: &str = "/tmp/soak.toml";
 const REPORT: &str = "/tmp/soak.json";
 
@@ -195,7 +195,7 @@ impl Runner {
             if status.is_some() || Instant::now() >= deadline {
                 return Ok(status);
             }
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -212,7 +212,7 @@ impl Runner {
             if Instant::now() > deadline {
                 bail!("processes of a killed runner live on");
             }
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }

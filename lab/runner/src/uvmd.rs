@@ -19,7 +19,7 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time limit for a response with a newer snapshot, of a uvmd that has responded before.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
-const POLL: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// State of uvmd at one moment.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl Client {
         loop {
             match self.ask().and_then(|answer| answer.counting().map(|()| answer)) {
                 Err(error) if Instant::now() > deadline => return Err(error),
-                Err(_) => thread::sleep(POLL),
+                Err(_) => thread::sleep(POLL_INTERVAL),
                 answer => return answer,
             }
         }
@@ -146,7 +146,7 @@ impl Client {
                 Err(error) if Instant::now() > deadline => return Err(error),
                 Ok(answer) if answer.is_after(moment)? => return Ok(answer),
                 Ok(_) if Instant::now() > deadline => bail!("uvmd's figures stay those of before the end of the work"),
-                Ok(_) | Err(_) => thread::sleep(POLL),
+                Ok(_) | Err(_) => thread::sleep(POLL_INTERVAL),
             }
         }
     }
@@ -159,7 +159,7 @@ impl Client {
             if Instant::now() > deadline {
                 bail!("uvmd does not find process {}", id.pid);
             }
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }

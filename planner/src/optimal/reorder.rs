@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Rounds without a smaller placement after which the next initial order is tried.
-const PATIENCE: u64 = 60;
+const UNIMPROVED_ROUNDS_MAX: u64 = 60;
 
 pub(super) fn improve(attempt: &mut Attempt<'_>) {
     let arcs = attempt.arcs;
@@ -20,12 +20,12 @@ pub(super) fn improve(attempt: &mut Attempt<'_>) {
         [(size.clone(), Fit::First), (time.clone(), Fit::First), (size, Fit::Best), (time, Fit::Best)]
     };
     for (mut order, fit) in starts {
-        let (mut best, mut patience) = (u64::MAX, PATIENCE);
-        while patience > 0 && attempt.remaining.rounds > 0 && !attempt.is_optimal() {
+        let (mut best, mut rounds_left) = (u64::MAX, UNIMPROVED_ROUNDS_MAX);
+        while rounds_left > 0 && attempt.remaining.rounds > 0 && !attempt.is_optimal() {
             attempt.remaining.rounds -= 1;
             let offsets = place_in_order(arcs, &order, fit);
             let pool_bytes = super::pool_bytes(arcs, &offsets);
-            patience = if pool_bytes < best { PATIENCE } else { patience - 1 };
+            rounds_left = if pool_bytes < best { UNIMPROVED_ROUNDS_MAX } else { rounds_left - 1 };
             best = best.min(pool_bytes);
             attempt.offer(&offsets);
             let bound_bytes = attempt.bound_bytes;

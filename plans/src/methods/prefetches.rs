@@ -63,17 +63,17 @@ impl Method for Prefetches {
     }
 
     fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal> {
-        let Problem { workload, driver, .. } = problem;
+        let Problem { workload, traffic_without_plan, .. } = problem;
         let Workload { pieces, memory, .. } = workload;
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
         }
         let traffic = traffic::simulate(pieces, memory.bytes, &moves);
-        let (planned, of_driver) = (traffic.faulted_pieces, driver.faulted_pieces);
+        let (planned, of_driver) = (traffic.faulted_pieces, traffic_without_plan.faulted_pieces);
         if planned >= of_driver {
             return Err(Refusal::NoFewerFaults { planned, driver: of_driver });
         }
-        let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
+        let (planned_bytes, driver_bytes) = (traffic.bytes.total(), traffic_without_plan.bytes.total());
         if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * EXTRA_BYTES_MAX_PERCENT) {
             return Err(Refusal::NoGain { planned_bytes, driver_bytes });
         }

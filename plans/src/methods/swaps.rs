@@ -46,7 +46,7 @@ impl Method for Swaps {
     }
 
     fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal> {
-        let Problem { workload, driver, blocks, partial_frames_bytes } = problem;
+        let Problem { workload, traffic_without_plan, blocks, partial_frames_bytes } = problem;
         let blocks_bytes = blocks_bytes(problem)?;
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
@@ -56,7 +56,7 @@ impl Method for Swaps {
             return Err(Refusal::NoRoom);
         }
         let traffic = traffic::simulate(&workload.pieces, workload.memory.bytes, &moves);
-        let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
+        let (planned_bytes, driver_bytes) = (traffic.bytes.total(), traffic_without_plan.bytes.total());
         if planned_bytes >= driver_bytes {
             return Err(Refusal::NoGain { planned_bytes, driver_bytes });
         }

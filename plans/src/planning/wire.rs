@@ -152,7 +152,7 @@ fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> A
     }
     let problem = Problem::from(workload.clone());
     let outline = method.assess(&problem, moves)?;
-    Ok(BestOutline { method: name, outline, driver: problem.driver() })
+    Ok(BestOutline { method: name, outline, traffic_without_plan: problem.traffic_without_plan() })
 }
 
 /// Refusal, if it is short and has one line; otherwise the answer is malformed.

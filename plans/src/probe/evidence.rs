@@ -11,7 +11,7 @@ use crate::{pieces::Pieces, ranges::Ranges};
 
 /// Counts of a touch probe: launches, iterations, and bytes named and accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct ProbeCounts {
     /// Number of launches of an iteration that were selected for probing.
     pub launches: u64,
     /// Number of selected launches whose accesses are known.
@@ -34,13 +34,13 @@ pub struct Evidence {
     untouched: BTreeMap<usize, Ranges>,
     /// Probed blocks that count as accessed, by index of the launch.
     touched: BTreeMap<usize, Ranges>,
-    figures: Figures,
+    counts: ProbeCounts,
 }
 
 impl Evidence {
     /// Empty evidence of launches with these tokens.
-    pub(super) fn new(tokens: Vec<Token>, figures: Figures) -> Self {
-        Self { tokens, figures, ..Self::default() }
+    pub(super) fn new(tokens: Vec<Token>, counts: ProbeCounts) -> Self {
+        Self { tokens, counts, ..Self::default() }
     }
 
     /// Adds the result of launch `op`: probed blocks, and those of them that count as accessed.
@@ -57,8 +57,8 @@ impl Evidence {
 
     /// Counts of the probe.
     #[must_use]
-    pub const fn figures(&self) -> Figures {
-        self.figures
+    pub const fn counts(&self) -> ProbeCounts {
+        self.counts
     }
 
     /// Whole blocks that launch `op` does not access.

@@ -68,7 +68,7 @@ fn plan_of_a_training_copies_less_than_the_driver() {
         let (follower, changes) = followed(planner, 17, &program.calls);
         let planned = follower.planned().unwrap_or_else(|| panic!("{planner}: {:?}", follower.state()));
         assert_eq!(changes, [Change::Planned], "{planner}");
-        assert!(planned.traffic.bytes.total() < planned.driver.bytes.total(), "{planner}: {planned:?}");
+        assert!(planned.traffic.bytes.total() < planned.traffic_without_plan.bytes.total(), "{planner}: {planned:?}");
         assert_eq!(planned.tokens.len(), 24);
     }
 }
@@ -196,7 +196,7 @@ proptest! {
             prop_assert_eq!(replayed.idle, 0, "no move finds its units resident");
             prop_assert_eq!(bytes, Bytes { to_gpu: replayed.to_gpu, to_host: replayed.to_host, faulted: replayed.faulted, evicted: 0 });
             prop_assert_eq!(replayed.evicted, 0, "the driver finds room");
-            prop_assert!(bytes.total() < planned.driver.bytes.total());
+            prop_assert!(bytes.total() < planned.traffic_without_plan.bytes.total());
             prop_assert_eq!(bytes.to_gpu + bytes.faulted, bytes.to_host);
         } else {
             prop_assert!(matches!(follower.state(), State::Refused(_)), "{:?}", follower.state());
@@ -228,7 +228,7 @@ proptest! {
             prop_assert!(of_units / UNIT + of_parts.div_ceil(UNIT) <= frames, "{of_units} {of_parts} {planned:?}");
             let bytes = planned.traffic.bytes;
             prop_assert_eq!((bytes.evicted, bytes.to_gpu + bytes.faulted), (0, bytes.to_host));
-            prop_assert!(bytes.total() < planned.driver.bytes.total());
+            prop_assert!(bytes.total() < planned.traffic_without_plan.bytes.total());
         } else {
             prop_assert!(matches!(follower.state(), State::Refused(_)), "{:?}", follower.state());
         }
@@ -253,7 +253,7 @@ fn large_allocations_move_except_for_partial_blocks() {
     assert!(planned.moves.iter().all(|one| one.begin.is_multiple_of(UNIT) && one.bytes.is_multiple_of(UNIT)));
     // The 24 partial blocks, a page each, stay; of 700 blocks without room, nearly all leave.
     assert!(planned.traffic.bytes.to_host > 600 * UNIT, "{:?}", planned.traffic);
-    assert!(planned.traffic.bytes.total() < planned.driver.bytes.total());
+    assert!(planned.traffic.bytes.total() < planned.traffic_without_plan.bytes.total());
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn refusal_of_a_planner_process_is_one_short_line() {
     }
 }
 
-/// Figures of a plan are computed from its moves: those in an answer are ignored.
+/// Counts of a plan are computed from its moves: those in an answer are ignored.
 #[test]
 fn figures_of_an_answer_are_computed_from_its_moves() {
     let nothing = json!({ "bytes": { "to_gpu": 0, "to_host": 0, "faulted": 0, "evicted": 0 },

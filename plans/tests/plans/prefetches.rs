@@ -74,7 +74,7 @@ fn launches_wait_for_prefetches_and_rarely_fault() {
     assert!(planned.moves.iter().all(|one| one.destination == Destination::Gpu));
     assert!(planned.moves.iter().all(|one| one.wait_op.is_some_and(|wait| wait > one.begin_op)));
     // No memory is prefetched for the first launch, as it follows a sync.
-    assert_eq!((planned.traffic.faulted_pieces, planned.driver.faulted_pieces), (1, 24));
+    assert_eq!((planned.traffic.faulted_pieces, planned.traffic_without_plan.faulted_pieces), (1, 24));
     assert_eq!(planned.traffic.bytes.to_host, 0, "the driver evicts");
     assert!(planned.traffic.bytes.evicted > 0);
     assert_eq!((units_in_flight_max(planned), planned.peak_bytes), (6, 6 * UNIT));
@@ -180,7 +180,7 @@ proptest! {
         let bytes = planned.traffic.bytes;
         prop_assert_eq!((replayed.to_gpu, replayed.faulted, replayed.evicted), (bytes.to_gpu, bytes.faulted, bytes.evicted));
         prop_assert_eq!(replayed.faults, planned.traffic.faulted_pieces);
-        prop_assert!(replayed.faults < planned.driver.faulted_pieces);
-        prop_assert!(bytes.total() * 100 <= planned.driver.bytes.total() * 105, "{:?}", planned);
+        prop_assert!(replayed.faults < planned.traffic_without_plan.faulted_pieces);
+        prop_assert!(bytes.total() * 100 <= planned.traffic_without_plan.bytes.total() * 105, "{:?}", planned);
     }
 }

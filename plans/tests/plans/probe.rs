@@ -22,7 +22,7 @@ const POOLS: u64 = 4;
 const POOL_UNITS: u64 = 6;
 const GPU_UNITS: u64 = 15;
 /// Maximum number of iterations until probes end.
-const PATIENCE: usize = 600;
+const ITERATIONS_LIMIT: usize = 600;
 
 fn pool(at: u64) -> u64 {
     BASE + at * 100 * UNIT
@@ -234,7 +234,7 @@ fn run(launches: &[Launch], world: &mut World, conditions: Conditions) -> Run {
         }
     };
     let mut iterations = 0;
-    while iterations < PATIENCE && matches!(follower.state(), State::Watching | State::Probing(_)) {
+    while iterations < ITERATIONS_LIMIT && matches!(follower.state(), State::Watching | State::Probing(_)) {
         iterations += 1;
         for (op, launch) in (0..).zip(launches) {
             if conditions.fills == Some(op as usize) {
@@ -311,10 +311,10 @@ fn probes_find_exactly_the_blocks_that_are_not_accessed() {
         let named: BTreeSet<u64> = (0..POOL_UNITS).map(|at| unit(launch.pool, at)).collect();
         assert_eq!(untouched(&evidence, op), &named - &launch.touched, "launch {op}");
     }
-    let figures = evidence.figures();
-    assert_eq!((figures.launches, figures.probed), (8, 8));
-    assert_eq!((figures.named_bytes, figures.touched_bytes), (48 * UNIT, 24 * UNIT));
-    assert!(figures.iterations <= probe::ITERATIONS_MAX, "{figures:?}");
+    let counts = evidence.counts();
+    assert_eq!((counts.launches, counts.probed), (8, 8));
+    assert_eq!((counts.named_bytes, counts.touched_bytes), (48 * UNIT, 24 * UNIT));
+    assert!(counts.iterations <= probe::ITERATIONS_MAX, "{counts:?}");
     assert_eq!(follower.probe_quota().map(|quota| quota.starts), Some(0), "it started once");
     for table in tables {
         let bytes = table.bytes(Destination::Host) + table.bytes(Destination::Gpu);
@@ -338,7 +338,7 @@ fn plan_moves_accessed_memory_only() {
     match follower.state() {
         State::Planned(planned) => {
             assert!(is_named(planned));
-            assert_eq!(planned.probed.map(|figures| figures.touched_bytes), Some(24 * UNIT));
+            assert_eq!(planned.probe_counts.map(|counts| counts.touched_bytes), Some(24 * UNIT));
         }
         other => panic!("{other:?}"),
     }
@@ -364,14 +364,14 @@ fn launch_after_a_fill_is_not_probed() {
     let conditions = Conditions { fills: Some(2), ..EACH };
     let Run { evidence, .. } = run(&training(), &mut World::default(), conditions);
     let evidence = evidence.unwrap();
-    assert_eq!((untouched(&evidence, 2).len(), untouched(&evidence, 3).len(), evidence.figures().launches), (0, 2, 7));
+    assert_eq!((untouched(&evidence, 2).len(), untouched(&evidence, 3).len(), evidence.counts().launches), (0, 2, 7));
 }
 
 #[test]
 fn probing_ends_if_the_table_is_not_followed_or_no_longer_permitted() {
     for conditions in [Conditions { is_idle: true, ..EACH }, Conditions { forbidden_from: Some(60), ..EACH }] {
         let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), conditions);
-        assert!(!tables.is_empty() && iterations < PATIENCE, "{conditions:?}");
+        assert!(!tables.is_empty() && iterations < ITERATIONS_LIMIT, "{conditions:?}");
         assert!(matches!(follower.state(), State::Planned(_) | State::Refused(_)), "{:?}", follower.state());
     }
 }
@@ -380,7 +380,7 @@ fn probing_ends_if_the_table_is_not_followed_or_no_longer_permitted() {
 fn probing_ends_at_the_maximum_number_of_samples() {
     let conditions = Conditions { is_restless: true, ..EACH };
     let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), conditions);
-    assert!(tables.len() == 1 && iterations < PATIENCE, "{}", tables.len());
+    assert!(tables.len() == 1 && iterations < ITERATIONS_LIMIT, "{}", tables.len());
     assert!(matches!(follower.state(), State::Planned(_) | State::Refused(_)), "{:?}", follower.state());
 }
 
@@ -388,10 +388,10 @@ fn probing_ends_at_the_maximum_number_of_samples() {
 fn launches_with_late_moves_keep_their_footprints() {
     let mut world = World { outcomes: vec![Outcome::Expired], ..World::default() };
     let Run { evidence, iterations, .. } = run(&training(), &mut world, EACH);
-    assert!(iterations < PATIENCE);
+    assert!(iterations < ITERATIONS_LIMIT);
     let evidence = evidence.unwrap();
     assert!((0..8).all(|op| untouched(&evidence, op).is_empty()));
-    assert_eq!((evidence.figures().probed, evidence.figures().named_bytes), (0, 0));
+    assert_eq!((evidence.counts().probed, evidence.counts().named_bytes), (0, 0));
 }
 
 #[test]
@@ -420,8 +420,8 @@ fn late_moves_prove_nothing() {
 fn windows_with_dropped_records_prove_nothing() {
     let mut world = World { records: vec![Record::Lost], ..World::default() };
     let Run { evidence, .. } = run(&training(), &mut world, EACH);
-    let figures = evidence.unwrap().figures();
-    assert_eq!((figures.probed, figures.named_bytes), (0, 0), "{figures:?}");
+    let counts = evidence.unwrap().counts();
+    assert_eq!((counts.probed, counts.named_bytes), (0, 0), "{counts:?}");
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -446,7 +446,7 @@ proptest! {
         let launches: Vec<Launch> = launches.into_iter().map(|(pool, touched)| Launch::new(pool, touched)).collect();
         let mut world = World { outcomes, records, ..World::default() };
         let Run { evidence, iterations, follower, .. } = run(&launches, &mut world, Conditions { tick, prefetches_at, ..EACH });
-        prop_assert!(iterations < PATIENCE, "{:?}", follower.state());
+        prop_assert!(iterations < ITERATIONS_LIMIT, "{:?}", follower.state());
         for (op, launch) in launches.iter().enumerate() {
             let found = evidence.as_ref().map(|evidence| untouched(evidence, op)).unwrap_or_default();
             prop_assert!(found.is_disjoint(&launch.touched), "launch {op}: {found:?} {launch:?}");

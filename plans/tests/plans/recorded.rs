@@ -79,7 +79,7 @@ fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
     assert_eq!(changes, [Change::Planned]);
     assert!(planned.peak_bytes <= planned.room_bytes && planned.room_bytes == 26 * MIB);
-    assert!(planned.traffic.bytes.total() < planned.driver.bytes.total());
+    assert!(planned.traffic.bytes.total() < planned.traffic_without_plan.bytes.total());
     let (again, _) = followed(calls(&stream("deep"), 1), 32);
     assert_eq!(again.planned(), Some(planned));
 }
@@ -159,7 +159,7 @@ fn move_to_the_host_expires_when_the_fetch_begins() {
 #[test]
 fn modelled_driver_traffic_is_the_measured_one() {
     let (follower, _) = followed(calls(&stream("deep"), 1), 32);
-    let bytes = follower.planned().unwrap().driver.bytes;
+    let bytes = follower.planned().unwrap().traffic_without_plan.bytes;
     // Measured: 42.2, 48.2 and 42.2 MiB in turn (docs/measurements/live-plans.md).
     assert_eq!((bytes.faulted, bytes.evicted), (46_377_670, 46_377_670));
 }
@@ -169,7 +169,7 @@ fn plan_copies_less_than_the_driver_on_smaller_gpus() {
     let both = |gpu_mib| {
         let (follower, _) = followed(calls(&stream("deep"), 1), gpu_mib);
         let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
-        [planned.traffic, planned.driver].map(|traffic| traffic.bytes.total())
+        [planned.traffic, planned.traffic_without_plan].map(|traffic| traffic.bytes.total())
     };
     // Capacities of the small cards in docs/measurements/live-plans.md.
     assert_eq!(both(22), [128 * MIB, 150_328_744]);
@@ -182,7 +182,7 @@ fn plan_copies_less_than_the_driver_on_smaller_gpus() {
 fn prefetches(gpu_mib: u64) -> (usize, [u64; 2], [u64; 2]) {
     let (follower, _) = followed_by("pump", calls(&stream("deep"), 1), gpu_mib);
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
-    let both = [planned.traffic, planned.driver];
+    let both = [planned.traffic, planned.traffic_without_plan];
     let (pieces, bytes) = (both.map(|traffic| traffic.faulted_pieces), both.map(|traffic| traffic.bytes.total()));
     (planned.moves.len(), pieces, bytes)
 }

@@ -10,7 +10,7 @@ use plans::Planned;
 
 pub(crate) const UNIT: u64 = 2 << 20;
 
-/// Figures of an iteration in the steady state: the mean of several.
+/// Counts of an iteration in the steady state: the mean of several.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replayed {
     pub(crate) to_gpu: u64,

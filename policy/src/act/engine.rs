@@ -30,7 +30,7 @@ use super::{
 /// Engine for all processes. Without side effects: the caller executes the orders and reports their
 /// outcomes.
 #[derive(Debug)]
-pub struct Acting {
+pub struct Engine {
     limits: Limits,
     guard: Guard,
     marks: Marks,
@@ -51,7 +51,7 @@ pub struct Acting {
     observed_at: SystemTime,
 }
 
-impl Acting {
+impl Engine {
     /// Engine without advice in force.
     #[must_use]
     pub fn new(limits: Limits) -> Self {

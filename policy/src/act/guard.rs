@@ -31,7 +31,7 @@ use model::{
     Action, Advice, Call, CallResult, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES, policy, text,
 };
 use permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice};
-use room::{eviction_victims, exceeds_gpu, is_covered, is_resident, other_fits_gpu, resident_bytes, room_bytes};
+use room::{eviction_victims, exceeds_gpu, is_at_gpu, is_covered, other_fits_gpu, resident_bytes, room_bytes};
 
 use super::{
     limits::{ABSENT_MAX, Limits, RENEWAL_BYTES},
@@ -387,7 +387,7 @@ impl Guard {
             self.processes.get_mut(&target.process.id).and_then(|account| account.reserved_blocks.get_mut(&target.gpu));
         if let Some(reserved_blocks) = reserved_blocks {
             let is_new = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
-            reserved_blocks.retain(|address, at| is_resident(*address, target) || is_new(*at));
+            reserved_blocks.retain(|address, at| is_at_gpu(*address, target) || is_new(*at));
         }
     }
 

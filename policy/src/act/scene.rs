@@ -24,7 +24,7 @@ pub struct Scene<'a> {
     pub snapshot: &'a Snapshot,
     /// Verdicts on the snapshot.
     pub verdicts: &'a Verdicts,
-    /// Memory of the processes in [`super::Acting::required_memory`].
+    /// Memory of the processes in [`super::Engine::required_memory`].
     pub memory: &'a BTreeMap<ProcessId, Memory>,
     /// Bytes over each GPU's link; a GPU that cannot be metered is absent.
     pub links: &'a BTreeMap<GpuUuid, LinkBytes>,

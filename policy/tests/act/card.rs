@@ -14,7 +14,7 @@ use model::{
 };
 use policy::{
     Judge,
-    act::{Acting, Scene},
+    act::{Engine, Scene},
 };
 
 use crate::{
@@ -32,9 +32,9 @@ pub(crate) struct Card {
     pub(crate) now: SystemTime,
     frames: Frames,
     /// Duration of a block's fetch.
-    pub(crate) fetch_takes: Duration,
+    pub(crate) fetch_duration: Duration,
     /// Delay from an interval to the execution of its orders. Programs run meanwhile.
-    pub(crate) orders_late: Duration,
+    pub(crate) order_delay: Duration,
     /// Switch of acting.
     pub(crate) acting_enabled: bool,
     /// Processor time of each interval, measured on this machine.
@@ -46,7 +46,7 @@ pub(crate) struct Card {
     remote: LinkBytes,
     judge: Judge,
     verdicts: Verdicts,
-    acting: Acting,
+    acting: Engine,
     directives: BTreeMap<ProcessId, Directive>,
     pub(crate) events: Vec<Event>,
 }
@@ -56,8 +56,8 @@ impl Card {
         Self {
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000),
             frames: Frames::new(frames),
-            fetch_takes: FETCH,
-            orders_late: Duration::ZERO,
+            fetch_duration: FETCH,
+            order_delay: Duration::ZERO,
             acting_enabled: true,
             interval_times: Vec::new(),
             steps: 0,
@@ -66,7 +66,7 @@ impl Card {
             remote: LinkBytes::default(),
             judge: Judge::default(),
             verdicts: Verdicts::default(),
-            acting: Acting::new(limits()),
+            acting: Engine::new(limits()),
             directives: BTreeMap::new(),
             events: Vec::new(),
         }
@@ -101,7 +101,7 @@ impl Card {
     }
 
     /// Replaces the directive of a program.
-    pub(crate) fn directive(&mut self, id: ProcessId, directive: Directive) {
+    pub(crate) fn set_directive(&mut self, id: ProcessId, directive: Directive) {
         self.directives.insert(id, directive);
     }
 
@@ -128,7 +128,7 @@ impl Card {
     }
 
     /// Policies of all decisions that were tried.
-    pub(crate) fn acted(&self) -> Vec<&'static str> {
+    pub(crate) fn tried_policies(&self) -> Vec<&'static str> {
         let made = self.events.iter().filter_map(|event| match event {
             Event::Created(decision) if decision.stage.name() == "trial" => Some(decision.policy),
             _ => None,
@@ -156,7 +156,7 @@ impl Card {
             (acting.observe(scene), began.elapsed())
         });
         self.interval_times.push(took);
-        self.advance(self.orders_late);
+        self.advance(self.order_delay);
         for order in orders {
             self.execute(&order);
         }
@@ -166,10 +166,10 @@ impl Card {
     /// Current restrictions.
     pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
-        self.with_scene(&snapshot, Acting::restrictions)
+        self.with_scene(&snapshot, Engine::restrictions)
     }
 
-    fn with_scene<T>(&mut self, snapshot: &Snapshot, call: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
+    fn with_scene<T>(&mut self, snapshot: &Snapshot, call: impl FnOnce(&mut Engine, &Scene<'_>) -> T) -> T {
         let wanted = self.acting.required_memory(&self.verdicts, &self.directives);
         let memory: BTreeMap<ProcessId, Memory> = self
             .programs
@@ -260,7 +260,7 @@ impl Card {
         program.counters.replays += REPLAYS;
         program.block(block).fault_entries += FAULTS;
         self.fetch(id, block, BLOCK_BYTES, Cause::Fault, now);
-        self.fetch_takes
+        self.fetch_duration
     }
 
     /// Fetches this much of a block.

@@ -145,7 +145,7 @@ struct Figures {
 
 fn run(round: &Round, allocation_blocks: usize, pattern: PatternKind, policy: &str) -> Figures {
     let mut card = Card::new(FRAMES);
-    card.fetch_takes = FETCH;
+    card.fetch_duration = FETCH;
     let wanted = (policy != "observe").then(|| directive(Mode::Act, policy));
     let process = card.add(round.clone(), pattern, wanted);
     card.program_mut(process).allocation_blocks = allocation_blocks;
@@ -163,6 +163,6 @@ fn run(round: &Round, allocation_blocks: usize, pattern: PatternKind, policy: &s
         median: interval_times[interval_times.len() / 2],
         most: interval_times[interval_times.len() - 1],
         copying,
-        acted: card.acted(),
+        acted: card.tried_policies(),
     }
 }

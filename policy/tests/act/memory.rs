@@ -51,7 +51,7 @@ fn share(helped: u64, alone: u64) -> f64 {
 fn savings_of_a_written_cycle_match_its_retained_part() {
     let [(alone, _), (helped, _)] =
         both("cycle", 60, |card, directive| card.add(walk(0..93, true), PatternKind::Cyclic, directive()));
-    assert_eq!(helped.acted(), ["cycle"]);
+    assert_eq!(helped.tried_policies(), ["cycle"]);
     // 62 frames, 10 blocks per interval: some 48 of 93 stay.
     let share = share(helped.link_bytes(), alone.link_bytes());
     assert!(share < 0.55, "{share}");
@@ -65,7 +65,7 @@ fn late_order_does_not_lose_the_whole_retained_set() {
         for look in 0..1200 {
             // One order in forty is executed after nearly twice as many bytes have arrived as are
             // left to other memory.
-            card.orders_late = Duration::from_millis(if look % 40 == 39 { 90 } else { 0 });
+            card.order_delay = Duration::from_millis(if look % 40 == 39 { 90 } else { 0 });
             card.interval();
         }
         share(card.link_bytes(), card.accesses())
@@ -82,7 +82,7 @@ fn many_allocations_are_retained_as_well_as_one() {
             card.program_mut(process).allocation_blocks = allocation_blocks;
             process
         });
-        assert_eq!(helped.acted(), ["cycle"], "in allocations of {allocation_blocks} blocks");
+        assert_eq!(helped.tried_policies(), ["cycle"], "in allocations of {allocation_blocks} blocks");
         share(helped.link_bytes(), alone.link_bytes())
     };
     let (one, many) = (walks(usize::MAX), walks(1));
@@ -93,7 +93,7 @@ fn many_allocations_are_retained_as_well_as_one() {
 fn hot_set_is_retained_and_cold_memory_streams() {
     let [(alone, _), (helped, _)] =
         both("hot-cold", 40, |card, directive| card.add(hot_and_cold(40, 84, 4), PatternKind::Unknown, directive()));
-    assert_eq!(helped.acted(), ["hot-cold"]);
+    assert_eq!(helped.tried_policies(), ["hot-cold"]);
     let share = share(helped.link_bytes(), alone.link_bytes());
     assert!(share < 0.5, "{share}");
 }
@@ -106,7 +106,7 @@ fn fitting_tenant_is_retained_and_the_other_evicts_its_own_memory() {
         card.add(walk(0..128, false), PatternKind::Cyclic, directive());
         victim
     });
-    assert_eq!(helped.acted(), ["tenants"]);
+    assert_eq!(helped.tried_policies(), ["tenants"]);
     let faults = |card: &Card| card.program(victim).counters.fault_entries.total();
     let of_victim = share(faults(&helped), faults(&alone));
     assert!(of_victim < 0.2, "{of_victim}");
@@ -152,7 +152,7 @@ fn part_of_a_program_that_exceeds_the_gpu_is_not_prefetched_at_the_expense_of_ot
     let directive = Directive { range: Some(part), ..directive(Mode::Act, "prefetch-all") };
     card.add(walk(0..128, false), PatternKind::Cyclic, Some(directive));
     card.run(40);
-    assert_eq!(card.acted(), [""; 0]);
+    assert_eq!(card.tried_policies(), [""; 0]);
     let is_denied = |stage: &Stage| matches!(stage, Stage::Denied(why) if why.contains("already evicts processes"));
     assert!(card.decisions().any(|decision| is_denied(&decision.stage)), "{:#?}", card.decisions().next());
 }
@@ -164,7 +164,7 @@ fn left_by_stream(walk: &Round, pattern: PatternKind) -> [f64; 2] {
         card.program_mut(process).computes = Duration::from_millis(40);
         process
     });
-    assert_eq!(helped.acted(), ["stream"]);
+    assert_eq!(helped.tried_policies(), ["stream"]);
     let replays = |card: &Card| card.program(process).counters.replays;
     [share(replays(&helped), replays(&alone)), share(helped.link_bytes(), alone.link_bytes())]
 }
@@ -207,7 +207,7 @@ fn retained_set_is_bounded_by_the_renewal_rate() {
     let left = [None, Some(256 << 20)].map(|bytes_per_second| {
         // 3 s until all frames are replaced, as on a GPU of 80 GB at 25 GB/s.
         let mut card = Card::new(3000);
-        card.fetch_takes = Duration::from_millis(1);
+        card.fetch_duration = Duration::from_millis(1);
         let mut wanted = directive(if bytes_per_second.is_some() { Mode::Act } else { Mode::Observe }, "cycle");
         // A renewal is charged 64 KiB, so 2,048 renewals per second for 1,000 arriving blocks.
         wanted.budget.bytes_per_second = bytes_per_second;
@@ -225,12 +225,12 @@ fn retained_set_is_bounded_by_the_renewal_rate() {
 #[test]
 fn unused_memory_is_not_retained() {
     let mut card = Card::new(620);
-    card.fetch_takes = Duration::from_millis(5);
+    card.fetch_duration = Duration::from_millis(5);
     let process = card.add(walk(0..1500, false), PatternKind::Cyclic, Some(directive(Mode::Act, "cycle")));
     let pass = |card: &mut Card, seconds: u32| (0..10 * seconds).for_each(|_| card.interval());
     card.program_mut(process).round = walk(0..930, false);
     pass(&mut card, 60);
-    assert_eq!(card.acted(), ["cycle"]);
+    assert_eq!(card.tried_policies(), ["cycle"]);
     // It would fit, except for the retained memory.
     (card.program_mut(process).round, card.program_mut(process).at) = (walk(930..1500, false), 0);
     pass(&mut card, 60);
@@ -242,13 +242,13 @@ fn unused_memory_is_not_retained() {
 #[test]
 fn phases_longer_than_a_window_are_judged_by_work() {
     let [(alone, _), (helped, _)] = both_on(760, "hot-cold", 20, |card, directive| {
-        card.fetch_takes = Duration::from_millis(4);
+        card.fetch_duration = Duration::from_millis(4);
         let process = card.add(hot_and_cold(380, 760, 4), PatternKind::Unknown, directive());
         // The hot part alone takes 3.8 s, without arrivals while it is retained.
         card.program_mut(process).computes = Duration::from_millis(10);
         process
     });
-    assert_eq!(helped.acted(), ["hot-cold"]);
+    assert_eq!(helped.tried_policies(), ["hot-cold"]);
     let share = share(helped.link_bytes(), alone.link_bytes());
     assert!(share < 0.5, "{share}");
 }
@@ -260,7 +260,7 @@ fn no_policy_acts_when_all_memory_fits() {
             card.add(walk(0..30, false), PatternKind::Cyclic, directive());
             card.add(walk(0..30, true), PatternKind::Sequential, directive())
         });
-        assert!(helped.acted().is_empty(), "{policy}: {:?}", helped.acted());
+        assert!(helped.tried_policies().is_empty(), "{policy}: {:?}", helped.tried_policies());
         assert_eq!(helped.link_bytes(), alone.link_bytes(), "{policy}");
     }
 }
@@ -271,7 +271,7 @@ fn tenants_that_each_fit_are_not_ranked() {
         card.add(walk(0..40, false), PatternKind::Cyclic, directive());
         card.add(walk(0..40, false), PatternKind::Cyclic, directive())
     });
-    assert!(helped.acted().is_empty(), "{:?}", helped.acted());
+    assert!(helped.tried_policies().is_empty(), "{:?}", helped.tried_policies());
 }
 
 #[test]
@@ -284,8 +284,8 @@ fn auto_live_retains_the_fitting_tenant_without_prefetching_for_the_other() {
     });
     let faults = |card: &Card| card.program(victim).counters.fault_entries.total();
     let of_victim = share(faults(&helped), faults(&alone));
-    assert!(!helped.acted().contains(&"stream"), "{:?}", helped.acted());
-    assert!(of_victim < 0.2, "{of_victim} {:?}", helped.acted());
+    assert!(!helped.tried_policies().contains(&"stream"), "{:?}", helped.tried_policies());
+    assert!(of_victim < 0.2, "{of_victim} {:?}", helped.tried_policies());
 }
 
 #[test]
@@ -297,15 +297,15 @@ fn observed_tenant_does_not_block_policies_of_others() {
     card.program_mut(walker).computes = Duration::from_millis(40);
     let pass = |card: &mut Card, seconds: u32| (0..10 * seconds).for_each(|_| card.interval());
     pass(&mut card, 10);
-    assert_eq!(card.acted(), ["tenants"]);
-    card.directive(walker, directive(Mode::Act, "stream"));
+    assert_eq!(card.tried_policies(), ["tenants"]);
+    card.set_directive(walker, directive(Mode::Act, "stream"));
     pass(&mut card, 10);
-    assert_eq!(card.acted(), ["tenants"], "it would evict the retained set");
+    assert_eq!(card.tried_policies(), ["tenants"], "it would evict the retained set");
     card.program_mut(tenant).rounds_max = 0;
-    card.directive(tenant, directive(Mode::Observe, "tenants"));
+    card.set_directive(tenant, directive(Mode::Observe, "tenants"));
     for _ in 0..60 {
         pass(&mut card, 1);
-        if card.acted().contains(&"stream") {
+        if card.tried_policies().contains(&"stream") {
             return;
         }
     }

@@ -12,7 +12,7 @@ use model::{
 };
 use policy::{
     Judge,
-    act::{Acting, Limits, Scene},
+    act::{Engine, Limits, Scene},
 };
 
 use crate::program::{Program, Simulated};
@@ -50,7 +50,7 @@ pub(crate) struct World {
     remote: LinkBytes,
     pub(crate) judge: Judge,
     pub(crate) verdicts: Verdicts,
-    pub(crate) acting: Acting,
+    pub(crate) acting: Engine,
     pub(crate) orders: Vec<(SystemTime, Order)>,
     pub(crate) events: Vec<Event>,
     /// Processes whose calls are followed.
@@ -101,7 +101,7 @@ impl World {
             remote: LinkBytes::default(),
             judge: Judge::default(),
             verdicts: Verdicts::default(),
-            acting: Acting::new(limits),
+            acting: Engine::new(limits),
             orders: Vec::new(),
             events: Vec::new(),
             following: BTreeMap::new(),
@@ -160,7 +160,7 @@ impl World {
     }
 
     pub(crate) fn observe(&mut self, snapshot: &Snapshot) -> Vec<Order> {
-        let orders = self.with_scene(snapshot, Acting::observe);
+        let orders = self.with_scene(snapshot, Engine::observe);
         self.events.extend(self.acting.take_events());
         self.orders.extend(orders.iter().map(|order| (self.now, order.clone())));
         orders
@@ -169,10 +169,10 @@ impl World {
     /// Current restrictions.
     pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
-        self.with_scene(&snapshot, Acting::restrictions)
+        self.with_scene(&snapshot, Engine::restrictions)
     }
 
-    fn with_scene<T>(&mut self, snapshot: &Snapshot, call: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
+    fn with_scene<T>(&mut self, snapshot: &Snapshot, call: impl FnOnce(&mut Engine, &Scene<'_>) -> T) -> T {
         let wanted = self.acting.required_memory(&self.verdicts, &self.directives);
         let memory: BTreeMap<ProcessId, Memory> = self
             .processes

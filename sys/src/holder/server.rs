@@ -111,7 +111,7 @@ fn wait(channel: BorrowedFd<'_>, spaces: &Spaces, is_armed: bool) -> io::Result<
     }
     let mut ready = polled.iter().map(|each| !each.revents().is_empty());
     let is_requested = ready.next().unwrap_or_default();
-    // The keys are the shorter side: of the other one, nothing is taken in vain.
+    // The keys are the shorter side: of the other one, nothing is taken needlessly.
     let exited = spaces.keys().zip(&mut ready).filter_map(|(space, has_exited)| has_exited.then_some(*space)).collect();
     Ok(Ready { is_requested, exited, is_half_full: ready.any(|is_ready| is_ready) })
 }

@@ -66,7 +66,7 @@ pub(super) struct Outstanding {
     pub(super) is_taken: bool,
     /// Ticks since then, or since it was sent.
     pub(super) ticks: u32,
-    /// Whether a caller has waited for it in vain.
+    /// Whether a caller has timed out waiting for it.
     pub(super) is_pending: bool,
     /// Bytes that its reply has at most.
     pub(super) body_bytes: usize,

@@ -196,7 +196,7 @@ impl User {
         let begun = Instant::now();
         let mut state = self.state();
         let result = self.request_uncharged(&mut state, memory, request, body, waits);
-        // A wait in vain is at the user's cost, as processor time is, unless the accessor waits for a processor.
+        // A wait that timed out is at the user's cost, as processor time is, unless the accessor waits for a processor.
         match result {
             Err(SharedMemoryError::Pending) if state.accessor.as_mut().is_some_and(Accessor::is_taken) => {
                 cpu_time::add_to_this_thread(begun.elapsed());

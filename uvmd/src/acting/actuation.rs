@@ -10,14 +10,14 @@ use std::{
 
 use actuator::{Inspections, Journal, Leftover, Workers};
 use model::{Actuator, DecisionId, GpuUuid, ProcessId};
-use policy::act::{Acting, Limits};
+use policy::act::{Engine, Limits};
 use sys::Roots;
 use tokio::runtime::Handle;
 
 use super::{numbers::Numbers, state};
 use crate::switch::Switch;
 
-pub(crate) use withdrawal::{CommandName, Patience, StillInForce};
+pub(crate) use withdrawal::{CommandName, StillInForce, WithdrawalTimeouts};
 
 /// Maximum wait for the journal's record of withdrawals. The next run repeats those without a
 /// record.
@@ -25,7 +25,7 @@ const JOURNAL_FLUSH: Duration = Duration::from_millis(500);
 
 /// Decisions of the policies, and the workers that execute them.
 pub(crate) struct Actuation {
-    pub(super) acting: Acting,
+    pub(super) acting: Engine,
     pub(super) workers: Workers,
     /// Numbers of decisions; `None` if none are made.
     pub(super) numbers: Option<Numbers>,
@@ -46,7 +46,7 @@ impl Actuation {
     ) -> anyhow::Result<Self> {
         let journal = state::open_journal(enabled, state_dir)?;
         let roots = Roots::default();
-        let mut acting = Acting::new(limits);
+        let mut acting = Engine::new(limits);
         let leftovers = journal.as_ref().map(Journal::leftovers).unwrap_or_default();
         log_leftovers(&leftovers);
         for warning in journal.iter().flat_map(|journal| journal.health().warnings) {
@@ -68,7 +68,7 @@ impl Actuation {
     /// Waits until the advice of a former run is withdrawn. If the time is too short, that
     /// continues in the background.
     pub(crate) fn withdraw_leftovers(&mut self) {
-        if self.withdraw_all(Patience::AT_START, SystemTime::now).is_err() {
+        if self.withdraw_all(WithdrawalTimeouts::AT_START, SystemTime::now).is_err() {
             tracing::warn!("advice of the former run is not all withdrawn yet: this continues in the background");
         }
         self.log_withdrawn();
@@ -79,7 +79,7 @@ impl Actuation {
     /// # Errors
     /// Processes whose advice is still in force.
     pub(crate) fn end(mut self) -> Result<(), StillInForce> {
-        let withdrawn = self.withdraw_all(Patience::AT_STOP, SystemTime::now);
+        let withdrawn = self.withdraw_all(WithdrawalTimeouts::AT_STOP, SystemTime::now);
         self.flush_journal();
         self.give_back_numbers();
         self.log_withdrawn();

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{Daemon, Node, PATIENCE, advice_line, eventually, privileged, run};
+use crate::support::{Daemon, Node, TIMEOUT, advice_line, eventually, privileged, run};
 
 fn warnings(node: &Node) -> Vec<(String, String)> {
     let status = node.get("/api/v1/status");
@@ -45,7 +45,7 @@ fn without_tcp_and_socket_it_watches_and_acts_until_it_is_stopped() {
     let node = Node::new();
     let notify = node.path("notify");
     let notifications = UnixDatagram::bind(&notify).unwrap();
-    notifications.set_read_timeout(Some(PATIENCE)).unwrap();
+    notifications.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut command = node.with_socket("none");
     command.args(["--set", "socket.enabled=false"]).env("NOTIFY_SOCKET", &notify).stderr(Stdio::piped());
     let mut uvmd = command.spawn().unwrap();

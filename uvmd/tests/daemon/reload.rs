@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Node, PATIENCE, eventually, http, privileged};
+use crate::support::{Daemon, Node, TIMEOUT, eventually, http, privileged};
 
 const TOKEN: &str = "0123456789abcdef";
 /// Bit of the signal in the masks of /proc.
@@ -249,7 +249,7 @@ fn systemd_is_notified_of_a_reload() {
     let node = Node::new();
     configure(&node, "", "");
     let socket = UnixDatagram::bind(node.path("notify")).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut command = command(&node);
     command.env("NOTIFY_SOCKET", node.path("notify"));
     let daemon = Daemon::spawn(command);

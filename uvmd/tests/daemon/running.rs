@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{Daemon, Node, PATIENCE, PublicCopy, has_driver, has_kprobes, privileged};
+use crate::support::{Daemon, Node, PublicCopy, TIMEOUT, has_driver, has_kprobes, privileged};
 
 #[test]
 fn missing_driver_or_kprobes_are_reported_and_uvmd_serves() {
@@ -155,7 +155,7 @@ fn systemd_is_notified_of_start_and_stop() {
     let node = Node::new();
     let path = node.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut command = node.listening_on("127.0.0.1:0");
     command.env("NOTIFY_SOCKET", &path);
     let daemon = Daemon::spawn(command);

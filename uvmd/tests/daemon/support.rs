@@ -125,13 +125,13 @@ pub(crate) fn http(mut stream: impl Read + Write, method: &str, path: &str, head
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < TIMEOUT, "{what}");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Time limit of operations that take a moment on an idle machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Serving daemon, killed on drop.
 pub(crate) struct Daemon {
@@ -179,7 +179,7 @@ impl Daemon {
         let mut child = command.spawn().unwrap();
         let start = Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(start.elapsed() < PATIENCE, "it does not serve");
+            assert!(start.elapsed() < TIMEOUT, "it does not serve");
             assert!(child.try_wait().unwrap().is_none(), "it ended before it served");
             thread::sleep(Duration::from_millis(10));
         }
@@ -199,7 +199,7 @@ impl Daemon {
     /// Connection over TCP.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -287,7 +287,7 @@ fn wait(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        assert!(start.elapsed() < PATIENCE, "it did not end");
+        assert!(start.elapsed() < TIMEOUT, "it did not end");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -297,7 +297,7 @@ pub(crate) fn run(mut command: Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             child.kill().unwrap();
             panic!("it did not end by itself: {:?}", child.wait_with_output());
         }

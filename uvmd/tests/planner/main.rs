@@ -20,7 +20,7 @@ const ARGUMENT: &str = "--planner";
 /// Deadline that none of these workloads should reach, even on a busy machine.
 const LONG: Deadline = Deadline { cpu: Duration::from_secs(30), wall: Duration::from_mins(10) };
 /// Time within which a planner process has its filter, even on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const UNIT: u64 = 2 << 20;
 
 fn start() -> Process {
@@ -78,7 +78,7 @@ fn planner_process_has_its_pipes_and_nothing_else() {
     // A filter, before it reads anything.
     let begun = Instant::now();
     while !status().contains("Seccomp:\t2\n") {
-        assert!(begun.elapsed() < PATIENCE, "no filter: {}", status());
+        assert!(begun.elapsed() < TIMEOUT, "no filter: {}", status());
         thread::sleep(Duration::from_millis(1));
     }
     let status = status();

@@ -3,7 +3,7 @@
 //!
 //! The next turn goes to a peer without a recent failure, else to the one whose last failure is the
 //! oldest. Among the requests of that peer, it goes to the credentials that came first. A request
-//! that waited in vain keeps its position for the next one with the same credentials: a client that
+//! that timed out keeps its position for the next one with the same credentials: a client that
 //! repeats its password is verified before those who try one after another, also at one address.
 //!
 //! Each request waits on a connection, and takes its place from others. Few wait therefore: beyond
@@ -78,7 +78,7 @@ pub(super) enum Turn {
     Never,
 }
 
-/// Positions of requests that waited in vain: times at which their credentials came first.
+/// Positions of requests that timed out: times at which their credentials came first.
 #[derive(Debug, Default)]
 struct Kept {
     newer: HashMap<Digest, Duration>,
@@ -102,7 +102,7 @@ impl Turns {
         number
     }
 
-    /// Removes a request that waited in vain, and keeps its position.
+    /// Removes a request that timed out, and keeps its position.
     pub(super) fn leave(&mut self, number: Number) {
         if let Some(waiting) = self.remove(number) {
             self.kept.keep(waiting.digest, waiting.since);

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Maximum wait of a response for memory before it is rejected.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MEMORY_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Budget of memory.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Budget {
     /// Waits for bytes. If they are not available, `relieve` is called, and connections whose peers
     /// accept no bytes are closed, the longest idle first. `None` if that does not help in time.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize, relieve: impl Fn()) -> Option<Reservation> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + MEMORY_WAIT_MAX;
         let _awaited = Awaited::new(self, bytes);
         loop {
             // Registered before the attempt, so that memory freed in between is noticed.

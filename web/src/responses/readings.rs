@@ -53,7 +53,7 @@ const RESPONSES_MAX: usize = 64;
 const READINGS_MAX: usize = 2;
 /// Maximum wait of a request for these builds, if the newest reading can be had instead: a build
 /// takes a tenth of that.
-const BUILDS_PATIENCE: Duration = Duration::from_secs(1);
+const BUILD_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Reading {
     pub(crate) fn response(&self, cache_key: &str) -> Option<Arc<Payload>> {
@@ -103,7 +103,7 @@ pub(crate) struct Visit {
     readings: Arc<Readings>,
     arrived: u64,
     /// Time from which the newest reading will do.
-    patient_until: Instant,
+    wait_end: Instant,
 }
 
 impl Readings {
@@ -123,8 +123,8 @@ impl Readings {
         let mut state = self.state();
         state.clock += 1;
         state.visits += 1;
-        let patient_until = Instant::now() + BUILDS_PATIENCE;
-        Visit { readings: Arc::clone(self), arrived: state.clock, patient_until }
+        let wait_end = Instant::now() + BUILD_WAIT_MAX;
+        Visit { readings: Arc::clone(self), arrived: state.clock, wait_end }
     }
 
     /// The newest reading, while a request is in progress.
@@ -154,13 +154,13 @@ impl Visit {
     /// Reading that began after this request came; or the newest, while there is no memory for
     /// another.
     pub(crate) async fn fresh(&self) -> Result<Arc<Reading>, Problem> {
-        let Self { readings, arrived, patient_until } = self;
+        let Self { readings, arrived, wait_end } = self;
         let reading = async {
             let _turn = readings.turn.lock().await;
             if let Some(newest) = readings.newest().filter(|newest| newest.begun > *arrived) {
                 return Ok(newest);
             }
-            let place = match (time::timeout_at(*patient_until, readings.place()).await, readings.newest()) {
+            let place = match (time::timeout_at(*wait_end, readings.place()).await, readings.newest()) {
                 (Ok(place), _) => place?,
                 (Err(_), Some(newest)) => return Ok(newest),
                 (Err(_), None) => readings.place().await?,
@@ -183,8 +183,8 @@ impl Visit {
             drop(former);
             Ok(reading)
         };
-        let patience = readings.snapshots.patience();
-        time::timeout(patience, reading).await.unwrap_or_else(|_| Err(timed_out(patience)))
+        let timeout = readings.snapshots.timeout();
+        time::timeout(timeout, reading).await.unwrap_or_else(|_| Err(timed_out(timeout)))
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
         for again in join_all(visits.iter().map(Visit::fresh)).await {
             assert_eq!(again.unwrap().begun, second.begun);
         }
-        assert_eq!(asked.elapsed(), BUILDS_PATIENCE, "requests wait at the same time");
+        assert_eq!(asked.elapsed(), BUILD_WAIT_MAX, "requests wait at the same time");
         assert_eq!(taken.load(Ordering::Relaxed), 2, "two readings are in memory");
     }
 

@@ -14,7 +14,7 @@ export const TOKEN = "showcase-of-uvmd";
 export const WIDTHS = [420, 768, 1180, 1920];
 
 // Longest wait for a condition, on a machine that is busy.
-const PATIENCE_MS = 60_000;
+const TIMEOUT_MS = 60_000;
 
 // Starts the showcase in this state, on any free port or the given one.
 export async function startShowcase(state, port = 0) {
@@ -46,7 +46,7 @@ export async function startBrowser() {
 export async function openPage(browser, url, options = {}) {
   const { width = 1180, token = null, ...more } = options;
   const context = await browser.newContext({ viewport: { width, height: 900 }, ...more });
-  context.setDefaultTimeout(PATIENCE_MS);
+  context.setDefaultTimeout(TIMEOUT_MS);
   if (token !== null) await context.addInitScript((text) => sessionStorage.setItem("uvmd token", text), token);
   const page = await context.newPage();
   const faults = [];

@@ -96,15 +96,15 @@ fn executor() -> Executor {
     executor
 }
 
-/// Answer to a command about all blocks, and the advice calls made for it.
-fn executed(executor: &Executor, action: Action, on_advice: Option<OnAdvice>) -> (Answer, Vec<(u64, u64, u32)>) {
+/// Result of a command about all blocks, and the advice calls made for it.
+fn executed(executor: &Executor, action: Action, on_advice: Option<OnAdvice>) -> (CommandResult, Vec<(u64, u64, u32)>) {
     CALLS.take();
     ON_ADVICE.set(on_advice);
     let command = Command { action, gpu: GPU, begin: BEGIN, end: BEGIN + 3 * BLOCK_BYTES };
-    let Response { answer, advice_calls } = executor.execute(&command, &mut Watch::new(executor.gate));
+    let Response { result, advice_calls } = executor.execute(&command, &mut Watch::new(executor.gate));
     let calls = CALLS.take();
     assert_eq!(advice_calls, calls.len() as u64);
-    (answer, calls)
+    (result, calls)
 }
 
 fn all(advice: u32) -> Vec<(u64, u64, u32)> {
@@ -114,11 +114,14 @@ fn all(advice: u32) -> Vec<(u64, u64, u32)> {
 #[test]
 fn a_command_is_refused_before_its_first_call_and_fails_after_it() {
     type Change = fn(&Executor);
-    let changes: [(Change, Answer); 5] = [
-        (|executor| assert!(executor.program_advice.insert(block_range(2), Subject::LOCATION)), Answer::ProgramAdvice),
-        (|executor| assert!(executor.blocks.remove(block_range(2).begin).is_some()), Answer::NotAllocated),
-        (|executor| executor.memory.set_mode(Mode::Record), Answer::NotActing),
-        (|executor| executor.permission.is_filter_requested.store(true, Ordering::Relaxed), Answer::NotActing),
+    let changes: [(Change, CommandResult); 5] = [
+        (
+            |executor| assert!(executor.program_advice.insert(block_range(2), Subject::LOCATION)),
+            CommandResult::ProgramAdvice,
+        ),
+        (|executor| assert!(executor.blocks.remove(block_range(2).begin).is_some()), CommandResult::NotAllocated),
+        (|executor| executor.memory.set_mode(Mode::Record), CommandResult::NotActing),
+        (|executor| executor.permission.is_filter_requested.store(true, Ordering::Relaxed), CommandResult::NotActing),
         (|executor| executor.gate.shut(), NOT_READY),
     ];
     for (change, refused) in changes {
@@ -132,25 +135,25 @@ fn a_command_is_refused_before_its_first_call_and_fails_after_it() {
             }
             0
         });
-        let (answer, calls) = executed(&meanwhile, Action::PreferGpu, Some(on_advice));
-        assert_eq!((answer, calls.len() < 3), (NOT_READY, true), "{refused:?}");
+        let (result, calls) = executed(&meanwhile, Action::PreferGpu, Some(on_advice));
+        assert_eq!((result, calls.len() < 3), (NOT_READY, true), "{refused:?}");
     }
-    assert_eq!(executed(&executor(), Action::PreferGpu, None), (Answer::Done, all(3)));
+    assert_eq!(executed(&executor(), Action::PreferGpu, None), (CommandResult::Done, all(3)));
     let fails = Box::new(|address| if address == block_range(1).begin { 801 } else { 0 });
     let expected = all(3).into_iter().take(2).collect();
-    assert_eq!(executed(&executor(), Action::PreferGpu, Some(fails)), (Answer::Failed(801), expected));
+    assert_eq!(executed(&executor(), Action::PreferGpu, Some(fails)), (CommandResult::Failed(801), expected));
 }
 
 #[test]
 fn withdrawals_skip_program_advice_and_freed_memory() {
     let executor = executor();
-    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (Answer::Done, all(4)));
+    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (CommandResult::Done, all(4)));
     // Advice on other subjects, and on an unknown one.
     for subject in [Subject::of(1, 0).0, Subject::of(5, 0).0, Subject::UNKNOWN] {
         assert!(executor.program_advice.insert(block_range(1), subject));
     }
-    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (Answer::Done, all(4)));
-    assert_eq!(executed(&executor, Action::PreferGpu, None), (Answer::ProgramAdvice, vec![]));
+    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (CommandResult::Done, all(4)));
+    assert_eq!(executed(&executor, Action::PreferGpu, None), (CommandResult::ProgramAdvice, vec![]));
     // Advice on a byte counts for its whole page.
     let byte = Range::new(block_range(1).begin + 0x2010, 1);
     assert!(executor.program_advice.insert(byte, Subject::LOCATION));
@@ -161,28 +164,31 @@ fn withdrawals_skip_program_advice_and_freed_memory() {
     let with = |advice: &[u32]| {
         expected.iter().flat_map(|(begin, end)| advice.iter().map(|advice| (*begin, *end, *advice))).collect()
     };
-    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (Answer::Done, with(&[4])));
+    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (CommandResult::Done, with(&[4])));
     // The GPU is preferred first, which may fail.
-    assert_eq!(executed(&executor, Action::UnsetPreferredHost, None), (Answer::Done, with(&[3, 4])));
+    assert_eq!(executed(&executor, Action::UnsetPreferredHost, None), (CommandResult::Done, with(&[3, 4])));
     assert!(executor.blocks.remove(block_range(0).begin).is_some());
     assert!(executor.blocks.remove(block_range(2).begin).is_some());
-    let (answer, calls) = executed(&executor, Action::UnsetPreferredLocation, None);
-    assert_eq!((answer, calls.len()), (Answer::Done, 2));
+    let (result, calls) = executed(&executor, Action::UnsetPreferredLocation, None);
+    assert_eq!((result, calls.len()), (CommandResult::Done, 2));
     assert!(executor.program_advice.insert(block_range(1), Subject::LOCATION));
-    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (Answer::ProgramAdvice, vec![]));
+    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (CommandResult::ProgramAdvice, vec![]));
     assert!(executor.blocks.remove(block_range(1).begin).is_some());
-    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (Answer::NotAllocated, vec![]));
+    assert_eq!(executed(&executor, Action::UnsetPreferredLocation, None), (CommandResult::NotAllocated, vec![]));
 }
 
 #[test]
 fn withdrawal_continues_after_a_part_that_fails() {
     let executor = executor();
     let fails = |address| if address == block_range(0).begin { 801 } else { 0 };
-    let expected = (Answer::Failed(801), all(6));
+    let expected = (CommandResult::Failed(801), all(6));
     assert_eq!(executed(&executor, Action::UnsetAccessedBy, Some(Box::new(fails))), expected);
     let before = |address| if address == block_range(0).begin { 801 } else { 0 };
     assert!(executor.program_advice.insert(Range { end: block_range(2).end, ..block_range(0) }, Subject::of(6, 0).0));
-    assert_eq!(executed(&executor, Action::UnsetAccessedBy, Some(Box::new(before))), (Answer::ProgramAdvice, vec![]));
+    assert_eq!(
+        executed(&executor, Action::UnsetAccessedBy, Some(Box::new(before))),
+        (CommandResult::ProgramAdvice, vec![])
+    );
     executor.memory.set_mode(Mode::Off);
-    assert_eq!(executed(&executor, Action::DisableReadDuplication, None), (Answer::NotActing, vec![]));
+    assert_eq!(executed(&executor, Action::DisableReadDuplication, None), (CommandResult::NotActing, vec![]));
 }

@@ -32,7 +32,7 @@ use call_ring::{
     memory::HEADER_WORDS,
     plan::{Destination, HANDOVER_WAIT_MAX_NS, HEADER_BYTES, Move, Reason, Report, heartbeat},
 };
-use helper_tools::{PLAIN_GPU, prepare};
+use helper_tools::{DEFAULT_GPU, prepare};
 use recorder::{Memories, Process};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -121,11 +121,11 @@ fn report_json(Report { generation, state, counters }: Report) -> Value {
 
 /// Copy of the header of a plan.
 fn header(shared: &SharedMemory) -> anyhow::Result<Vec<u64>> {
-    Ok(shared.patiently(|shared| shared.copy_words(HEADER_BYTES / size_of::<u64>()))?)
+    Ok(shared.with_retries(|shared| shared.copy_words(HEADER_BYTES / size_of::<u64>()))?)
 }
 
 fn write(shared: &SharedMemory, operations: &[Operation]) -> anyhow::Result<()> {
-    shared.patiently(|shared| shared.write(operations.iter().copied(), None))?;
+    shared.with_retries(|shared| shared.write(operations.iter().copied(), None))?;
     Ok(())
 }
 
@@ -167,7 +167,7 @@ fn main() -> anyhow::Result<ExitCode> {
         let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["mode", mode] => {
                 let mode = [("record", Mode::Record), ("act", Mode::Act)].into_iter().find(|(name, _)| *name == mode);
-                let words = ring.patiently(|ring| ring.copy_words(HEADER_WORDS))?;
+                let words = ring.with_retries(|ring| ring.copy_words(HEADER_WORDS))?;
                 write(&ring, &[Memory::open(&words)?.set_mode(mode.map_or(Mode::Off, |(_, mode)| mode))])?;
                 json!({})
             }
@@ -175,7 +175,7 @@ fn main() -> anyhow::Result<ExitCode> {
             [command @ ("publish" | "publish-waiting" | "publish-for-ever"), budget, ref moves @ ..] => {
                 let moves = moves.iter().map(|text| parse_move(text)).collect::<anyhow::Result<Vec<Move>>>()?;
                 let plan = Plan {
-                    gpu: PLAIN_GPU,
+                    gpu: DEFAULT_GPU,
                     first_launch: launches.first_launch,
                     budget_bytes: budget.parse()?,
                     handover_wait_ns: if command == "publish-waiting" { HANDOVER_WAIT_MAX_NS } else { 0 },
@@ -208,7 +208,7 @@ fn main() -> anyhow::Result<ExitCode> {
             ["exit"] => return Ok(ExitCode::SUCCESS),
             _ => bail!("no such command: {line}"),
         };
-        ring.patiently(|ring| ring.write([], Some(FUTEX_WORD)))?;
+        ring.with_retries(|ring| ring.write([], Some(FUTEX_WORD)))?;
         println!("{answer}");
     }
     Ok(ExitCode::SUCCESS)

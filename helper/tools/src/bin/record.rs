@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 use sys::Roots;
 
 /// Timeout for the program's first call.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn main() -> anyhow::Result<ExitCode> {
     if let Some(ended) = prepare() {
@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
                 process.set_mode(mode)?;
             }
         }
-        if process.is_some() || started.elapsed() > PATIENCE {
+        if process.is_some() || started.elapsed() > TIMEOUT {
             hold = None;
         }
         if let Some(process) = &mut process {

@@ -82,7 +82,7 @@ const MORE_ROUNDS: u64 = 3;
 const UVMD_KILL_DELAY_MAX_MS: u64 = 1_500;
 /// Time limit within which a restarted uvmd must withdraw the advice in force.
 const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Soaks until there are enough kills or a check fails.
 pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
@@ -167,7 +167,7 @@ fn kill(service: &mut Service, dice: &mut Dice) -> anyhow::Result<u64> {
     let begin = Instant::now();
     // A uvmd that is too busy to answer is killed, too.
     while begin.elapsed() < FIRST_ADVICE_TIMEOUT && !decided::has_advised(&client).unwrap_or(false) {
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
     thread::sleep(Duration::from_millis(dice.between(0, UVMD_KILL_DELAY_MAX_MS)));
     let calls = decided::calls(&client).unwrap_or(0);
@@ -192,7 +192,7 @@ fn wait_for_withdrawal(team: &mut Team, deadline: Instant) -> anyhow::Result<()>
                 remaining.len()
             );
         }
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

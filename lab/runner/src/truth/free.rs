@@ -12,7 +12,7 @@ use crate::scenario::size::human;
 
 /// Time limit for the driver to free memory after its last user has exited.
 const RELEASE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// All GPUs of the machine.
 pub(crate) fn gpus() -> anyhow::Result<Vec<Gpu>> {
@@ -30,7 +30,7 @@ pub(crate) fn all_is_free(gpus: &[Gpu]) -> anyhow::Result<()> {
                 let (free, of) = (human(gpu.counters()?.free_bytes), human(gpu.memory_bytes));
                 bail!("{free} of {of} of a GPU are free though nothing runs");
             }
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
     Ok(())

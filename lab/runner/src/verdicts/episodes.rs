@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::label::Kind;
 use crate::uvmd::{Client, ProcessId};
 
-const POLL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without a response after which uvmd counts as hung. While the host is loaded, a response
 /// may take longer than a request waits.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
@@ -91,7 +91,7 @@ impl Poller {
                 if last && is_polled {
                     return Ok(episodes);
                 }
-                thread::sleep(POLL);
+                thread::sleep(POLL_INTERVAL);
             }
         });
         Self { stop, thread }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Interval of reads of the log, which is the precision of its times.
-const POLL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const SLICE: Duration = Duration::from_millis(50);
 
 /// Length of a window with enough activity, and maximum length of any other.
@@ -109,7 +109,7 @@ fn record(mut log: AccessLog, processes: &[Watched], is_stopped: &AtomicBool) ->
             timeline.dropped_events = pages.dropped_events;
             return Ok(timeline);
         }
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -9,10 +9,10 @@ use super::{
         plans::track::{PlanTrack, PlanUpdate},
         scene::{Scene, Target},
     },
-    Acting, Directive, absence_reason,
+    Directive, Engine, absence_reason,
 };
 
-impl Acting {
+impl Engine {
     /// Takes the commands to helpers since the last call, in order.
     pub fn take_plan_commands(&mut self) -> Vec<PlanCommand> {
         std::mem::take(&mut self.commands)

@@ -4,10 +4,10 @@ use model::{Process, Restriction, RestrictionScope};
 
 use super::{
     super::scene::{Scene, Target},
-    Acting, directed, gpus, is_counting, targets,
+    Engine, directed, gpus, is_counting, targets,
 };
 
-impl Acting {
+impl Engine {
     /// Restrictions of the processes in a mode other than observe, apart from the mode itself.
     /// Called after [`Self::observe`] of the same scene. Costs as much as an interval, so it is not
     /// called in each. Deferred processes keep theirs.

@@ -67,7 +67,7 @@ fn was_recently_active(target: &Target<'_>, other: ProcessId) -> bool {
 }
 
 /// Whether the block at this address is at least partly resident at the GPU.
-pub(crate) fn is_resident(address: u64, target: &Target<'_>) -> bool {
+pub(crate) fn is_at_gpu(address: u64, target: &Target<'_>) -> bool {
     let block = block_at(&target.blocks, address);
     block.is_some_and(|block| block.gpu == Some(target.key()) && block.resident.bytes > 0)
 }

@@ -250,8 +250,8 @@ mod tests {
         let before = span(1000, 10_000_000, 10_000_000);
         let faster = Span { passed_bytes: Some(40_000_000), ..span(400, 41_000_000, 41_000_000) };
         assert_eq!(find(&before, &faster, &EXPECTED), Finding::Better);
-        let in_vain = Span { passed_bytes: Some(10_000_000), ..faster };
-        assert!(matches!(find(&before, &in_vain, &EXPECTED), Finding::NotBetter(_)));
+        let faster_without_saving = Span { passed_bytes: Some(10_000_000), ..faster };
+        assert!(matches!(find(&before, &faster_without_saving, &EXPECTED), Finding::NotBetter(_)));
     }
 
     #[test]

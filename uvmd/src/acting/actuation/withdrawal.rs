@@ -19,14 +19,14 @@ const NAMED_MAX: usize = 8;
 
 /// Time for the withdrawal of all advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct WithdrawalTimeouts {
     /// Limit without progress: a process may hold its locks for ever.
     pub(crate) stalled: Duration,
     /// Total limit.
     pub(crate) in_all: Duration,
 }
 
-impl Patience {
+impl WithdrawalTimeouts {
     /// Before uvmd serves; if this is too short, the withdrawal continues in the background.
     pub(crate) const AT_START: Self = Self { stalled: Duration::from_secs(2), in_all: Duration::from_secs(15) };
     /// As uvmd ends.
@@ -73,11 +73,11 @@ impl Actuation {
     /// Processes whose advice is in force at the end of the time.
     pub(in crate::acting) fn withdraw_all(
         &mut self,
-        patience: Patience,
+        timeouts: WithdrawalTimeouts,
         now: impl Fn() -> SystemTime,
     ) -> Result<(), StillInForce> {
         let begun = Instant::now();
-        let (end, mut stalled) = (begun + patience.in_all, begun + patience.stalled);
+        let (end, mut stalled) = (begun + timeouts.in_all, begun + timeouts.stalled);
         let mut is_first_turn = true;
         while self.acting.is_withdrawing() {
             let left = end.min(stalled).saturating_duration_since(Instant::now());
@@ -92,7 +92,7 @@ impl Actuation {
                 continue;
             };
             if is_first_turn || is_progress(&outcome) {
-                stalled = Instant::now() + patience.stalled;
+                stalled = Instant::now() + timeouts.stalled;
             }
             self.acting.record_outcome(outcome, now());
         }
@@ -111,7 +111,7 @@ mod tests {
 
     use actuator::Workers;
     use model::{Action, Actuator, Advice, Call, CallResult, DecisionId, GpuUuid, Interrupt, Order, Place, Step};
-    use policy::act::{Acting, InForce, Limits};
+    use policy::act::{Engine, InForce, Limits};
 
     use super::*;
 
@@ -138,7 +138,7 @@ mod tests {
 
     /// Advice of a former run for each of these processes, whose withdrawal fails this many times.
     fn actuation(refusals: &[(u32, u32)]) -> Actuation {
-        let mut acting = Acting::new(Limits::default());
+        let mut acting = Engine::new(Limits::default());
         let step = Step { begin: 0, end: 4096, action: Action::Advise(Advice::PreferredLocation(Place::Gpu(GPU))) };
         let in_force = refusals.iter().zip(1..).map(|((pid, _), decision)| InForce {
             decision: DecisionId(decision),
@@ -159,16 +159,16 @@ mod tests {
     #[test]
     fn failed_withdrawal_is_repeated_after_the_others() {
         let mut actuation = actuation(&[(1, 2), (2, 0), (3, 1)]);
-        let patience = Patience { stalled: LONG, in_all: LONG };
-        assert_eq!(actuation.withdraw_all(patience, SystemTime::now), Ok(()));
+        let timeouts = WithdrawalTimeouts { stalled: LONG, in_all: LONG };
+        assert_eq!(actuation.withdraw_all(timeouts, SystemTime::now), Ok(()));
     }
 
     #[test]
     fn processes_with_advice_in_force_are_reported_and_others_withdrawn() {
         let own = std::process::id();
         let mut actuation = actuation(&[(own, u32::MAX), (u32::MAX, 0)]);
-        let patience = Patience { stalled: Duration::from_secs(1), in_all: LONG };
-        let left = actuation.withdraw_all(patience, SystemTime::now).unwrap_err();
+        let timeouts = WithdrawalTimeouts { stalled: Duration::from_secs(1), in_all: LONG };
+        let left = actuation.withdraw_all(timeouts, SystemTime::now).unwrap_err();
         assert_eq!(left, StillInForce([process(own)].into()));
         let message = left.to_string();
         assert!(message.starts_with(&format!("advice is still in effect for process {own} (")), "{message}");

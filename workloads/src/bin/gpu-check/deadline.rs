@@ -44,13 +44,13 @@ pub(crate) const USUAL_S: u64 = 540;
 pub(crate) struct Deadline {
     end: Instant,
     /// Factor of the timeouts of steps.
-    patience: f64,
+    timeout_scale: f64,
 }
 
 impl Deadline {
     pub(crate) fn after(time: Duration) -> Self {
-        let patience = time.div_duration_f64(Duration::from_secs(USUAL_S)).max(1.0);
-        Self { end: Instant::now() + time, patience }
+        let timeout_scale = time.div_duration_f64(Duration::from_secs(USUAL_S)).max(1.0);
+        Self { end: Instant::now() + time, timeout_scale }
     }
 
     pub(crate) fn remaining(self) -> Duration {
@@ -64,7 +64,7 @@ impl Deadline {
 
     /// Timeout of a step.
     pub(crate) fn timeout(self, usual: Duration) -> Duration {
-        usual.mul_f64(self.patience)
+        usual.mul_f64(self.timeout_scale)
     }
 
     pub(crate) fn has_expired(self) -> bool {

@@ -41,7 +41,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Suffix of a policy's name: launches wait until moves are handed over.
 const WAIT: &str = "+wait";
 /// Timeout for the program's first call.
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Phase of the run, with its first iteration.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -228,12 +228,12 @@ fn bytes_line(Bytes { to_gpu, to_host, faulted, evicted }: Bytes) -> Value {
 }
 
 fn planned_line(policy: &str, planned: &Planned) -> Value {
-    let Planned { planner, tokens, moves, traffic, driver, peak_bytes, room_bytes, .. } = planned;
+    let Planned { planner, tokens, moves, traffic, traffic_without_plan, peak_bytes, room_bytes, .. } = planned;
     let Traffic { bytes, faulted_pieces, .. } = traffic;
     json!({
         "event": "planned", "policy": policy, "planner": planner, "launches": tokens.len(), "moves": moves.len(),
-        "bytes": bytes_line(*bytes), "driver_bytes": bytes_line(driver.bytes),
-        "faulted_blocks": faulted_pieces, "driver_faulted_blocks": driver.faulted_pieces,
+        "bytes": bytes_line(*bytes), "driver_bytes": bytes_line(traffic_without_plan.bytes),
+        "faulted_blocks": faulted_pieces, "driver_faulted_blocks": traffic_without_plan.faulted_pieces,
         "peak_bytes": peak_bytes, "room_bytes": room_bytes,
         "ranges": moves.iter().map(|one| {
             json!([one.begin, one.bytes, format!("{:?}", one.destination), one.begin_op, one.wait_op, one.expiry_op])
@@ -290,7 +290,7 @@ fn main() -> anyhow::Result<ExitCode> {
                 }
             }
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TIMEOUT {
             child.kill()?;
             bail!("no ring was found");
         }
@@ -299,7 +299,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let link = loop {
         // The helper starts before the program has a VA space.
         match options.link.as_deref().map(|name| Link::open(name, child.id())).transpose() {
-            Err(error) if child.try_wait()?.is_some() || started.elapsed() > PATIENCE => return Err(error),
+            Err(error) if child.try_wait()?.is_some() || started.elapsed() > TIMEOUT => return Err(error),
             Err(_) => thread::sleep(POLL),
             Ok(link) => break link,
         }

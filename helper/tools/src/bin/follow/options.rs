@@ -3,7 +3,7 @@
 use std::{env, ffi::OsString, path::PathBuf};
 
 use anyhow::{Context, bail};
-use helper_tools::PLAIN_GPU;
+use helper_tools::DEFAULT_GPU;
 
 pub(crate) struct Options {
     pub(crate) policies: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn of_arguments() -> anyhow::Result<Self> {
         let mut arguments = env::args_os().skip(1).peekable();
-        let (mut policies, mut gpu, mut gpu_mib) = (vec!["foresight".to_owned()], PLAIN_GPU, None);
+        let (mut policies, mut gpu, mut gpu_mib) = (vec!["foresight".to_owned()], DEFAULT_GPU, None);
         let mut capacity_mib = None;
         let (mut plan_after, mut off_after, mut pause, mut link) = (0, u64::MAX, 2, None);
         while let Some(name) = arguments.next_if(|argument| argument.to_string_lossy().starts_with("--")) {

@@ -76,8 +76,8 @@ impl LivePolicy for Stream {
         // Beyond half of the range, the position of the walk would be ambiguous.
         let most = (most / BLOCK_BYTES).min((walk.blocks() / 2).saturating_sub(1 + GAP_BLOCKS));
         let pace = Pace::new(resident_bytes / BLOCK_BYTES, most);
-        let ahead = pace.ahead();
-        if ahead < AHEAD_MIN_BLOCKS {
+        let distance_blocks = pace.prefetch_distance_blocks();
+        if distance_blocks < AHEAD_MIN_BLOCKS {
             return None;
         }
         // The GPU may still have been filling up in the verdict's window. From now on, each
@@ -106,7 +106,7 @@ impl LivePolicy for Stream {
                 (range.end - range.begin) >> 20,
                 if running.walk.direction() == Direction::Up { "upwards" } else { "downwards" },
                 resident_bytes >> 20,
-                (ahead * BLOCK_BYTES) >> 20,
+                (distance_blocks * BLOCK_BYTES) >> 20,
             ),
             steps,
             expected: Expected {
@@ -115,7 +115,7 @@ impl LivePolicy for Stream {
                 link_bytes_saved: Share { at_least: -OVERSHOOT - grows.max(0.0), at_most: 0.0 },
                 faults_saved: Share {
                     at_least: 0.5,
-                    at_most: 1.0 - TRIPWIRE_BYTES as f64 / (ahead * BLOCK_BYTES) as f64,
+                    at_most: 1.0 - TRIPWIRE_BYTES as f64 / (distance_blocks * BLOCK_BYTES) as f64,
                 },
             },
         };
@@ -215,7 +215,8 @@ impl Streaming {
     fn count_ready(&self, view: &View<'_>) -> u64 {
         let walk = &self.walk;
         let end = self.next.and_then(|next| walk.distance(walk.position(), next));
-        let end = end.or_else(|| walk.to_end(walk.position())).unwrap_or(0).min(self.pace.ahead());
+        let end =
+            end.or_else(|| walk.blocks_to_end(walk.position())).unwrap_or(0).min(self.pace.prefetch_distance_blocks());
         let blocks = (1..end).filter_map(|way| walk.block_after(walk.position(), way));
         blocks.filter(|block| is_nearly_resident_at(*block, view.blocks)).count() as u64
     }
@@ -259,9 +260,11 @@ impl Streaming {
             self.next = walk.block_after(walk.position(), 1 + GAP_BLOCKS);
         }
         let mut steps: Vec<Step> = Vec::new();
-        for _ in 0..self.pace.prefetch_max() {
-            let is_ahead =
-                |next: &u64| walk.distance(walk.position(), *next).is_some_and(|blocks| blocks <= self.pace.ahead());
+        for _ in 0..self.pace.prefetch_max_blocks() {
+            let is_ahead = |next: &u64| {
+                walk.distance(walk.position(), *next)
+                    .is_some_and(|blocks| blocks <= self.pace.prefetch_distance_blocks())
+            };
             let Some(next) = self.next.filter(is_ahead) else { break };
             let (begin, end) = walk.clipped(next);
             if is_nearly_resident_at(next, view.blocks) {
@@ -295,8 +298,9 @@ impl Streaming {
         } else if was_late {
             self.pace.record_overtaken();
         }
-        let (walk, ahead) = (&self.walk, self.pace.ahead());
-        let is_ahead = |block: &u64| walk.distance(walk.position(), *block).is_some_and(|way| 0 < way && way <= ahead);
+        let (walk, distance_blocks) = (&self.walk, self.pace.prefetch_distance_blocks());
+        let is_ahead =
+            |block: &u64| walk.distance(walk.position(), *block).is_some_and(|way| 0 < way && way <= distance_blocks);
         self.tripwires.retain(is_ahead);
     }
 

@@ -129,11 +129,11 @@ impl Walk {
         } else {
             return None;
         };
-        Some(self.at(at))
+        Some(self.block_at(at))
     }
 
     /// Number of blocks from this one to the end of the walk.
-    pub(crate) fn to_end(&self, from: u64) -> Option<u64> {
+    pub(crate) fn blocks_to_end(&self, from: u64) -> Option<u64> {
         Some(self.blocks().saturating_sub(self.index(from)?))
     }
 
@@ -194,7 +194,8 @@ impl Walk {
         Some(if self.direction == Direction::Up { at } else { self.blocks() - 1 - at })
     }
 
-    fn at(&self, index: u64) -> u64 {
+    /// Address of the block at an index in the order of the walk.
+    fn block_at(&self, index: u64) -> u64 {
         let at = if self.direction == Direction::Up { index } else { self.blocks() - 1 - index };
         (self.begin / BLOCK_BYTES + at) * BLOCK_BYTES
     }
