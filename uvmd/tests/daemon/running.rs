@@ -1,14 +1,17 @@
 //! Running daemon, and its end.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::TcpStream,
     os::unix::{net::UnixDatagram, process::ExitStatusExt},
+    path::Path,
+    process::Command,
 };
 
 use serde_json::Value;
 
-use crate::support::{Daemon, Node, PATIENCE, PublicCopy, has_driver, has_kprobes, privileged};
+use crate::support::{Daemon, Node, PATIENCE, PublicCopy, UVMD, has_driver, has_kprobes, privileged};
 
 #[test]
 fn missing_driver_or_kprobes_are_reported_and_uvmd_serves() {
@@ -75,6 +78,30 @@ fn two_capabilities_are_enough_to_serve() {
     let reasons = daemon.json("/api/v1/status")["reasons"].to_string();
     // It reports that it cannot check whose /proc it has.
     assert!(!reasons.contains("CAP_BPF") && !reasons.contains("CAP_PERFMON"), "{reasons}");
+}
+
+#[test]
+fn a_cgroup_namespace_of_its_own_is_left_or_reported() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    // Both execute the next program in their own process.
+    for without in [&["unshare", "--cgroup"][..], &["unshare", "--cgroup", "setpriv", "--bounding-set=-sys_admin"]] {
+        let mut command = Command::new(without[0]);
+        command.args(&without[1..]).arg(UVMD).args(node.listening_on("127.0.0.1:0").get_args()).env("NO_COLOR", "1");
+        let daemon = Daemon::spawn(command);
+        let is_initial = |pid: &str| {
+            fs::read_link(format!("/proc/{pid}/ns/cgroup"))
+                .is_ok_and(|namespace| namespace == Path::new("cgroup:[4026531835]"))
+        };
+        let is_left = is_initial(&daemon.pid().to_string());
+        // A container may hide the node's first process.
+        assert_eq!(is_left, without.len() == 2 && is_initial("1"), "{without:?}");
+        let status = daemon.json("/api/v1/status");
+        let reasons: Vec<_> = status["degraded"].as_array().unwrap().iter().map(|each| &each["reason"]).collect();
+        assert_eq!(reasons.contains(&&Value::from("cgroup_namespace")), !is_left, "{without:?}: {reasons:?}");
+    }
 }
 
 #[test]
