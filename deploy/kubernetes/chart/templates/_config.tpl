@@ -10,6 +10,11 @@
   [auth]
   token_file_group_readable = true
   {{- end }}
+  {{- if .Values.fleet.enabled }}
+
+  [owners]
+  names = "/run/uvmd/fleet/owners.json"
+  {{- end }}
   {{- if eq .Values.mode "act" }}
 
   # Plans and reports, and orders nothing. A file of yours, or an override, has it act.
