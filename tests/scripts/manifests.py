@@ -123,7 +123,8 @@ def acting_begins_in_shadow() -> None:
 def the_fleet_has_the_credentials_alone() -> None:
     objects = render({"fleet": {"enabled": True}})
     assert pod(objects)["automountServiceAccountToken"] is False
-    assert of_kind(objects, "ServiceAccount")[0]["automountServiceAccountToken"] is False
+    assert pod(objects)["serviceAccountName"] == "uvmd-fleet"
+    assert pod(render({}))["serviceAccountName"] == "uvmd"
     mounts = {name: {each["name"] for each in container(objects, name)["volumeMounts"]} for name in ("uvmd", "fleet")}
     assert "token" not in mounts["uvmd"]
     assert mounts["fleet"] == {"fleet", "token"}, mounts
