@@ -27,6 +27,7 @@ THRESHOLDS = [
     ("hostMemoryAvailable", "UvmHostMemoryLow", "memory_bytes < @"),
     ("ownerMemoryGrowth", "UvmOwnerMemoryGrowing", "* 3600 > @"),
     ("restarts", "UvmdRestarting", "> @"),
+    ("driverRefused", "UvmdDriverRefusedAcrossFleet", '"refused"} > @'),
     ("eventsDropped", "UvmdEventsDropped", "> @"),
     ("readingAge", "UvmdReadingsStale", "> @"),
     ("policyRollbacks", "UvmdPolicyRolledBackRepeatedly", "> @"),

@@ -162,11 +162,16 @@ def rules_and_dashboards_have_the_names_of_the_installation() -> None:
     assert "@cluster@" not in everything and "@job@" not in everything and "@docs@" not in everything and "@threshold" not in everything
 
 
-def without_a_published_documentation_nothing_links_to_it() -> None:
-    objects = render(MONITORED)
-    assert "runbook_url" not in json.dumps(of_kind(objects, "PrometheusRule"))
-    boards = [json.loads(text) for each in of_kind(objects, "ConfigMap") for name, text in each["data"].items() if name.endswith(".json")]
-    assert not [link for board in boards for panel in board["panels"] for link in panel.get("links", []) if "${docs}" in link["url"]]
+def links_lead_to_what_can_be_reached() -> None:
+    for values, is_published in [(MONITORED, False), (OTHER, True)]:
+        objects = render(values)
+        assert ("runbook_url" in json.dumps(of_kind(objects, "PrometheusRule"))) == is_published
+        boards = [json.loads(text) for each in of_kind(objects, "ConfigMap") for name, text in each["data"].items() if name.endswith(".json")]
+        places = [place for board in boards for panel in board["panels"] for place in (panel, panel.get("fieldConfig", {}).get("defaults", {}))]
+        urls = [link["url"] for place in places for link in place.get("links") or []]
+        assert any("${docs}" in url for url in urls) == is_published
+        # The page of a node listens on its loopback.
+        assert urls and not any("page_port" in url for url in urls)
 
 
 def prometheus_loads_the_rules() -> None:
