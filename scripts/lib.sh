@@ -62,6 +62,8 @@ foreign_dir() {
   [ "$1" != burn ] || sources+=("$UVMD_ROOT"/lab/programs/burn/{Cargo.lock,Cargo.toml,src/main.rs})
   echo "$UVMD_CACHE/foreign-$1-$(cat "${sources[@]}" | sha256sum | cut -c 1-12)"
 }
+# manifests_dir: where scripts/kubernetes installs Helm's library and the schemas of Kubernetes.
+manifests_dir() { echo "$UVMD_CACHE/manifests-$(sha256sum "$UVMD_ROOT/tests/scripts/manifests.requirements" | cut -c 1-12)"; }
 # vendor_cuda_dir VERSION: where scripts/setup puts NVIDIA's libcuda of a driver.
 vendor_cuda_dir() { echo "$UVMD_CACHE/vendor-cuda-$1"; }
 

@@ -116,7 +116,7 @@ pub struct CheckedProcess {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Degradation {
     /// `quota_reached`, `registration_rate`, `owner_quota_reached`, `residency_unavailable`, `source_reduced`, `tools_quota`,
-    /// `holder_hangs`, `queue_full`, `attached_late` or `sources_disagree`.
+    /// `holder_hangs`, `queue_full`, `attached_late`, `sources_disagree` or `cgroup_namespace`.
     pub reason: String,
     /// The user that caused it; null where none did.
     pub uid: Option<u32>,

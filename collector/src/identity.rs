@@ -9,10 +9,10 @@ use std::{
 };
 
 use abi::Lifecycle;
-use model::{Owner, ProcessId};
+use model::{Degradation, DegradedReason, Owner, ProcessId};
 use procfs::{ProcError, ProcResult, ProcessCGroups, prelude::FromRead, process::Process};
 use sys::{
-    Roots, private_proc,
+    Roots, cgroup_namespace, private_proc,
     process_reads::{self, Hung},
     processes,
 };
@@ -56,6 +56,8 @@ pub(crate) struct Processes {
     /// Whether uvmd is in the initial pid namespace, as the probes' pids are; in another one the
     /// same pid is another process.
     pids_are_global: bool,
+    /// Whether uvmd is in a cgroup namespace of its own, where names of cgroups are cut off.
+    cgroups_are_foreign: bool,
     /// Whether users can lock folders of /proc; `None` if that is unknown.
     proc_is_shared: Option<bool>,
     /// Time of boot, and the time of its reading: /proc/stat grows with the machine.
@@ -68,8 +70,10 @@ impl Processes {
         // A missing file is no evidence against it.
         let pids_are_global = namespace.map_or(true, |namespace| namespace == Path::new(INITIAL_PID_NAMESPACE));
         let proc_is_shared = private_proc::is_shared(roots);
-        let processes = Self { roots: roots.clone(), pids_are_global, proc_is_shared, boot: None };
-        for warning in processes.warnings() {
+        let cgroups_are_foreign = cgroup_namespace::is_foreign(roots);
+        let processes = Self { roots: roots.clone(), pids_are_global, cgroups_are_foreign, proc_is_shared, boot: None };
+        let degradation = processes.degradation().map(|degradation| degradation.description);
+        for warning in processes.warnings().chain(degradation) {
             tracing::warn!("{warning}");
         }
         processes
@@ -90,6 +94,19 @@ impl Processes {
         };
         let reasons = [(!self.pids_are_global).then_some(namespace), of_proc];
         reasons.into_iter().flatten().map(str::to_owned)
+    }
+
+    /// Reason why owners may be wrong.
+    pub(crate) fn degradation(&self) -> Option<Degradation> {
+        self.cgroups_are_foreign.then(|| Degradation {
+            reason: DegradedReason::CgroupNamespace,
+            uid: None,
+            user: None,
+            pid: None,
+            description: "uvmd runs in a cgroup namespace of its own, so pods, jobs, containers and units may be unknown or wrong: run it with \
+                          CAP_SYS_ADMIN and the host's pid namespace, or in the host's cgroup namespace (--cgroupns=host)"
+                .to_owned(),
+        })
     }
 
     /// Reason why the state of some processes is not known.
@@ -373,6 +390,16 @@ mod tests {
         assert!(processes.warnings().next().unwrap().contains("hostPID"));
         assert_eq!(processes.read(ID), Sighting::Unknown);
         assert_eq!(processes.of_record(ID, &record(42, 500)).name, "worker");
+    }
+
+    #[test]
+    fn cgroup_namespace_of_its_own_is_a_degradation() {
+        let machine = machine();
+        assert_eq!(Processes::new(&machine.roots).degradation(), None);
+        machine.link("proc/self/ns/cgroup", "cgroup:[4026532999]");
+        let degradation = Processes::new(&machine.roots).degradation().unwrap();
+        assert_eq!(degradation.reason, DegradedReason::CgroupNamespace);
+        assert!(degradation.description.contains("--cgroupns=host"), "{}", degradation.description);
     }
 
     #[test]

@@ -4,6 +4,8 @@ import { dashboard, DOWN, NODES, nodes } from "./dashboards.js";
 import { chart, figure, type Query, rows, TO_NODE, TO_PAGE } from "./panels.js";
 
 const NODE = "cluster, hostname";
+// Of metrics that all exporters have: some of them have a label `hostname`, too.
+const OF_UVMD = ', job=~"$job"';
 const rate = (metric: string, by: string, more = "") => `sum by (${by}) (rate(${metric}{${NODES}${more}}[$__rate_interval]))`;
 
 // The extremes of nodes: hundreds of series would be unreadable, and the table names the node.
@@ -129,7 +131,7 @@ export const uvmd = dashboard("uvmd", "UVM / uvmd", "Health and cost of uvmd on 
       width: 8,
       docs: ["cost.md"],
       queries: [
-        ...spread("cpu", rate("process_cpu_seconds_total", NODE)),
+        ...spread("cpu", rate("process_cpu_seconds_total", NODE, OF_UVMD)),
         ...spread("probes", rate("uvmd_probe_run_seconds_total", NODE), "probes, "),
       ],
     }),
@@ -142,7 +144,7 @@ export const uvmd = dashboard("uvmd", "UVM / uvmd", "Health and cost of uvmd on 
       unit: "bytes",
       width: 8,
       docs: ["cost.md"],
-      queries: spread("memory", `max by (${NODE}) (process_resident_memory_bytes{${NODES}})`),
+      queries: spread("memory", `max by (${NODE}) (process_resident_memory_bytes{${NODES}${OF_UVMD}})`),
     }),
   )
   .withPanel(
@@ -215,13 +217,13 @@ export const uvmd = dashboard("uvmd", "UVM / uvmd", "Health and cost of uvmd on 
           id: "nodes_cpu",
           title: "CPU",
           unit: "percentunit",
-          expr: `sum by (${NODE}) (rate(process_cpu_seconds_total{${NODES}}[$__range]))`,
+          expr: `sum by (${NODE}) (rate(process_cpu_seconds_total{${NODES}${OF_UVMD}}[$__range]))`,
         },
         {
           id: "nodes_memory",
           title: "Memory, highest",
           unit: "bytes",
-          expr: `max by (${NODE}) (max_over_time(process_resident_memory_bytes{${NODES}}[$__range]))`,
+          expr: `max by (${NODE}) (max_over_time(process_resident_memory_bytes{${NODES}${OF_UVMD}}[$__range]))`,
         },
         {
           id: "nodes_dropped",
@@ -235,7 +237,7 @@ export const uvmd = dashboard("uvmd", "UVM / uvmd", "Health and cost of uvmd on 
           title: "Restarts",
           unit: "none",
           limits: [4],
-          expr: `sum by (${NODE}) (changes(process_start_time_seconds{${NODES}}[$__range]))`,
+          expr: `sum by (${NODE}) (changes(process_start_time_seconds{${NODES}${OF_UVMD}}[$__range]))`,
         },
         {
           id: "nodes_reading_age",

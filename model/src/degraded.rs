@@ -38,11 +38,13 @@ pub enum DegradedReason {
     AttachedLate,
     /// Probes and the driver's own counters contradict each other.
     SourcesDisagree,
+    /// uvmd is in a cgroup namespace of its own, in which names of cgroups are cut off.
+    CgroupNamespace,
 }
 
 impl DegradedReason {
     /// Every reason.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::QuotaReached,
         Self::RegistrationRate,
         Self::OwnerQuotaReached,
@@ -53,6 +55,7 @@ impl DegradedReason {
         Self::QueueFull,
         Self::AttachedLate,
         Self::SourcesDisagree,
+        Self::CgroupNamespace,
     ];
 
     /// The name in labels and JSON.
@@ -69,6 +72,7 @@ impl DegradedReason {
             Self::QueueFull => "queue_full",
             Self::AttachedLate => "attached_late",
             Self::SourcesDisagree => "sources_disagree",
+            Self::CgroupNamespace => "cgroup_namespace",
         }
     }
 
@@ -108,6 +112,9 @@ impl DegradedReason {
             }
             Self::SourcesDisagree => {
                 "The probes counted other numbers than the driver's own counters, three times for one figure. Do not trust that figure of any process."
+            }
+            Self::CgroupNamespace => {
+                "uvmd runs in a cgroup namespace of its own, where names of cgroups are cut off. Pods, jobs, containers and units may be unknown or wrong; counts are not affected."
             }
         }
     }

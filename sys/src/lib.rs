@@ -37,6 +37,7 @@ pub mod actor;
 pub mod bpf;
 pub mod btf;
 pub mod capabilities;
+pub mod cgroup_namespace;
 pub mod clock;
 pub mod code;
 mod confinement;

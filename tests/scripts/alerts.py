@@ -78,7 +78,8 @@ def mistakes_of_alert(rule: Rule, labels: set[str]) -> list[str]:
         wrong.append("its summary is not a sentence that is the same for each alert")
     named = set(re.findall(r"\$labels\.(\w+)", rule.annotation("description")))
     wrong += [f"its description has the label {label}, which it does not have" for label in sorted(named - labels - promql.SCRAPE_LABELS)]
-    if "absent(" not in rule.fields["expr"] and not named & {"hostname", "instance"}:
+    is_of_all_nodes = "absent(" in rule.fields["expr"] or "without (hostname" in rule.fields["expr"]
+    if not is_of_all_nodes and not named & {"hostname", "instance"}:
         wrong.append("its description does not name the node")
     for query in re.findall(r'printf "(.*?)" \$', rule.annotation("description")):
         wrong += promql.mistakes(query, KNOWN)

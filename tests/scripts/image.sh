@@ -14,17 +14,27 @@ work=$(mktemp -d)
 service=''
 trap '[ -z "$service" ] || kill "$service" 2>/dev/null || true; rm -rf "$work"' EXIT
 
-image=(target/package/uvmd-*.oci.tar)
-rm -f "${image[@]}"
 scripts/image "$@"
-image=(target/package/uvmd-*.oci.tar)
-cp "${image[0]}" "$work/first.tar"
+version=$(target/release/uvmd --version | awk '{ print $2 }')
+image=(target/package/uvmd-"$version".oci.tar)
+mkdir "$work/first"
+cp target/package/*.oci.tar "$work/first"
 scripts/image --no-build
 # A package that the mirror got in between makes another one.
-cmp "$work/first.tar" "${image[0]}" || die "two images of the same programs differ"
+for file in "$work"/first/*; do
+  cmp "$file" "target/package/${file##*/}" || die "two images of the same programs differ: ${file##*/}"
+done
+
+# The bill of materials is that in the image, and refers to it.
+digest() { skopeo inspect --raw "oci-archive:target/package/$1.oci.tar" | sha256sum | cut -d ' ' -f 1; }
+for variant in "uvmd-$version" "uvmd-$version-act"; do
+  subject=$(skopeo inspect --raw "oci-archive:target/package/$variant.sbom.oci.tar" | python3 -c 'import json, sys; print(json.load(sys.stdin)["subject"]["digest"])')
+  [ "$subject" = "sha256:$(digest "$variant")" ] || die "the bill of materials of $variant refers to $subject"
+  # As a registry gets it.
+  skopeo copy --preserve-digests "oci-archive:target/package/$variant.sbom.oci.tar" "oci:$work/copied:$variant"
+done
 
 skopeo inspect --config "oci-archive:${image[0]}" >"$work/config.json"
-version=$(target/release/uvmd --version | awk '{ print $2 }')
 python3 - "$work/config.json" "$version" "$(git log -1 --format=%ct)" "$(git rev-parse HEAD)" <<'PYTHON'
 import datetime, json, sys
 
@@ -58,6 +68,14 @@ sed -i "s#$name#test#" "$work/oci/index.json"
 umoci unpack --image "$work/oci:test" "$work/bundle"
 root=$work/bundle/rootfs
 [ -z "$(find "$root" -name '*sh' -type f -perm /111)" ] || die "the image has a shell"
+[ ! -e "$root/usr/lib/uvmd" ] || die "the image that observes has the helper"
+mkdir "$work/act"
+tar -x -C "$work/act" -f "target/package/uvmd-$version-act.oci.tar"
+sed -i "s#localhost/uvmd:$version-act#test#" "$work/act/index.json"
+umoci unpack --image "$work/act:test" "$work/act-bundle"
+for file in lib/uvmd/libuvmd_helper.so lib/uvmd/libuvmd_helper_cuda.so share/uvmd/helper/cdi.json bin/uvmd; do
+  [ -s "$work/act-bundle/rootfs/usr/$file" ] || die "the image that acts has no /usr/$file"
+done
 for file in etc/ssl/certs/ca-certificates.crt etc/uvmd/uvmd.toml usr/share/doc/uvmd/{third-party-licences,uvmd.cdx.json,LICENSE-APACHE,LICENSE-MIT} \
   usr/share/doc/{libc6,libgcc-s1}/copyright var/lib/dpkg/status.d/libc6; do
   [ -s "$root/$file" ] || die "the image has no $file"

@@ -121,9 +121,14 @@ fn withdraw(options: &Options) -> ExitCode {
 fn run(options: &Options, loaded: Loaded, hangup: Hangup) -> anyhow::Result<()> {
     // Before there are threads.
     let own_proc = sys::private_proc::mount_own();
+    let cgroup_namespace = sys::cgroup_namespace::enter_initial();
     let log = Logging::start(&loaded.config.log)?;
     if let Err(error) = own_proc {
         tracing::debug!("no /proc of its own: {}", sys::reason(&error));
+    }
+    // What follows from it is a state of the collector.
+    if let Err(error) = cgroup_namespace {
+        tracing::debug!("the node's cgroup namespace cannot be entered: {}", sys::reason(&error));
     }
     service::run(options, loaded, &log, hangup).inspect_err(|error| log.failed(error))
 }

@@ -65,7 +65,15 @@ impl Watcher {
             _ => Vec::new(),
         };
         let disagreements = self.disagreements();
-        of_source.into_iter().chain(disagreements).chain(of_tenants).chain(of_owners).chain(of_driver).collect()
+        let of_names = self.processes.degradation();
+        of_source
+            .into_iter()
+            .chain(disagreements)
+            .chain(of_tenants)
+            .chain(of_owners)
+            .chain(of_driver)
+            .chain(of_names)
+            .collect()
     }
 
     /// Snapshot of the current state.

@@ -50,6 +50,13 @@ pub(super) fn configuration(loaded: &Result<Loaded, ConfigError>) -> Check {
 
 fn daemon_checks(status: &Status) -> Vec<Check> {
     let mut checks = vec![state(status), version(status)];
+    if status.degraded.iter().any(|each| each.reason == "cgroup_namespace") {
+        checks.push(Check::warning(
+            "owners",
+            "uvmd runs in a cgroup namespace of its own: pods, jobs, containers and units may be unknown or wrong",
+            "run it with CAP_SYS_ADMIN and the host's pid namespace, or in the host's cgroup namespace (--cgroupns=host)",
+        ));
+    }
     // A daemon that waits or refuses the driver has neither, and its state has the reason.
     if is_counting(status) {
         // The tools have no probes.

@@ -316,6 +316,19 @@ fn sources_that_disagree_are_a_warning() {
 }
 
 #[test]
+fn a_cgroup_namespace_of_its_own_is_a_warning_about_owners() {
+    let mut snapshot = counting();
+    snapshot.source.degraded.push(Degradation {
+        reason: DegradedReason::CgroupNamespace,
+        uid: None,
+        user: None,
+        pid: None,
+        description: "cut off".to_owned(),
+    });
+    assert_eq!(with_verdict(&serve_snapshot(snapshot), &node(), "warning"), ["uvmd", "version", "owners"]);
+}
+
+#[test]
 fn an_invalid_configuration_is_missing() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, "\nlisten = 9477\n").unwrap();

@@ -1,14 +1,17 @@
 //! Running daemon, and its end.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::TcpStream,
     os::unix::{net::UnixDatagram, process::ExitStatusExt},
+    path::Path,
+    process::Command,
 };
 
 use serde_json::Value;
 
-use crate::support::{Daemon, Node, PublicCopy, TIMEOUT, has_driver, has_kprobes, privileged};
+use crate::support::{Daemon, Node, PublicCopy, TIMEOUT, UVMD, has_driver, has_kprobes, privileged};
 
 #[test]
 fn missing_driver_or_kprobes_are_reported_and_uvmd_serves() {
@@ -75,6 +78,57 @@ fn two_capabilities_are_enough_to_serve() {
     let reasons = daemon.json("/api/v1/status")["reasons"].to_string();
     // It reports that it cannot check whose /proc it has.
     assert!(!reasons.contains("CAP_BPF") && !reasons.contains("CAP_PERFMON"), "{reasons}");
+}
+
+/// Whether a process is in the node's cgroup namespace.
+fn has_initial_cgroup_namespace(process: &str) -> bool {
+    fs::read_link(format!("/proc/{process}/ns/cgroup"))
+        .is_ok_and(|namespace| namespace == Path::new("cgroup:[4026531835]"))
+}
+
+/// uvmd that one program executes after another.
+fn executed_by(node: &Node, programs: &[&str]) -> Daemon {
+    let mut command = Command::new(programs[0]);
+    command.args(&programs[1..]).arg(UVMD).args(node.listening_on("127.0.0.1:0").get_args()).env("NO_COLOR", "1");
+    Daemon::spawn(command)
+}
+
+fn reports_a_cgroup_namespace(daemon: &Daemon) -> bool {
+    let status = daemon.json("/api/v1/status");
+    status["degraded"].as_array().unwrap().iter().any(|each| each["reason"] == "cgroup_namespace")
+}
+
+#[test]
+fn a_cgroup_namespace_of_its_own_is_left_for_that_of_the_first_process() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    // A first process that uvmd sees, as it sees the node's with hostPID.
+    let with_first = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        "unshare --cgroup \"$@\"; exit",
+        "sh",
+    ];
+    let daemon = executed_by(&node, &with_first);
+    assert_eq!(reports_a_cgroup_namespace(&daemon), !has_initial_cgroup_namespace("self"));
+}
+
+#[test]
+fn a_cgroup_namespace_that_uvmd_may_not_leave_is_reported() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let daemon = executed_by(&node, &["unshare", "--cgroup", "setpriv", "--bounding-set=-sys_admin"]);
+    assert!(!has_initial_cgroup_namespace(&daemon.pid().to_string()));
+    assert!(reports_a_cgroup_namespace(&daemon));
 }
 
 #[test]

@@ -105,7 +105,8 @@ pub(super) static DEGRADED_REASON: Label = Label {
            memory cannot be counted on this driver), `source_reduced` (counts come from the driver's tools, which count less than probes), \
            `tools_quota` (a process or user reached its quota of VA spaces with trackers), `holder_hangs` (the process that holds a user's trackers hung), \
            `queue_full` (records of a process came faster than they were read), `attached_late` (a process may have used the driver for more than half a second before it was counted), \
-           `sources_disagree` (the probes counted other numbers than the driver's own counters).",
+           `sources_disagree` (the probes counted other numbers than the driver's own counters), \
+           `cgroup_namespace` (uvmd is in a cgroup namespace of its own, so that owners may be wrong).",
 };
 pub(super) static FIGURE: Label = Label {
     name: "figure",

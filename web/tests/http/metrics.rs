@@ -64,6 +64,16 @@ async fn every_series_of_a_gpu_exists_from_its_first_sight() {
 }
 
 #[tokio::test]
+async fn series_of_a_gpu_without_owners_are_as_many_as_the_documentation_says() {
+    let samples = scrape(busy()).await;
+    let of_gpu = |series: &&String| series.contains(UNKNOWN) && !series.contains("owner_kind");
+    let (buckets, others): (Vec<_>, Vec<_>) =
+        samples.keys().filter(of_gpu).partition(|series| series.contains("_bucket{"));
+    let counted = format!("{} for each GPU, {} of them buckets", buckets.len() + others.len(), buckets.len());
+    assert!(include_str!("../../../docs/operate.md").contains(&counted), "docs/operate.md does not say: {counted}");
+}
+
+#[tokio::test]
 async fn the_label_gpu_is_nvmls_index_or_empty() {
     let mut snapshot = busy();
     let card = snapshot.gpus.values_mut().next().unwrap();
