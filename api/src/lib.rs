@@ -15,6 +15,7 @@ pub mod object;
 mod ops;
 mod owner;
 mod process;
+mod report;
 pub mod rule;
 mod site;
 mod status;
@@ -31,6 +32,7 @@ pub use process::{
     DecisionSummary, Diagnosis, Evictor, Process, ProcessDetail, ProcessGpu, ProcessSummaries, ProcessSummary,
     Processes, VerdictSummary,
 };
+pub use report::{OwnerReport, ReportedUsage, StepReport};
 pub use site::{Site, Sites};
 pub use status::{
     CheckedProcess, Configuration, Crosscheck, Degradation, Probe, QuotaRefusals, Source, Status, Warning,

@@ -114,6 +114,7 @@ impl Gpus {
                 pci_address: facts.pci_address,
                 memory_bytes: facts.memory_bytes,
                 memory_used_bytes: facts.memory_used_bytes,
+                link_bytes_per_second: facts.link_bytes_per_second,
                 source: Some(GpuSource::Nvml),
                 ..gpu
             };
@@ -289,6 +290,7 @@ mod tests {
             pci_address: Some("0000:17:00.0".to_owned()),
             memory_bytes: Some(1 << 30),
             memory_used_bytes: None,
+            link_bytes_per_second: None,
             source: Some(GpuSource::Procfs),
         };
         let shown = || list(&gpus)[&GpuKey::Known(CARD)].clone();

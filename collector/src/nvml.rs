@@ -41,6 +41,8 @@ pub(crate) struct Facts {
     pub(crate) memory_bytes: Option<u64>,
     /// Memory used by managed memory, everything else, and the driver itself.
     pub(crate) memory_used_bytes: Option<u64>,
+    /// Rate of its `PCIe` link at the highest speed of GPU and node.
+    pub(crate) link_bytes_per_second: Option<u64>,
 }
 
 /// Queries of the library.
@@ -204,7 +206,30 @@ fn facts_of(device: &Device<'_>) -> Result<Facts, NvmlError> {
         pci_address: device.pci_info().ok().map(|pci| pci_address(&pci.bus_id)),
         memory_bytes: memory.as_ref().map(|memory| memory.total),
         memory_used_bytes: memory.map(|memory| memory.total.saturating_sub(memory.free)),
+        link_bytes_per_second: link_bytes_per_second(device),
     })
+}
+
+fn link_bytes_per_second(device: &Device<'_>) -> Option<u64> {
+    // Elsewhere it may be NVLink-C2C.
+    if !cfg!(target_arch = "x86_64") {
+        return None;
+    }
+    pcie_bytes_per_second(device.max_pcie_link_gen().ok()?, device.max_pcie_link_width().ok()?)
+}
+
+/// Rate of a `PCIe` link in each direction, from its transfers per lane and its line code.
+fn pcie_bytes_per_second(generation: u32, lanes: u32) -> Option<u64> {
+    let bits_per_lane: u64 = match generation {
+        1 => 2_500_000_000 * 8 / 10,
+        2 => 5_000_000_000 * 8 / 10,
+        3 => 8_000_000_000 * 128 / 130,
+        4 => 16_000_000_000 * 128 / 130,
+        5 => 32_000_000_000 * 128 / 130,
+        6 => 64_000_000_000 * 242 / 256,
+        _ => return None,
+    };
+    (1..=32).contains(&lanes).then(|| bits_per_lane / 8 * u64::from(lanes))
 }
 
 /// PCI address in the kernel's format: NVML's domain has four more digits.

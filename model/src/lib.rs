@@ -13,7 +13,8 @@
 //! * [`fatal_error`]: the driver's error after which it refuses new programs
 //! * [`snapshot`]: the state at one moment, as the collector publishes it
 //! * [`history`]: recent counts, second by second
-//! * [`verdict`]: verdicts and their evidence
+//! * [`verdict`]: verdicts and their evidence; [`verdicts`]: all of one moment
+//! * [`usage`]: usage by owner and job step, which outlives processes and verdicts
 //! * [`rule`]: overrides of mode, policy and limits; [`selector`]: of which processes
 //! * [`order`]: proposals, orders of calls, and their outcomes
 //! * [`decision`]: decisions and their course
@@ -51,7 +52,9 @@ pub mod site;
 pub mod snapshot;
 pub mod terms;
 pub mod text;
+pub mod usage;
 pub mod verdict;
+pub mod verdicts;
 
 pub use block::{Block, Blocks, CopiedBytes};
 pub use capabilities::Capabilities;
@@ -88,4 +91,6 @@ pub use snapshot::{
     DriverInfo, Gpu, GpuSource, ManagedGrowth, ProbeStatus, Process, RecordFigures, Snapshot, SourceState, SourceStatus,
 };
 pub use terms::{Access, ApiCall, Cause, Direction, RemoteCause};
-pub use verdict::{Verdict, VerdictKind, VerdictTimeKey, Verdicts};
+pub use usage::{OwnerUsage, StepUsage, Traffic, Usage, WorstVerdict};
+pub use verdict::{Verdict, VerdictKind, VerdictTimeKey};
+pub use verdicts::Verdicts;

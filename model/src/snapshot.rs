@@ -46,6 +46,8 @@ pub struct Gpu {
     pub memory_bytes: Option<u64>,
     /// Used memory, managed and other.
     pub memory_used_bytes: Option<u64>,
+    /// Rate of its `PCIe` link in each direction, without the overhead of packets; `None` if unknown, or another link.
+    pub link_bytes_per_second: Option<u64>,
     /// Source of these facts.
     pub source: Option<GpuSource>,
 }

@@ -1,9 +1,6 @@
 //! Verdicts on processes' use of managed memory, with their evidence.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -280,23 +277,6 @@ pub struct Unjudged {
     pub ended_at: SystemTime,
     /// Whole windows between the two.
     pub windows: u64,
-}
-
-/// All verdicts at one moment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdicts {
-    /// Current verdicts, the one with most traffic first.
-    pub active: Vec<Verdict>,
-    /// Ended verdicts, the latest first; the oldest are dropped.
-    pub ended: Vec<Verdict>,
-    /// Victims and evictors, most bytes first.
-    pub victims: Vec<Victim>,
-    /// Windows that could not be judged, the latest first; the oldest are dropped.
-    pub unjudged: Vec<Unjudged>,
-    /// Number of windows that could not be judged, since the start.
-    pub unjudged_windows: u64,
-    /// Time for which verdicts held, of the owners that are listed. It only grows for as long as an owner is.
-    pub verdict_time: BTreeMap<VerdictTimeKey, Duration>,
 }
 
 /// Key of the time for which verdicts held.

@@ -3,16 +3,19 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use model::{Capabilities, Gpu, GpuKey, Process, ProcessId, Quantity, Snapshot, Verdict, Verdicts, verdict::Unjudged};
+use model::{
+    Capabilities, Gpu, GpuKey, Process, ProcessId, Quantity, Snapshot, Usage, Verdict, Verdicts, verdict::Unjudged,
+};
 
 use crate::{
     hysteresis::{Change, Hysteresis},
     reading::{Moment, ProcessReading, Reading, difference},
     thresholds::{ENDED_MAX, LATE_WINDOWS, UNJUDGED_MAX, WINDOW},
-    verdict_time::VerdictTime,
+    verdict_time::{Increment, VerdictTime},
     victims::Victims,
     window::{Window, WindowState, is_enough},
 };
@@ -30,6 +33,7 @@ pub struct Judge {
     ended: VecDeque<Verdict>,
     victims: Victims,
     verdict_time: VerdictTime,
+    usage: Arc<Usage>,
     /// Windows that could not be judged, the latest first, and their number.
     unjudged: VecDeque<Unjudged>,
     unjudged_windows: u64,
@@ -82,6 +86,7 @@ impl Judge {
             ended: VecDeque::new(),
             victims: Victims::default(),
             verdict_time: VerdictTime::default(),
+            usage: Arc::default(),
             unjudged: VecDeque::new(),
             unjudged_windows: 0,
         }
@@ -99,9 +104,18 @@ impl Judge {
         for process in &snapshot.processes {
             changes.extend(self.observe_process(process, snapshot));
         }
+        let usage = Arc::make_mut(&mut self.usage);
+        usage.observe(snapshot);
+        let mut account = |verdict: &Verdict, until| {
+            let duration = duration_until(verdict, until);
+            if let Some(Increment { owner, step, duration }) = self.verdict_time.add(verdict, duration, snapshot) {
+                usage.add_verdict_time(owner, step.as_deref(), verdict.kind, duration);
+            }
+            usage.judge(verdict, snapshot);
+        };
         for change in &changes {
             if let Change::Ended(verdict) = change {
-                self.verdict_time.add(verdict, duration_until(verdict, verdict.ended_at), snapshot);
+                account(verdict, verdict.ended_at);
                 self.ended.push_front(verdict.clone());
             }
         }
@@ -111,7 +125,7 @@ impl Judge {
             self.processes.values().flat_map(|watched| watched.gpus.values()).map(|track| &track.hysteresis)
         {
             if let Some(verdict) = hysteresis.verdict() {
-                self.verdict_time.add(verdict, duration_until(verdict, hysteresis.shown_until()), snapshot);
+                account(verdict, hysteresis.shown_until());
             }
         }
         self.verdict_time.retain_listed(snapshot);
@@ -133,6 +147,7 @@ impl Judge {
             unjudged: self.unjudged.iter().copied().collect(),
             unjudged_windows: self.unjudged_windows,
             verdict_time: self.verdict_time.sums().clone(),
+            usage: Arc::clone(&self.usage),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use model::{GpuKey, OwnerKey, ProcessId, Snapshot, Verdict, VerdictTimeKey};
+use model::{GpuKey, OwnerKey, ProcessId, Snapshot, Verdict, VerdictTimeKey, usage};
 
 /// Sums by owner, GPU and kind, and the part of verdicts in force that they include.
 #[derive(Clone, Debug, Default)]
@@ -14,30 +14,39 @@ pub(crate) struct VerdictTime {
 #[derive(Clone, Debug)]
 struct Counted {
     owner: OwnerKey,
-    counted: Duration,
+    step: Option<String>,
+    duration: Duration,
+}
+
+/// New part of a verdict's time.
+#[derive(Debug)]
+pub(crate) struct Increment {
+    pub(crate) owner: OwnerKey,
+    /// Step of the job.
+    pub(crate) step: Option<String>,
+    pub(crate) duration: Duration,
 }
 
 impl VerdictTime {
-    /// Adds the time for which a verdict has held. A verdict at an unknown GPU is counted only once
-    /// the GPU is known: the sum could not be corrected.
-    pub(crate) fn add(&mut self, verdict: &Verdict, duration: Duration, snapshot: &Snapshot) {
+    /// Adds the time for which a verdict has held, and returns its new part. A verdict at an unknown
+    /// GPU is counted only once the GPU is known: the sum could not be corrected.
+    pub(crate) fn add(&mut self, verdict: &Verdict, duration: Duration, snapshot: &Snapshot) -> Option<Increment> {
         let key = (verdict.process, verdict.gpu);
         if matches!(verdict.gpu, GpuKey::Pending(_)) {
-            return;
+            return None;
         }
         let has_ended = verdict.ended_at.is_some();
         let known = if has_ended { self.open.remove(&key) } else { self.open.get(&key).cloned() };
-        let Some(open) =
-            known.or_else(|| Some(Counted { owner: owner(verdict.process, snapshot)?, counted: Duration::ZERO }))
-        else {
-            return;
-        };
+        let open = known.or_else(|| counted_from_now(verdict.process, snapshot))?;
         let by = VerdictTimeKey { owner: open.owner.clone(), gpu: verdict.gpu, kind: verdict.kind };
+        let new = duration.saturating_sub(open.duration);
         let sum = self.sums.entry(by).or_default();
-        *sum = sum.saturating_add(duration.saturating_sub(open.counted));
+        *sum = sum.saturating_add(new);
+        let increment = Increment { owner: open.owner.clone(), step: open.step.clone(), duration: new };
         if !has_ended {
-            self.open.insert(key, Counted { counted: duration.max(open.counted), ..open });
+            self.open.insert(key, Counted { duration: duration.max(open.duration), ..open });
         }
+        Some(increment)
     }
 
     /// Drops the sums of owners that are no longer listed; their other counts are dropped, too.
@@ -50,9 +59,10 @@ impl VerdictTime {
     }
 }
 
-/// Owner under which a process's counts are listed.
-fn owner(process: ProcessId, snapshot: &Snapshot) -> Option<OwnerKey> {
+/// Owner under which a process's counts are listed, and step, of a verdict without counted time.
+fn counted_from_now(process: ProcessId, snapshot: &Snapshot) -> Option<Counted> {
     let process = snapshot.processes.iter().find(|each| each.id == process)?;
     let is_listed = |key: &OwnerKey| snapshot.owners.contains_key(key);
-    Some(process.owner.key()).filter(is_listed).or(Some(OwnerKey::Other).filter(is_listed))
+    let owner = Some(process.owner.key()).filter(is_listed).or(Some(OwnerKey::Other).filter(is_listed))?;
+    Some(Counted { owner, step: usage::step(process).map(str::to_owned), duration: Duration::ZERO })
 }

@@ -9,5 +9,5 @@ package=$(mktemp -d)
 trap 'rm -rf "$package"' EXIT
 scripts/package --deb
 cp target/package/*.deb "$package/"
-scripts/lab script tests/lab/userland/launchers.sh --userland launchers --timeout 900 --add target/release/uvm-workload --add target/release/libcuda_lab.so \
+scripts/lab script tests/lab/userland/launchers.sh --userland launchers --timeout 1200 --add target/release/uvm-workload --add target/release/libcuda_lab.so --add target/release/lab-runner \
   --add "$package"/*.deb

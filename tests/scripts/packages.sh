@@ -65,6 +65,8 @@ contents() {
   cmp -s "$work"/{deb/usr/share/zsh/vendor-completions,rpm/usr/share/zsh/site-functions}/_uvmctl || mistake "_uvmctl differs"
   same "pages of docs" "$(git ls-files 'docs/*.md' README.md CHANGELOG.md SECURITY.md | sort)" \
     "$(cd "$work/rpm/usr/share/doc/uvmd" && find . -name '*.md' -printf '%P\n' | sort)"
+  # That of RHEL 9.
+  same "glibc that the rpm needs" 2.34 "$(command rpm -qp --requires "$rpm" | grep -oP 'GLIBC_\K[0-9.]+' | sort -uV | tail -n 1)"
   for file in man1/uvmctl.1.gz man8/uvmd.8.gz; do
     [ -s "$work/rpm/usr/share/man/$file" ] || mistake "there is no $file"
   done
@@ -72,7 +74,7 @@ contents() {
     "$(query '[%{FILEFLAGS:fflags} %{FILENAMES}\n]' | grep -v '^d* /')"
   same "configuration files of the deb" $'/etc/logrotate.d/uvmd\n/etc/uvmd/uvmd.toml' "$(dpkg-deb -I "$deb" conffiles | sort)"
   # All are root's, programs may be run, and nobody else writes.
-  modes=$'-rw-r--r-- root root\n-rwxr-xr-x root root /usr/bin/uvmctl\n-rwxr-xr-x root root /usr/bin/uvmd\n-rwxr-xr-x root root /usr/share/uvmd/helper/slurm-task-prolog'
+  modes=$'-rw-r--r-- root root\n-rwxr-xr-x root root /usr/bin/uvmctl\n-rwxr-xr-x root root /usr/bin/uvmd\n-rwxr-xr-x root root /usr/share/uvmd/helper/slurm-task-prolog\n-rwxr-xr-x root root /usr/share/uvmd/slurm/epilog\n-rwxr-xr-x root root /usr/share/uvmd/slurm/prolog'
   same "modes and owners of the rpm" "$modes" \
     "$(query '[%{FILEMODES:perms} %{FILEUSERNAME} %{FILEGROUPNAME} %{FILENAMES}\n]' | sed 's,^\(-rw-r--r-- .* \)/.*,\1,;s/ $//' | sort -u)"
   same "modes and owners of the deb" "$(sed 's/root root/0\/0/' <<<"$modes")" \

@@ -21,6 +21,7 @@ mod filter;
 pub mod fuzzing;
 mod gpus;
 mod heat;
+mod job;
 mod look;
 mod machine;
 mod ops;
@@ -129,6 +130,9 @@ enum Command {
     /// One line for each range of managed memory, in the order of addresses; the hotter a cell, the
     /// taller its character. Counts are since the start of the process, or since uvmd saw it first.
     Heatmap(heat::Options),
+    /// Report on Slurm jobs, and save reports
+    #[command(subcommand)]
+    Job(job::Options),
     /// List the calls of a process to the CUDA driver, or write them as a trace
     ///
     /// Of a process that runs with the helper: see uvmctl run. MS: milliseconds since the first of
@@ -243,9 +247,9 @@ fn unused_options(command: &str) -> Vec<&'static str> {
     let groups: &[&[&str]] = match command {
         "sim" | "pool" | "swap" => &[&CONNECTION, &LIST, &REPETITION],
         "plan" | "run" | "completions" | "man" => &[&CONNECTION, &FORMAT, &LIST, &REPETITION],
-        "top" | "policy" => &[&FORMAT, &LIST, &REPETITION],
+        "top" | "policy" | "save" => &[&FORMAT, &LIST, &REPETITION],
         "set" | "unset" | "apply" | "export" | "on" | "off" | "events" => &[&LIST, &REPETITION],
-        "show" | "explain" | "heatmap" | "doctor" | "status" => &[&LIST],
+        "job" | "report" | "show" | "explain" | "heatmap" | "doctor" | "status" => &[&LIST],
         _ => &[],
     };
     groups.concat()
@@ -290,6 +294,10 @@ fn run(client: client::Options, output: &output::Options, command: Command) -> a
         Command::Owners(options) => output.show(&client()?, &mut owners::List(options)),
         Command::Verdicts(options) => output.show(&client()?, &mut verdicts::List(options)),
         Command::Gpus => output.show(&client()?, &mut gpus::List),
+        Command::Job(job::Options::Report(options)) => output.show(&client()?, &mut job::Report(options)),
+        Command::Job(job::Options::Save(options)) => {
+            output.reject("job save").map_err(Into::into).and_then(|()| job::save(&client()?, &options))
+        }
         Command::Heatmap(options) => output.show(&client()?, &mut heat::Map(options)),
         Command::Ops(options) => match options.trace.clone() {
             Some(path) => {

@@ -46,6 +46,7 @@ routes! {
     get "/api/v1/evictions" handlers::evictions::evictions,
     get "/api/v1/owners" handlers::owners::owners,
     get "/api/v1/owners/{kind}/{id}" handlers::owners::owner,
+    get "/api/v1/owners/{kind}/{id}/report" handlers::owners::report,
     get "/api/v1/owners/{kind}/{id}/history" handlers::history::owner_history,
     get "/api/v1/gpus" handlers::node::gpus,
     get "/api/v1/gpus/{uuid}/history" handlers::history::gpu_history,

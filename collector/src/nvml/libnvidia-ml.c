@@ -97,3 +97,17 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory)
     memory->used = 300;
     return 0;
 }
+
+int nvmlDeviceGetMaxPcieLinkGeneration(void *device, unsigned int *generation)
+{
+    (void)device;
+    *generation = 4;
+    return 0;
+}
+
+int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned int *lanes)
+{
+    (void)device;
+    *lanes = 16;
+    return 0;
+}

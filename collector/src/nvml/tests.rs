@@ -69,6 +69,7 @@ fn gpu_in_use_has_the_facts_of_the_library() {
         pci_address: Some("0000:ab:00.0".to_owned()),
         memory_bytes: Some(1000),
         memory_used_bytes: Some(400),
+        link_bytes_per_second: Some(31_507_692_304),
     };
     assert_eq!((on.facts(CARD), on.facts(ANOTHER)), (Some(expected), None));
 }

@@ -6,5 +6,6 @@ mod kinds;
 mod late;
 mod oddities;
 mod support;
+mod usage;
 mod verdict_time;
 mod victims;

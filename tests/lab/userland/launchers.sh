@@ -1,6 +1,7 @@
 #!/bin/bash
 # The helper in programs that Slurm and Podman start, by what the package has for them: their calls are shown, under their owner; a job and a
-# container that do not ask for it run without it. Files: a package of uvmd, a CUDA program, and the lab's CUDA for it.
+# container that do not ask for it run without it. Slurm's Epilog saves a report on a job, whose figures are the truth. Files: a package of
+# uvmd, a CUDA program, the lab's CUDA for it, and the lab's runner.
 # tests/scripts/launchers.sh runs it.
 set -u
 # shellcheck source=lab/vm/expect
@@ -9,6 +10,8 @@ set -u
 . /lab/guest
 evidence="/tmp/output /tmp/program /tmp/podman /var/log/slurm*.log"
 HELPER=/usr/share/uvmd/helper
+SLURM=/usr/share/uvmd/slurm
+SPOOL=/var/spool/uvmd/jobs
 WORKLOAD="/lab/files/uvm-workload --mib 4 --iterations 100 prefetch-back"
 step() { echo "--- $*"; }
 
@@ -59,6 +62,8 @@ SlurmdLogFile=/var/log/slurmd.log
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/none
 TaskProlog=$HELPER/slurm-task-prolog
+Prolog=$SLURM/prolog
+Epilog=$SLURM/epilog
 ReturnToService=2
 $(slurmd -C | head -n 1)
 PartitionName=all Nodes=lab Default=YES State=UP
@@ -85,6 +90,43 @@ waits_for_program
 is_unrecorded "$(cat /tmp/pid)"
 within 120 "the job does not end" has_ended
 within 60 "the job fails" state_of_job "$job"
+
+step "Slurm's Epilog reports on a job of two steps, of which the first thrashes"
+# scenario NAME MIB STEPS: on a GPU of 64 MiB.
+scenario() {
+  printf 'name = "%s"\n[[process]]\nname = "%s"\nalloc = [{ name = "a", mib = %s }]\nsteps = [%s]\n' "$1" "$1" "$2" "$3" >"/tmp/$1.toml"
+}
+scenario thrashes 96 '{ cpu_write = "a", stride = "4 KiB" }, { repeat = 20, steps = [{ gpu_read = "a", stride = "4 KiB" }, { sleep_ms = 250 }] }'
+scenario fits 16 '{ cpu_write = "a" }, { gpu_read = "a" }, { sleep_ms = 3000 }'
+install -D -m 644 $SLURM/partition-example.toml /etc/uvmd/slurm.d/partition-all.toml
+runs() { echo "srun /lab/files/lab-runner run /tmp/$1.toml --once --no-uvmd --report /tmp/$1.json"; }
+job=$(sbatch --parsable --job-name two-steps --chdir / --output /tmp/program --export=PATH=/usr/bin --wrap "$(runs thrashes) && $(runs fits)" 2>/tmp/output) || fail "sbatch"
+has_override() { uvmctl policy show >/tmp/output 2>&1 && grep -q "slurm-$job" /tmp/output; }
+within 60 "Slurm's Prolog has made no override" has_override
+within 400 "the job of two steps fails" state_of_job "$job"
+is_saved() { ls -l $SPOOL >/tmp/output 2>&1 && [ -s "$SPOOL/$job.lab.json" ]; }
+within 60 "Slurm's Epilog has saved no report" is_saved
+has_no_override() { ! has_override; }
+within 60 "Slurm's Epilog has left the override" has_no_override
+uvmctl job report "$job" --spool $SPOOL | tee /tmp/output || fail "no report is read"
+tr -d ' \n' <"$SPOOL/$job.lab.json" >/tmp/saved
+# of_step STEP PATTERN: what the pattern's group is in the step's report.
+of_step() { sed 's/"step":/\n&/g' /tmp/saved | sed -n "s/^\"step\":\"$1\",[^{}]*$2.*/\1/p"; }
+number=0
+for name in thrashes fits; do
+  cp /tmp/$name.json /tmp/truth.json
+  counted() { of_step $number "\"$1\":\([0-9]*\)"; }
+  are_exact bytes_htod evicted_bytes
+  number=$((number + 1))
+done
+of_step 0 '"verdict_seconds":{\([^}]*\)}' | grep -q '"capacity_thrash":[1-9]' || fail "no thrashing is reported of step 0"
+! of_step 1 '"verdict_seconds":{\([^}]*\)}' | grep -q capacity_thrash || fail "thrashing is reported of step 1"
+grep -q '"worst_verdict_step":"0"' /tmp/saved || fail "the worst verdict is of another step"
+grep -q '"peak_oversubscription_ratio":1\.5,' /tmp/saved || fail "the peak is not 96 MiB of 64 MiB"
+# A minute later it is the same.
+sleep 60
+uvmctl job report "$job" -o json | tr -d ' \n' | grep -o '"total":{[^}]*}' >/tmp/output || fail "no report from uvmd"
+grep -o '"total":{[^}]*}' /tmp/saved | cmp - /tmp/output || fail "the report is another one a minute later"
 systemctl stop slurmd slurmctld munge
 
 step "Podman, by a specification of CDI"

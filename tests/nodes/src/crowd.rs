@@ -58,6 +58,7 @@ impl Crowd {
                 pci_address: Some(format!("0000:{:02x}:00.0", 0x17 + at)),
                 memory_bytes: Some(141 << 30),
                 memory_used_bytes: Some(120 << 30),
+                link_bytes_per_second: Some(63_015_384_608),
                 source: Some(GpuSource::Nvml),
             };
             snapshot.gpus.insert(Self::gpu(at), gpu);

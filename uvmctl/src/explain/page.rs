@@ -15,7 +15,7 @@ pub(crate) struct Paragraph {
 }
 
 impl Paragraph {
-    fn new(style: Style, indents: (usize, usize), text: impl Into<String>) -> Self {
+    pub(crate) fn new(style: Style, indents: (usize, usize), text: impl Into<String>) -> Self {
         Self { style, indents, text: text.into() }
     }
 
@@ -23,7 +23,7 @@ impl Paragraph {
         Self::new(Style::Plain, (2, 2), text)
     }
 
-    fn title(text: &str) -> Self {
+    pub(crate) fn title(text: &str) -> Self {
         Self::new(Style::Heading, (0, 0), text)
     }
 
@@ -130,7 +130,7 @@ fn explained(evidence: &Evidence, verdict: &Verdict) -> Vec<Paragraph> {
 }
 
 /// Remedies in uvmd's words.
-fn remedies(Remedies { effective, ineffective }: &Remedies) -> Vec<Paragraph> {
+pub(crate) fn remedies(Remedies { effective, ineffective }: &Remedies) -> Vec<Paragraph> {
     let mut page = Vec::new();
     if !effective.is_empty() {
         page.push(Paragraph::title("Remedies, cheapest first"));

@@ -7,6 +7,7 @@ mod daemons;
 mod diagnose;
 mod doctor;
 mod events;
+mod job;
 mod listings;
 mod live;
 mod one;

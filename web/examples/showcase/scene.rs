@@ -3,13 +3,15 @@
 
 use std::{
     collections::BTreeMap,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use model::{
     Blocks, Counters, EvictionCause, EvictionPair, Gpu, GpuKey, GpuSource, GpuUuid, Owner, Party, Process, ProcessId,
-    Residency, Reuse, Snapshot, VerdictKind, Verdicts,
+    Residency, Reuse, Snapshot, SourceState, SourceStatus, Usage, VerdictKind, Verdicts,
     owner::{Container, Job, Pod},
+    usage,
     verdict::{Inputs, Involved, Verdict, Victim},
 };
 use policy::decision;
@@ -234,6 +236,7 @@ impl Scene {
                 pci_address: Some(format!("0000:{:02x}:00.0", 0x17 + at * 0x20)),
                 memory_bytes: Some(CARD_BYTES),
                 memory_used_bytes: Some(resident + u64::from(8 - at * 3) * GIB),
+                link_bytes_per_second: Some(63_015_384_608),
                 source: Some(GpuSource::Nvml),
             };
             snapshot.gpus.insert(key, card);
@@ -310,6 +313,24 @@ impl Scene {
         ]
     }
 
+    /// Usage by owner, with verdicts that hold since the begin.
+    fn usage(&self, active: &[Verdict]) -> Usage {
+        let source = SourceStatus::new(SourceState::Counting { since: self.begin });
+        let mut snapshot = Snapshot::empty(self.now, source);
+        self.fill(&mut snapshot);
+        let mut usage = Usage::default();
+        usage.observe(&snapshot);
+        for verdict in active {
+            let process = snapshot.processes.iter().find(|process| process.id == verdict.process);
+            if let Some(process) = process {
+                let since = Duration::from_secs_f64(self.seconds);
+                usage.add_verdict_time(process.owner.key(), usage::step(process), verdict.kind, since);
+            }
+            usage.judge(verdict, &snapshot);
+        }
+        usage
+    }
+
     /// Active and ended verdicts.
     pub(crate) fn verdicts(&self) -> Verdicts {
         if !self.has_verdicts {
@@ -373,8 +394,10 @@ impl Scene {
             ..Inputs::default()
         };
         let window = Duration::from_secs(2);
+        let active = vec![thrash, streaming, suffering];
         Verdicts {
-            active: vec![thrash, streaming, suffering],
+            usage: Arc::new(self.usage(&active)),
+            active,
             ended: vec![verdict(38_002, 1, shared, shared, Some(41.0))],
             victims: vec![
                 Victim { victim: id(40_981), evictor: id(41_207), gpu: CARDS[0], bytes: 2_260 << 20, window },

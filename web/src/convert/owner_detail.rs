@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Capabilities, OwnerEvictions, OwnerKey, Process, Quantity};
+use model::{Capabilities, OwnerEvictions, OwnerKey, Process, Quantity, Snapshot};
 
 use super::{INFERRED, View, busyness::busyness, owner::owner_totals, time};
 use crate::gpus;
@@ -22,11 +22,7 @@ pub(crate) fn owner_detail(view: &View<'_>, key: &OwnerKey) -> Option<api::Owner
     });
     let all = view.verdicts.active.iter().chain(&view.verdicts.ended);
     let verdicts: Vec<_> = all.filter(|each| view.process(each.process).as_ref().is_some_and(is_of)).collect();
-    let inflicted = |each: &&OwnerEvictions| each.evictor.as_ref() == Some(key);
-    let suffered = |each: &&OwnerEvictions| each.victim.as_ref() == Some(key);
-    let evictions = snapshot.owner_evictions.iter();
-    let capabilities = Capabilities::of(snapshot);
-    let counted = |evictions| capabilities.counted(Quantity::EvictionPairs, evictions);
+    let (evictions_inflicted, evictions_suffered) = evictions(snapshot, key);
     Some(api::OwnerDetail {
         time: time(snapshot.taken),
         totals: owner_totals(key, totals, &total, snapshot),
@@ -34,14 +30,26 @@ pub(crate) fn owner_detail(view: &View<'_>, key: &OwnerKey) -> Option<api::Owner
         members: members.into_iter().take(ITEMS_MAX).map(member).collect(),
         verdicts_omitted: verdicts.len().saturating_sub(ITEMS_MAX) as u64,
         verdicts: verdicts.into_iter().take(ITEMS_MAX).map(verdict).collect(),
-        evictions_inflicted: counted(by_bytes(
-            evictions.clone().filter(inflicted).map(|each| eviction(each, each.victim.as_ref())),
-        )),
-        evictions_suffered: counted(by_bytes(
-            evictions.filter(suffered).map(|each| eviction(each, each.evictor.as_ref())),
-        )),
+        evictions_inflicted,
+        evictions_suffered,
         inferred: INFERRED,
     })
+}
+
+/// Evictions for an owner and of its memory; `None` where the pairs are not counted.
+pub(super) fn evictions(
+    snapshot: &Snapshot,
+    key: &OwnerKey,
+) -> (Option<Vec<api::OwnerEviction>>, Option<Vec<api::OwnerEviction>>) {
+    let inflicted = |each: &&OwnerEvictions| each.evictor.as_ref() == Some(key);
+    let suffered = |each: &&OwnerEvictions| each.victim.as_ref() == Some(key);
+    let evictions = || snapshot.owner_evictions.iter();
+    let capabilities = Capabilities::of(snapshot);
+    let counted = |evictions| capabilities.counted(Quantity::EvictionPairs, evictions);
+    (
+        counted(by_bytes(evictions().filter(inflicted).map(|each| eviction(each, each.victim.as_ref())))),
+        counted(by_bytes(evictions().filter(suffered).map(|each| eviction(each, each.evictor.as_ref())))),
+    )
 }
 
 fn member(process: &Process) -> api::OwnerProcess {

@@ -152,7 +152,7 @@ fn words(quantity: Quantity) -> String {
     }
 }
 
-fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
+pub(super) fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
     let process = view.process(each.process);
     // An ended verdict has no current victims.
     let victims = of(&view.caused, each.process).filter(|lost| each.ended_at.is_none() && lost.gpu == each.gpu);

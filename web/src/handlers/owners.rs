@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{OwnerDetail, Owners};
+use api::{OwnerDetail, OwnerReport, Owners};
 use axum::{
     extract::{FromRequestParts, Path, State},
     http::{Uri, request::Parts},
@@ -13,6 +13,7 @@ use utoipa::IntoParams;
 
 use super::selector::OwnerSelector;
 use crate::{
+    auth::ReadPermission,
     convert,
     paging::{Cursors, Order},
     problem::{self, Kind, Problem},
@@ -108,6 +109,31 @@ pub(crate) async fn owner(
     let cache_key = format!("owner {owner:?}");
     let make = move |known: &Observation| {
         convert::owner_detail(&known.view(), &owner).map(|detail| Text::json(&detail)).ok_or_else(|| unknown(&owner))
+    };
+    responses.of_observation(cache_key, make).await
+}
+
+/// Report on an owner
+///
+/// Usage of managed memory by an owner and the steps of its job, also after its processes have exited: traffic, time under verdicts, peaks,
+/// evictions, and the worst verdict with remedies. Those that depend on ranges, and `ranges`, require read permission.
+#[utoipa::path(
+    get,
+    path = "/api/v1/owners/{kind}/{id}/report",
+    params(OwnerPath),
+    responses((status = OK, body = OwnerReport)),
+    security((), ("token" = []))
+)]
+pub(crate) async fn report(
+    ReadPermission(ranges): ReadPermission,
+    OwnerInPath(owner): OwnerInPath,
+    _: Parameters<NoParameters>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let cache_key = format!("report {owner:?} ranges={ranges}");
+    let make = move |known: &Observation| {
+        let report = convert::owner_report(&known.snapshot, &known.verdicts, &owner, ranges);
+        report.map(|report| Text::json(&report)).ok_or_else(|| unknown(&owner))
     };
     responses.of_observation(cache_key, make).await
 }

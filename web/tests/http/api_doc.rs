@@ -1,8 +1,8 @@
 //! The examples of docs/api.md have exactly the fields of the code's types.
 
 use api::{
-    Evictions, Gpus, HeatMap, History, Ops, OwnerDetail, Owners, ProcessDetail, ProcessSummaries, Processes, Ranges,
-    Sites, Status, Verdicts,
+    Evictions, Gpus, HeatMap, History, Ops, OwnerDetail, OwnerReport, Owners, ProcessDetail, ProcessSummaries,
+    Processes, Ranges, Sites, Status, Verdicts,
     decision::Decisions,
     rule::{EffectivePolicy, Overrides, PolicyState},
 };
@@ -71,6 +71,7 @@ fn the_examples_are_of_the_types_that_are_served() {
     let mut owner = example("`GET /api/v1/owners/{kind}/{id}`");
     extend(&mut owner, &with_counts("`GET /api/v1/owners`", &["/owners/0", "/owners/0/gpus/0"])["owners"][0]);
     assert_is::<OwnerDetail>(&owner);
+    assert_is::<OwnerReport>(&example("`GET /api/v1/owners/{kind}/{id}/report`"));
     assert_is::<Gpus>(&with_counts("`GET /api/v1/gpus`", &["/gpus/0"]));
     assert_is::<Status>(&example("`GET /api/v1/status`"));
     assert_is::<Overrides>(&example("Overrides"));

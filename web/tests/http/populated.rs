@@ -7,7 +7,7 @@ use model::{
     Blocks, CheckedFigure, CodeModule, CodePlace, ComparisonResult, Counters, Crosschecks, EvictionCause, EvictionPair,
     Gpu, GpuSource, HeatCell, HeatMap, HeatRange, History, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Party,
     Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Ranges, Residency, Reuse, Sample, Site, SiteCounts,
-    Sites, Snapshot, Stage, Verdict, VerdictKind, Verdicts,
+    Sites, Snapshot, Stage, Usage, Verdict, VerdictKind, Verdicts,
     owner::{Container, Job, Pod},
     verdict::{Check, Inputs, Involved, Victim},
 };
@@ -108,6 +108,7 @@ fn snapshot() -> Snapshot {
         pci_address: Some("0000:17:00.0".to_owned()),
         memory_bytes: Some(64 << 20),
         memory_used_bytes: Some(60 << 20),
+        link_bytes_per_second: Some(1024),
         source: Some(GpuSource::Procfs),
         ..card.clone()
     };
@@ -166,7 +167,12 @@ fn verdicts(snapshot: &Snapshot) -> Verdicts {
         total: Inputs::default(),
         checks: vec![Check { description: "share".to_owned(), name: "share", value: 0.9, threshold: 0.5, met: true }],
     };
+    let mut usage = Usage::default();
+    usage.observe(snapshot);
+    usage.add_verdict_time(OwnerKey::Pod("7c1f".to_owned()), Some("batch"), verdict.kind, Duration::from_secs(8));
+    usage.judge(&verdict, snapshot);
     Verdicts {
+        usage: Arc::new(usage),
         ended: vec![Verdict { ended_at: Some(at(12)), ..verdict.clone() }],
         active: vec![verdict],
         victims: vec![
