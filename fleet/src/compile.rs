@@ -29,7 +29,7 @@ const ID_NAME_BYTES: usize = 40;
 /// A policy, by kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Namespace; `None` for a ClusterUvmPolicy.
+    /// Namespace; `None` for a `ClusterUvmPolicy`.
     pub namespace: Option<String>,
     /// Name.
     pub name: String,

@@ -11,7 +11,7 @@ use crate::pod::PodObject;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Hash that a static pod has in its cgroup in place of the object's UID.
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
-/// Label of the hash that a Deployment gives to its ReplicaSets and their pods.
+/// Label of the hash that a Deployment gives to its `ReplicaSets` and their pods.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// Names of a pod, with its labels among `allowed`.
@@ -45,7 +45,7 @@ fn cgroup_uid(pod: &PodObject) -> String {
     hash.cloned().or_else(|| pod.uid()).unwrap_or_default()
 }
 
-/// Controller of a pod, as `KIND/NAME`: the Deployment of a ReplicaSet, whose name is before the hash.
+/// Controller of a pod, as `KIND/NAME`: the Deployment of a `ReplicaSet`, whose name is before the hash.
 fn workload(pod: &PodObject) -> Option<String> {
     let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
     let deployment = pod.labels().get(TEMPLATE_HASH).filter(|_| owner.kind == "ReplicaSet");
@@ -65,7 +65,7 @@ mod tests {
     const UID: &str = "3f2a9c1e-1111-2222-3333-444444444444";
     const HASH: &str = "0123456789abcdef0123456789abcdef";
 
-    fn names(metadata: Value, status: Value) -> Pod {
+    fn names(metadata: &Value, status: &Value) -> Pod {
         let spec = json!({ "containers": [{ "name": "train", "image": "x" }] });
         let pod: PodObject = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status,
@@ -78,8 +78,8 @@ mod tests {
     fn names_are_those_of_the_object() {
         let (id, former, init) = ("a".repeat(64), "b".repeat(64), "c".repeat(64));
         let found = names(
-            json!({ "uid": UID, "namespace": "ml", "name": "llm-0", "labels": { "team": "nlp", "secret": "x" } }),
-            json!({
+            &json!({ "uid": UID, "namespace": "ml", "name": "llm-0", "labels": { "team": "nlp", "secret": "x" } }),
+            &json!({
                 "containerStatuses": [{
                     "name": "train", "containerID": format!("containerd://{id}"),
                     "lastState": { "terminated": { "containerID": format!("containerd://{former}"), "exitCode": 1 } },
@@ -99,13 +99,13 @@ mod tests {
     #[test]
     fn pod_of_a_deployment_has_its_name() {
         let owner = |kind: &str, name: &str| json!([{ "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "1", "controller": true }]);
-        let workload = |owner: Value, labels: Value| {
-            names(json!({ "uid": UID, "name": "x", "labels": labels, "ownerReferences": owner }), json!({})).workload
+        let workload = |owner: &Value, labels: &Value| {
+            names(&json!({ "uid": UID, "name": "x", "labels": labels, "ownerReferences": owner }), &json!({})).workload
         };
         let hash = || json!({ "pod-template-hash": "7d4b9" });
-        assert_eq!(workload(owner("ReplicaSet", "llm-api-7d4b9"), hash()).unwrap(), "Deployment/llm-api");
-        assert_eq!(workload(owner("ReplicaSet", "llm"), hash()).unwrap(), "ReplicaSet/llm");
-        assert_eq!(workload(owner("StatefulSet", "llm-7d4b9"), hash()).unwrap(), "StatefulSet/llm-7d4b9");
+        assert_eq!(workload(&owner("ReplicaSet", "llm-api-7d4b9"), &hash()).unwrap(), "Deployment/llm-api");
+        assert_eq!(workload(&owner("ReplicaSet", "llm"), &hash()).unwrap(), "ReplicaSet/llm");
+        assert_eq!(workload(&owner("StatefulSet", "llm-7d4b9"), &hash()).unwrap(), "StatefulSet/llm-7d4b9");
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
         let uid = |hash: &str, owner: &str| {
             let owners = json!([{ "apiVersion": "v1", "kind": owner, "name": "n", "uid": "1" }]);
             let annotations = json!({ "kubernetes.io/config.mirror": hash, "kubernetes.io/config.hash": hash });
-            names(json!({ "uid": UID, "name": "x", "annotations": annotations, "ownerReferences": owners }), json!({}))
+            names(&json!({ "uid": UID, "name": "x", "annotations": annotations, "ownerReferences": owners }), &json!({}))
                 .uid
         };
         assert_eq!(uid(HASH, "Node"), HASH);

@@ -38,7 +38,7 @@ pub struct Run {
     #[arg(long, value_name = "FILE", env = "UVMD_FLEET_NAMES", default_value = "/run/uvmd/fleet/owners.json")]
     pub names: PathBuf,
 
-    /// File of overrides to compile UvmPolicy and ClusterUvmPolicy to; none without this option
+    /// File of overrides to compile `UvmPolicy` and `ClusterUvmPolicy` to; none without this option
     #[arg(long, value_name = "FILE", env = "UVMD_FLEET_OVERRIDES")]
     pub overrides: Option<PathBuf>,
 

@@ -8,7 +8,7 @@ use model::policy::{CHOOSER, Choice, POLICIES};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Policy of the pods of its namespace: at most what a ClusterUvmPolicy allows there, by default observe alone.
+/// Policy of the pods of its namespace: at most what a `ClusterUvmPolicy` allows there, by default observe alone.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "uvmd.io",
@@ -62,11 +62,11 @@ pub struct ClusterUvmPolicySpec {
     /// Directive for their processes; none by default.
     #[serde(default)]
     pub directive: Option<Directive>,
-    /// Most that UvmPolicy objects of those namespaces may ask for. Where several ClusterUvmPolicy objects allow
+    /// Most that `UvmPolicy` objects of those namespaces may ask for. Where several `ClusterUvmPolicy` objects allow
     /// something, the one of the highest priority holds.
     #[serde(default)]
     pub allow: Option<Allowance>,
-    /// Precedence among ClusterUvmPolicy objects that allow something. That of the directive is its own.
+    /// Precedence among `ClusterUvmPolicy` objects that allow something. That of the directive is its own.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
@@ -114,7 +114,7 @@ pub struct Directive {
     pub expires_at: Option<String>,
 }
 
-/// Most that a UvmPolicy may ask for.
+/// Most that a `UvmPolicy` may ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Allowance {

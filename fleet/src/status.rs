@@ -64,14 +64,11 @@ async fn apply(client: &Client, node: &str, key: &Key, status: Option<&NodeStatu
     });
     let parameters = PatchParams::apply(&format!("uvmd-fleet/{node}")).force();
     let patch = Patch::Apply(&body);
-    match &key.namespace {
-        Some(namespace) => {
-            let api: Api<UvmPolicy> = Api::namespaced(client.clone(), namespace);
-            api.patch_status(&key.name, &parameters, &patch).await.map(drop)
-        }
-        None => {
-            let api: Api<ClusterUvmPolicy> = Api::all(client.clone());
-            api.patch_status(&key.name, &parameters, &patch).await.map(drop)
-        }
+    if let Some(namespace) = &key.namespace {
+        let api: Api<UvmPolicy> = Api::namespaced(client.clone(), namespace);
+        api.patch_status(&key.name, &parameters, &patch).await.map(drop)
+    } else {
+        let api: Api<ClusterUvmPolicy> = Api::all(client.clone());
+        api.patch_status(&key.name, &parameters, &patch).await.map(drop)
     }
 }

@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn a_pod_without_names_has_the_short_name_of_its_uid() {
-        let named = PodNames { namespace: "ml".to_owned(), name: "llm-0".to_owned(), ..PodNames::default() };
-        let names = OwnerNames { pods: HashMap::from([("12-34".to_owned(), Arc::new(named))]), source: None };
+        let pod = PodNames { namespace: "ml".to_owned(), name: "llm-0".to_owned(), ..PodNames::default() };
+        let names = OwnerNames { pods: HashMap::from([("12-34".to_owned(), Arc::new(pod))]), source: None };
         assert_eq!(names.label(&OwnerKey::Pod("12-34".to_owned())), "ml/llm-0");
         assert_eq!(names.label(&OwnerKey::Pod("56-78".to_owned())), "pod 56");
         assert_eq!(names.label(&OwnerKey::Job("12-34".to_owned())), "job 12-34");
