@@ -113,8 +113,11 @@ mod tests {
         let uid = |hash: &str, owner: &str| {
             let owners = json!([{ "apiVersion": "v1", "kind": owner, "name": "n", "uid": "1" }]);
             let annotations = json!({ "kubernetes.io/config.mirror": hash, "kubernetes.io/config.hash": hash });
-            names(&json!({ "uid": UID, "name": "x", "annotations": annotations, "ownerReferences": owners }), &json!({}))
-                .uid
+            names(
+                &json!({ "uid": UID, "name": "x", "annotations": annotations, "ownerReferences": owners }),
+                &json!({}),
+            )
+            .uid
         };
         assert_eq!(uid(HASH, "Node"), HASH);
         assert_eq!(uid(HASH, "Job"), UID);

@@ -1,4 +1,4 @@
-//! Pauses between attempts to watch the API server.
+//! Watches of the API server: their length, and pauses between attempts.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -7,6 +7,8 @@ use std::{
 
 use kube::runtime::utils::Backoff;
 
+/// Time after which the API server ends a watch, so that a dead connection is noticed.
+pub const WATCH_SECONDS: u32 = 240;
 /// First pause.
 const FIRST: Duration = Duration::from_millis(500);
 /// Longest pause.

@@ -17,10 +17,9 @@ use tokio::sync::watch;
 use crate::{
     compile::{Compiled, Policies},
     file,
-    pause::Pauses,
+    pause::{Pauses, WATCH_SECONDS},
     registry::Registry,
     resources::{ClusterUvmPolicy, UvmPolicy},
-    run::WATCH_SECONDS,
     status::Statuses,
 };
 

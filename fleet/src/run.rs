@@ -25,7 +25,7 @@ use crate::{
     contact::{Contact, report},
     names_file::NamesFile,
     options::Run,
-    pause::Pauses,
+    pause::{Pauses, WATCH_SECONDS},
     pod::{self, PodObject},
     policies::{self, PoliciesFile},
     registry::Registry,
@@ -36,8 +36,6 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit of a connection, and of a response that the API server has begun.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Time after which the API server ends a watch, so that a dead connection is noticed.
-pub(crate) const WATCH_SECONDS: u32 = 240;
 
 /// Runs until SIGTERM or SIGINT.
 ///
