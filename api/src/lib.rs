@@ -14,6 +14,7 @@ mod memory;
 pub mod object;
 mod ops;
 mod owner;
+pub mod owner_names;
 mod process;
 mod report;
 pub mod rule;
@@ -27,7 +28,9 @@ pub use gpu::{Gpu, GpuDetail, GpuId, Gpus};
 pub use history::{History, HistorySample};
 pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, RangeCounts, Ranges};
 pub use ops::{Op, OpAction, OpPointer, OpTarget, Ops, QuotaHolder};
-pub use owner::{Owner, OwnerDetail, OwnerEviction, OwnerGpu, OwnerProcess, OwnerTotals, OwnerVerdict, Owners};
+pub use owner::{
+    Owner, OwnerDetail, OwnerEviction, OwnerGpu, OwnerProcess, OwnerTotals, OwnerVerdict, Owners, PodNames,
+};
 pub use process::{
     DecisionSummary, Diagnosis, Evictor, Process, ProcessDetail, ProcessGpu, ProcessSummaries, ProcessSummary,
     Processes, VerdictSummary,

@@ -1,5 +1,7 @@
 //! Owners of processes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Counts, Reuse};
@@ -12,7 +14,7 @@ pub struct Owner {
     pub kind: String,
     /// Identifier within the kind; empty for `other`.
     pub id: String,
-    /// Short name that still identifies it, such as `pod 3f2a9c1e` or `job 4711`; empty for `other`.
+    /// Short name that still identifies it, such as `ml/llm-7b-0`, `pod 3f2a9c1e` of a pod without names, or `job 4711`; empty for `other`.
     #[serde(default)]
     pub label: String,
     /// Container id.
@@ -21,12 +23,31 @@ pub struct Owner {
     pub container_runtime: Option<String>,
     /// UID of the Kubernetes pod.
     pub pod_uid: Option<String>,
+    /// Names of that pod; null where they are not known.
+    #[serde(default)]
+    pub names: Option<PodNames>,
     /// Slurm job.
     pub slurm_job: Option<String>,
     /// Slurm step.
     pub slurm_step: Option<String>,
     /// Innermost systemd service or scope.
     pub unit: Option<String>,
+}
+
+/// Names of a Kubernetes pod, from the file of `owners.names`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PodNames {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub pod: String,
+    /// Name of the container; null for a whole pod with several, and where it is not known.
+    pub container: Option<String>,
+    /// Controller, such as `Deployment/llm`; null without one.
+    pub workload: Option<String>,
+    /// Labels that uvmd-fleet passes on.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Body of `GET /api/v1/owners`: sums over all processes of each owner, exited ones included.
@@ -53,6 +74,12 @@ pub struct OwnerTotals {
     pub kind: String,
     /// As in [`Owner::id`].
     pub id: String,
+    /// As in [`Owner::label`].
+    #[serde(default)]
+    pub label: String,
+    /// Names of a pod; null where they are not known, and for other owners.
+    #[serde(default)]
+    pub names: Option<PodNames>,
     /// Running processes.
     pub processes: u64,
     /// Time of the last count.

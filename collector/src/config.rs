@@ -1,10 +1,11 @@
 //! Configuration of the collector.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use abi::{RecordLimit, block::WINDOW_NS};
-use model::ToolsLevel;
+use model::{OwnerNames, ToolsLevel};
 use sys::{Roots, executable::Program};
+use tokio::sync::watch;
 
 /// Bytes of a block record in the ring, with the ring's own header.
 const RECORD_BYTES: u32 = 56;
@@ -48,6 +49,8 @@ pub struct Config {
     pub blocks: BlockLimits,
     /// Maximum and retention of owners with separate sums.
     pub owners: OwnerLimits,
+    /// Names of pods, as last read.
+    pub owner_names: watch::Receiver<Arc<OwnerNames>>,
 }
 
 /// Retention, which may change at run time.
@@ -158,6 +161,7 @@ impl Default for Config {
             records: Records::default(),
             blocks: BlockLimits::default(),
             owners: OwnerLimits::default(),
+            owner_names: watch::channel(Arc::default()).1,
         }
     }
 }

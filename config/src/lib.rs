@@ -72,6 +72,8 @@ pub struct Config {
     pub log: Log,
     /// Readings and their retention.
     pub collector: Collector,
+    /// Names of owners.
+    pub owners: Owners,
     /// `/metrics`.
     pub metrics: Metrics,
     /// Block records.
@@ -172,6 +174,15 @@ pub struct Collector {
     /// Retention of the sums of an idle owner.
     #[serde(deserialize_with = "of_file")]
     pub owner_retention: Retention,
+}
+
+/// Names of owners.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Owners {
+    /// File with the names of pods, as uvmd-fleet writes it.
+    #[serde(deserialize_with = "of_file")]
+    pub names: Option<AbsolutePath>,
 }
 
 /// `/metrics`.
@@ -300,6 +311,7 @@ impl Default for Config {
             auth: Auth::default(),
             log: Log::default(),
             collector: Collector::default(),
+            owners: Owners::default(),
             metrics: Metrics::default(),
             records: Records::default(),
             recordings: Recordings::default(),

@@ -14,6 +14,7 @@ socket = { enabled = false, path = "/other", group = "other", write_group = "oth
 auth = { token_file = "/other", write_token_file = "/other", token_file_group_readable = true }
 log = { filter = "warn", format = "json", file = "/other" }
 collector = { source = "tools", tools_level = "faults", crosscheck = "sampled", interval = "7s", ended_retention = "7s", max_ended = 7, max_owners = 7, owner_retention = "7s", max_eviction_pairs = 7 }
+owners.names = "/other"
 metrics = { listen = "127.0.0.1:7", web_config_file = "/other", per_process = true, max_processes = 7 }
 records = { enabled = false, max_per_second = 7, ring_size = "8 MiB" }
 recordings = { enabled = false, max = 7, max_per_user = 7 }

@@ -9,6 +9,7 @@
 //! * [`site`]: instructions that raise CPU faults
 //! * [`eviction`]: evictions by victim and evictor
 //! * [`owner`]: container, pod, job or service of a process
+//! * [`owner_names`]: names of pods
 //! * [`dropped`]: reasons of dropped events
 //! * [`fatal_error`]: the driver's error after which it refuses new programs
 //! * [`snapshot`]: the state at one moment, as the collector publishes it
@@ -40,6 +41,7 @@ pub mod memory;
 pub mod memory_range;
 pub mod order;
 pub mod owner;
+pub mod owner_names;
 pub mod policy;
 pub mod quantity;
 pub mod range;
@@ -80,6 +82,7 @@ pub use order::{
     Interrupt, LinkBytes, LinkMeter, Order, Outcome, Place, Proposal, Share, Step,
 };
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
+pub use owner_names::{NamesSource, OwnerNames, PodNames};
 pub use quantity::{Quantity, ToolsLevel};
 pub use range::{Pattern, PatternKind, PeerReuse, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;

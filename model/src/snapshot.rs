@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     path::PathBuf,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use crate::{
     Blocks, Counters, Crosschecks, Degradation, EvictionPair, FatalError, GpuKey, Owner, OwnerEvictions, OwnerKey,
-    OwnerTotals, PeerReuse, ProcessId, Quantity, QuotaRefusals, Ranges, Residency, Reuse, Sites,
+    OwnerNames, OwnerTotals, PeerReuse, ProcessId, Quantity, QuotaRefusals, Ranges, Residency, Reuse, Sites,
 };
 
 /// Source of the facts about a GPU beyond its UUID.
@@ -292,6 +293,8 @@ pub struct Snapshot {
     pub reuse_totals: BTreeMap<GpuKey, Reuse>,
     /// Sums by owner, which outlive its processes. Their number is bounded; what finds no room is in [`OwnerKey::Other`].
     pub owners: BTreeMap<OwnerKey, OwnerTotals>,
+    /// Names of pods.
+    pub owner_names: Arc<OwnerNames>,
     /// Evictions by victim and evictor.
     pub evictions: Vec<EvictionPair>,
     /// Evictions by owner, beyond the life of processes.
@@ -301,7 +304,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// A snapshot with nothing in it yet.
     #[must_use]
-    pub const fn empty(taken: SystemTime, source: SourceStatus) -> Self {
+    pub fn empty(taken: SystemTime, source: SourceStatus) -> Self {
         Self {
             taken,
             elapsed: Duration::ZERO,
@@ -312,6 +315,7 @@ impl Snapshot {
             host_totals: Counters::ZERO,
             reuse_totals: BTreeMap::new(),
             owners: BTreeMap::new(),
+            owner_names: Arc::default(),
             evictions: Vec::new(),
             owner_evictions: Vec::new(),
         }

@@ -17,8 +17,12 @@ pub(crate) struct OwnerFilter {
     #[arg(long, value_name = "KIND:ID")]
     owner: Option<String>,
 
-    /// Only this Kubernetes pod
-    #[arg(long, value_name = "UID")]
+    /// Only pods of this Kubernetes namespace
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// Only this Kubernetes pod, by name or UID
+    #[arg(long, value_name = "POD")]
     pod: Option<String>,
 
     /// Only this Slurm job
@@ -57,9 +61,10 @@ pub(crate) struct ProcessFilter {
 impl OwnerFilter {
     /// Parameters of a query, each after an `&`.
     pub(crate) fn query(&self) -> String {
-        let Self { owner, pod, job, container, unit, gpu, verdict } = self;
+        let Self { owner, namespace, pod, job, container, unit, gpu, verdict } = self;
         let parameters = [
             ("owner", owner),
+            ("namespace", namespace),
             ("pod", pod),
             ("job", job),
             ("container", container),
@@ -104,6 +109,7 @@ mod tests {
         assert_eq!(query(&[]), "");
         assert_eq!(query(&["--user", "root", "--gpu", "0"]), "&gpu=0&uid=0");
         assert_eq!(query(&["--unit", "a@1.service/b", "--job", "7"]), "&job=7&unit=a%401%2Eservice%2Fb");
+        assert_eq!(query(&["--pod", "llm-0", "--namespace", "ml"]), "&namespace=ml&pod=llm%2D0");
         assert!(Line::try_parse_from(["x", "--verdict", "none"]).is_err());
     }
 }

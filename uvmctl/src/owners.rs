@@ -4,7 +4,6 @@ use std::io::Write;
 
 use api::{OwnerTotals, Owners};
 use clap::Args;
-use model::OwnerKey;
 
 use crate::{
     client::{Client, PAGE},
@@ -62,8 +61,7 @@ fn table(Owners { time, mut owners, .. }: Owners) -> Table {
     owners.sort_by_key(|owner| std::cmp::Reverse(owner.counts.bytes_htod.saturating_add(owner.counts.bytes_dtoh)));
     let cells = |cell: fn(&OwnerTotals) -> Cell| owners.iter().map(cell);
     let label = |owner: &OwnerTotals| {
-        let label = OwnerKey::parse(&owner.kind, &owner.id).map(|key| key.label()).unwrap_or_default();
-        Cell::from(text::printable(if label.is_empty() { &owner.kind } else { &label }).into_owned())
+        Cell::from(text::printable(if owner.label.is_empty() { &owner.kind } else { &owner.label }).into_owned())
     };
     let age = |owner: &OwnerTotals| Cell::age(words::age(&owner.last_active_at, &time));
     let columns = vec![

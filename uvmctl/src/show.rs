@@ -139,10 +139,15 @@ fn problems(process: &Process) -> Vec<String> {
 
 /// Owner in all parts that the cgroup shows, outermost first.
 fn owner(owner: &Owner) -> Option<String> {
-    let Owner { kind: _, id: _, label: _, container, container_runtime, pod_uid, slurm_job, slurm_step, unit } = owner;
+    let Owner { kind: _, id: _, label: _, container, container_runtime, pod_uid, names, slurm_job, slurm_step, unit } =
+        owner;
+    let names = names.as_ref();
     let runtime = container_runtime.as_deref().map(|runtime| format!(" ({runtime})")).unwrap_or_default();
     let parts = [
-        pod_uid.as_ref().map(|uid| format!("pod {uid}")),
+        names.map(|names| format!("pod {}/{}", names.namespace, names.pod)),
+        names.and_then(|names| names.workload.as_ref()).map(|workload| format!("workload {workload}")),
+        pod_uid.as_ref().map(|uid| if names.is_some() { format!("UID {uid}") } else { format!("pod {uid}") }),
+        names.and_then(|names| names.container.as_ref()).map(|container| format!("container {container}")),
         slurm_job.as_ref().map(|job| format!("Slurm job {job}")),
         slurm_step.as_ref().map(|step| format!("step {step}")),
         container.as_ref().map(|id| format!("container {id}{runtime}")),

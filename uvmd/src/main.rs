@@ -15,6 +15,7 @@ mod log;
 mod notify;
 mod options;
 mod own_names;
+mod owner_names;
 mod recording;
 mod rules;
 mod service;

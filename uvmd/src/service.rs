@@ -38,7 +38,7 @@ use crate::{
     log::Logging,
     notify,
     options::Options,
-    own_names,
+    own_names, owner_names,
     recording::Recorder,
     rules::Rules,
     signals::{Hangup, Signal, Signals},
@@ -227,8 +227,13 @@ impl Ready {
         // Before any probe is attached: two services on one node are a mistake. The socket's lock
         // shows it if their state folders differ.
         let listeners = Listeners::bind(*listen, metrics.listen, socket).await?;
+        let (names, owner_names) = watch::channel(Arc::default());
+        if let Some(path) = &config.owners.names {
+            tokio::spawn(owner_names::Reader::new(path.0.clone(), names, warnings.clone()).follow());
+        }
+        let watching = collector::Config { owner_names, ..watching(collector, *records, config.policy.touch_probe) };
         let collector = tokio::select! {
-            started = Collector::start(watching(collector, *records, config.policy.touch_probe)) => started?,
+            started = Collector::start(watching) => started?,
             signal = signals.stop() => {
                 tracing::info!("stopping on {signal}, before the probes were attached");
                 return Ok(None);
@@ -282,6 +287,7 @@ fn watching(collector: &config::Collector, records: config::Records, probes: boo
             ..collector::BlockLimits::default()
         },
         owners,
+        ..collector::Config::default()
     }
 }
 

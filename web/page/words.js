@@ -54,9 +54,12 @@ export function ownerKey(process) {
 }
 
 // All identifiers of an owner.
-export function fullOwner({ container, container_runtime, pod_uid, slurm_job, slurm_step, unit }) {
+export function fullOwner({ container, container_runtime, pod_uid, names = null, slurm_job, slurm_step, unit }) {
   const parts = [
-    ["pod", pod_uid],
+    ["pod", names && `${names.namespace}/${names.pod}`],
+    ["workload", names?.workload],
+    [names ? "UID" : "pod", pod_uid],
+    ["container", names?.container],
     ["job", slurm_job && `${slurm_job}${slurm_step === null ? "" : ` step ${slurm_step}`}`],
     [`${container_runtime ?? ""} container`.trim(), container?.slice(0, CONTAINER_DIGITS)],
     // The name of a container's scope has the container's id.

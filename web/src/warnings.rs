@@ -18,6 +18,8 @@ pub enum Warning {
     AuditUnavailable,
     /// The last reload of the configuration failed.
     ConfigurationNotReloaded,
+    /// The file of names of pods is missing, malformed or outdated.
+    OwnerNamesUnavailable,
 }
 
 /// Active warnings. Cheap to clone; all clones share their state.
@@ -26,12 +28,13 @@ pub struct Warnings(Arc<Mutex<BTreeMap<Warning, String>>>);
 
 impl Warning {
     /// All warnings.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::TcpUnavailable,
         Self::MetricsListenerUnavailable,
         Self::StateUnavailable,
         Self::AuditUnavailable,
         Self::ConfigurationNotReloaded,
+        Self::OwnerNamesUnavailable,
     ];
 
     /// Name in status and metrics.
@@ -43,6 +46,7 @@ impl Warning {
             Self::StateUnavailable => "state_unavailable",
             Self::AuditUnavailable => "audit_unavailable",
             Self::ConfigurationNotReloaded => "configuration_not_reloaded",
+            Self::OwnerNamesUnavailable => "owner_names_unavailable",
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Output: snapshots, heat maps and history.
 
-use std::time::{Instant, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
 use model::{
     Degradation, DegradedReason, DriverInfo, HeatMap, HeatRequest, HistoryRequest, Memory, ProcessId, Snapshot,
@@ -162,6 +165,7 @@ impl Watcher {
             host_totals: totals.host,
             reuse_totals: self.ledger.reuse(),
             owners,
+            owner_names: Arc::clone(&self.config.owner_names.borrow()),
             evictions: self.ledger.evictions(),
             owner_evictions: self.ledger.owner_evictions(),
         }

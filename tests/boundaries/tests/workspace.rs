@@ -36,6 +36,8 @@ const UVMD: [&str; 15] = [
     "trace",
     "web",
 ];
+/// Crates that `uvmd-fleet` may link: it has credentials, and nothing of the node.
+const FLEET: [&str; 2] = ["api", "model"];
 /// Crates without input, output and clock.
 const PURE: [&str; 5] = ["api", "model", "planner", "policy", "trace"];
 
@@ -62,6 +64,11 @@ fn uvmctl_links_no_crate_that_needs_the_probe_toolchain() {
 #[test]
 fn uvmd_links_nothing_of_the_offline_toolkit() {
     assert_eq!(arrows::not_allowed(&all(), "uvmd", &UVMD), [""; 0]);
+}
+
+#[test]
+fn fleet_links_nothing_of_the_node() {
+    assert_eq!(arrows::not_allowed(&all(), "fleet", &FLEET), [""; 0]);
 }
 
 #[test]

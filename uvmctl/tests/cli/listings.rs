@@ -54,6 +54,7 @@ fn owners_and_verdicts_are_listed() {
     let totals = |kind: &str, id: &str, bytes_htod| OwnerTotals {
         kind: kind.to_owned(),
         id: id.to_owned(),
+        label: if id.is_empty() { String::new() } else { format!("{kind} {id}") },
         processes: 2,
         last_active_at: time(1),
         counts: Counts { bytes_htod, ..Counts::default() },

@@ -48,7 +48,7 @@ fn party(view: &View<'_>, party: Party) -> api::Party {
                 pid: Some(id.pid),
                 start_ticks: Some(id.start_ticks),
                 name: process.map(|process| process.name.clone()),
-                owner: process.map(|process| owner(&process.owner)),
+                owner: process.map(|process| owner(&view.snapshot.owner_names, &process.owner)),
                 ..of_kind("process")
             }
         }

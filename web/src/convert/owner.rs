@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Capabilities, Counters, OwnerKey, OwnerTotals, Quantity, Snapshot};
+use model::{Capabilities, Counters, OwnerKey, OwnerNames, OwnerTotals, PodNames, Quantity, Snapshot};
 
 use super::{busyness::busyness, sum, time};
 use crate::{
@@ -11,19 +11,32 @@ use crate::{
     problem::Problem,
 };
 
-pub(super) fn owner(owner: &model::Owner) -> api::Owner {
+pub(super) fn owner(all: &OwnerNames, owner: &model::Owner) -> api::Owner {
     let model::Owner { container, pod, job, unit } = owner;
     let key = owner.key();
+    let names = pod.as_ref().and_then(|pod| all.pods.get(&pod.uid));
     api::Owner {
         kind: key.kind().to_owned(),
         id: key.id().to_owned(),
-        label: key.label(),
+        label: all.label(&key),
         container: container.as_ref().map(|container| container.id.clone()),
         container_runtime: container.as_ref().and_then(|container| container.runtime).map(str::to_owned),
         pod_uid: pod.as_ref().map(|pod| pod.uid.clone()),
+        names: names.map(|names| pod_names(names, names.container(owner))),
         slurm_job: job.as_ref().map(|job| job.id.clone()),
         slurm_step: job.as_ref().and_then(|job| job.step.clone()),
         unit: unit.clone(),
+    }
+}
+
+fn pod_names(names: &PodNames, container: Option<&str>) -> api::PodNames {
+    let PodNames { namespace, name, workload, containers: _, only_container: _, labels } = names;
+    api::PodNames {
+        namespace: namespace.clone(),
+        pod: name.clone(),
+        container: container.map(str::to_owned),
+        workload: workload.clone(),
+        labels: labels.clone(),
     }
 }
 
@@ -62,6 +75,8 @@ pub(super) fn owner_totals(
     api::OwnerTotals {
         kind: key.kind().to_owned(),
         id: key.id().to_owned(),
+        label: snapshot.owner_names.label(key),
+        names: snapshot.owner_names.of(key).map(|names| pod_names(names, names.only_container.as_deref())),
         processes: totals.processes,
         last_active_at: time(totals.last_active_at),
         reuse: capabilities.counted(Quantity::Reuse, sum(totals.reuse.values())),

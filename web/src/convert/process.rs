@@ -97,7 +97,7 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
         state: if process.exited_at.is_some() { "exited" } else { "running" }.to_owned(),
         exited_at: process.exited_at.map(time),
         managed_bytes: process.managed_bytes,
-        owner: owner(&process.owner),
+        owner: owner(&view.snapshot.owner_names, &process.owner),
         resident: capabilities.counted(Quantity::Resident, sum(process.residency.values())),
         reuse: capabilities.counted(Quantity::Reuse, sum(process.reuse.values())),
         diagnosis: diagnosis::diagnosis(view, process.id),

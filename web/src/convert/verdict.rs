@@ -160,7 +160,7 @@ pub(super) fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api
         pid: each.process.pid,
         start_ticks: each.process.start_ticks,
         name: process.map(|process| process.name.clone()).unwrap_or_default(),
-        owner: process.map(|process| owner(&process.owner)).unwrap_or_default(),
+        owner: process.map(|process| owner(&view.snapshot.owner_names, &process.owner)).unwrap_or_default(),
         uid: process.map(|process| process.uid),
         user: process.and_then(|process| process.user.clone()),
         gpu_uuid: gpus::uuid(each.gpu),
@@ -180,8 +180,10 @@ pub(super) fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api
         victims: victims.map(|lost| victim(view, lost)).collect(),
         ..api::Verdict::default()
     };
-    let owner =
-        |process: &model::Process| label_or_user(&process.owner.key().label(), process.user.as_deref(), process.uid);
+    let owner = |process: &model::Process| {
+        let label = view.snapshot.owner_names.label(&process.owner.key());
+        label_or_user(&label, process.user.as_deref(), process.uid)
+    };
     let owner = process.map(owner).unwrap_or_default();
     let peer = each.peer.map_or_else(|| "another GPU".to_owned(), |peer| gpu_label(view.snapshot, peer));
     let summary = explain::summary(each.kind, &verdict, &owner, &gpu_label(view.snapshot, each.gpu), &peer);
@@ -206,7 +208,7 @@ fn victim(view: &View<'_>, lost: &Victim) -> api::VerdictVictim {
         pid: lost.victim.pid,
         start_ticks: lost.victim.start_ticks,
         name: process.map(|process| process.name.clone()).unwrap_or_default(),
-        owner: process.map(|process| owner(&process.owner)).unwrap_or_default(),
+        owner: process.map(|process| owner(&view.snapshot.owner_names, &process.owner)).unwrap_or_default(),
         bytes_per_second: rate(lost.bytes, lost.window),
         inferred: INFERRED,
     }

@@ -59,7 +59,7 @@ pub(crate) async fn evictions(
         let with_verdict = selector.with_verdict(&known.verdicts);
         let is_party = |party: Party| match party {
             Party::Process(id) => {
-                selector.has_process(id, view.process(id))
+                selector.has_process(&known.snapshot, id, view.process(id))
                     && with_verdict.as_ref().is_none_or(|with| with.contains(&id))
             }
             Party::Forgotten | Party::Unknown => selector.has_all_processes(),

@@ -17,7 +17,10 @@ pub(crate) struct OwnerSelector {
     /// Owner, as `KIND:ID` of `owner.kind` and `owner.id`, such as `job:4711`; or `other`.
     #[param(value_type = Option<String>, pattern = "^((pod|job|container|unit):.+|other)$", max_length = 1024)]
     owner: Option<OwnerName>,
-    /// UID of a Kubernetes pod.
+    /// Namespace of Kubernetes: of pods whose names are known.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
+    namespace: Option<Name>,
+    /// UID of a Kubernetes pod, or its name. Several pods may have had a name.
     #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
     pod: Option<Name>,
     /// Id of a Slurm job.
@@ -73,6 +76,13 @@ fn matches<T: PartialEq + Copy>(selected: Option<T>, actual: Option<T>) -> bool 
     selected.is_none() || selected == actual
 }
 
+/// Whether a pod with this UID, or what is in none, is in the namespace and has the UID or the name.
+fn is_pod(snapshot: &Snapshot, namespace: Option<&Name>, pod: Option<&Name>, uid: Option<&str>) -> bool {
+    let names = uid.and_then(|uid| snapshot.owner_names.pods.get(uid));
+    text(namespace).is_none_or(|namespace| names.is_some_and(|names| names.namespace == namespace))
+        && text(pod).is_none_or(|pod| uid == Some(pod) || names.is_some_and(|names| names.name == pod))
+}
+
 fn text(name: Option<&Name>) -> Option<&str> {
     name.map(|Name(name)| name.as_str())
 }
@@ -90,9 +100,11 @@ impl GpuName {
 impl OwnerSelector {
     /// Whether the selector includes an owner, by its key and the GPUs of its processes.
     pub(crate) fn has(&self, snapshot: &Snapshot, key: &OwnerKey, mut gpus: impl Iterator<Item = GpuKey>) -> bool {
-        let Self { owner, pod, job, container, unit, gpu, verdict: _ } = self;
-        let by_kind = [("pod", pod), ("job", job), ("container", container), ("unit", unit)];
+        let Self { owner, namespace, pod, job, container, unit, gpu, verdict: _ } = self;
+        let uid = if let OwnerKey::Pod(uid) = key { Some(uid.as_str()) } else { None };
+        let by_kind = [("job", job), ("container", container), ("unit", unit)];
         owner.as_ref().is_none_or(|OwnerName(owner)| owner == key)
+            && is_pod(snapshot, namespace.as_ref(), pod.as_ref(), uid)
             && by_kind
                 .iter()
                 .all(|(kind, name)| text(name.as_ref()).is_none_or(|name| (key.kind(), key.id()) == (*kind, name)))
@@ -112,9 +124,9 @@ impl OwnerSelector {
 impl ProcessSelector {
     /// Whether the selector includes a process, regardless of its GPUs and verdicts. An unlisted
     /// process is known by its id only.
-    pub(crate) fn has_process(&self, id: ProcessId, process: Option<&Process>) -> bool {
-        let Self { ids: ProcessIds { pid, uid }, owners: OwnerSelector { owner, pod, job, container, unit, .. } } =
-            self;
+    pub(crate) fn has_process(&self, snapshot: &Snapshot, id: ProcessId, process: Option<&Process>) -> bool {
+        let Self { ids: ProcessIds { pid, uid }, owners } = self;
+        let OwnerSelector { owner, namespace, pod, job, container, unit, .. } = owners;
         let process_owner = process.map(|process| &process.owner);
         let in_pod = process_owner.and_then(|owner| owner.pod.as_ref()).map(|pod| pod.uid.as_str());
         let in_job = process_owner.and_then(|owner| owner.job.as_ref()).map(|job| job.id.as_str());
@@ -123,18 +135,19 @@ impl ProcessSelector {
         matches(pid.map(|UpTo(pid)| pid), Some(id.pid))
             && matches(uid.map(|UpTo(uid)| uid), process.map(|process| process.uid))
             && matches(owner.as_ref().map(|OwnerName(owner)| owner), process_owner.map(Owner::key).as_ref())
-            && matches(text(pod.as_ref()), in_pod)
+            && is_pod(snapshot, namespace.as_ref(), pod.as_ref(), in_pod)
             && matches(text(job.as_ref()), in_job)
             && matches(text(container.as_ref()), in_container)
             && matches(text(unit.as_ref()), process_owner.and_then(|owner| owner.unit.as_deref()))
     }
 
     /// Whether the selector includes every process, also unidentified ones.
-    pub(crate) const fn has_all_processes(&self) -> bool {
+    pub(crate) fn has_all_processes(&self) -> bool {
         let Self { ids: ProcessIds { pid, uid }, owners } = self;
-        let OwnerSelector { owner, pod, job, container, unit, gpu: _, verdict } = owners;
+        let OwnerSelector { owner, namespace, pod, job, container, unit, gpu: _, verdict } = owners;
         let is_by_id = pid.is_some() || uid.is_some();
-        let is_by_owner = owner.is_some() || pod.is_some() || job.is_some() || container.is_some() || unit.is_some();
+        let texts = [namespace, pod, job, container, unit];
+        let is_by_owner = owner.is_some() || texts.into_iter().any(Option::is_some);
         !is_by_id && !is_by_owner && verdict.is_none()
     }
 
@@ -157,7 +170,7 @@ impl ProcessSelector {
         with_verdict: Option<&HashSet<ProcessId>>,
     ) -> bool {
         let mut gpus = process.gpus.keys().chain(process.residency.keys()).chain(process.reuse.keys());
-        self.has_process(process.id, Some(process))
+        self.has_process(snapshot, process.id, Some(process))
             && (self.owners.gpu.is_none() || gpus.any(|key| self.has_gpu(snapshot, *key)))
             && with_verdict.is_none_or(|with| with.contains(&process.id))
     }

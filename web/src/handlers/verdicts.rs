@@ -74,7 +74,7 @@ pub(crate) async fn verdicts(
             state.is_none_or(|state| state == VerdictState::of(each))
                 && selector.has_verdict(each.kind)
                 && selector.has_gpu(snapshot, each.gpu)
-                && selector.has_process(each.process, view.process(each.process))
+                && selector.has_process(&known.snapshot, each.process, view.process(each.process))
         };
         let active = known.verdicts.active.iter().filter(|each| is_selected(each)).count();
         let page = convert::verdicts(&view, ranges, order, is_selected, &cursors, &page_request)?;

@@ -9,12 +9,29 @@ use crate::markdown::paragraph;
 use super::{
     definition::{Definition, Samples},
     definitions,
-    labels::{CGROUP, CONTAINER_ID, GPU, HOSTNAME, HPC_JOB, Label, OWNER_KIND, PID, POD_UID, PROCESS, UNIT, UUID},
+    labels::{
+        CGROUP, CONTAINER, CONTAINER_ID, GPU, HOSTNAME, HPC_JOB, Label, NAMESPACE, OWNER_KIND, PID, POD, POD_UID,
+        PROCESS, UNIT, UUID,
+    },
 };
 
 /// Labels of many metrics, in the order of the document.
-const COMMON: [&Label; 11] =
-    [&HOSTNAME, &GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &PID, &PROCESS, &CGROUP];
+const COMMON: [&Label; 14] = [
+    &HOSTNAME,
+    &GPU,
+    &UUID,
+    &OWNER_KIND,
+    &POD_UID,
+    &HPC_JOB,
+    &CONTAINER_ID,
+    &UNIT,
+    &NAMESPACE,
+    &POD,
+    &CONTAINER,
+    &PID,
+    &PROCESS,
+    &CGROUP,
+];
 
 const INTRODUCTION: &str = "\
 # Metrics

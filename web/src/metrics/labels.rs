@@ -32,6 +32,15 @@ pub(super) static POD_UID: Label =
 pub(super) static HPC_JOB: Label = Label { name: "hpc_job", help: "Slurm job, as DCGM's exporter calls it." };
 pub(super) static CONTAINER_ID: Label = Label { name: "container_id", help: "Id of a container that is in no pod." };
 pub(super) static UNIT: Label = Label { name: "unit", help: "systemd unit." };
+pub(super) static NAMESPACE: Label = Label {
+    name: "namespace",
+    help: "Namespace of the Kubernetes pod, as DCGM's exporter calls it; empty where the pod's names are not known ([fleet](fleet.md)).",
+};
+pub(super) static POD: Label = Label { name: "pod", help: "Name of the Kubernetes pod; empty likewise." };
+pub(super) static CONTAINER: Label =
+    Label { name: "container", help: "Name of the pod's only container; empty for a pod with several." };
+pub(super) static WORKLOAD: Label =
+    Label { name: "workload", help: "Controller of the pod, such as `Deployment/llm`; empty without one." };
 pub(super) static VERDICT: Label = Label {
     name: "verdict",
     help: "Kind of the [verdict](verdicts.md): `capacity_thrash` (evicted memory is fetched again), `ping_pong` (memory goes back and forth between \
@@ -131,7 +140,7 @@ pub(super) static PROBE: Label = Label { name: "probe", help: "The driver functi
 pub(super) static WARNING: Label = Label {
     name: "warning",
     help: "`tcp_unavailable` (`listen` is unavailable, and is retried), `metrics_listener_unavailable` (so is `metrics.listen`), `state_unavailable` (`policy.state_dir` cannot be used), \
-           `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was invalid at the last SIGHUP). Each is always present.",
+           `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was invalid at the last SIGHUP), `owner_names_unavailable` (the file of `owners.names` is missing, malformed or outdated). Each is always present.",
 };
 pub(super) static VERSION: Label = Label { name: "version", help: "Version of uvmd." };
 pub(super) static COMMIT: Label =

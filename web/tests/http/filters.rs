@@ -29,6 +29,8 @@ async fn processes_are_selected_by_id_owner_gpu_and_verdict() {
     for query in [
         "pid=20",
         "pod=7c1f",
+        "pod=llm-0",
+        "namespace=ml&pod=llm-0",
         "job=7",
         "container=c0ffee",
         "unit=x.scope",
@@ -38,7 +40,18 @@ async fn processes_are_selected_by_id_owner_gpu_and_verdict() {
     ] {
         assert_eq!(pids(&router, query).await, [20], "{query}");
     }
-    for query in ["pid=4", "pod=7c1", "job=8", "owner=job:7", "verdict=ping_pong", "pid=20&uid=4000000000", "gpu=7"] {
+    for query in [
+        "pid=4",
+        "pod=7c1",
+        "namespace=other",
+        "namespace=other&pod=llm-0",
+        "pod=llm",
+        "job=8",
+        "owner=job:7",
+        "verdict=ping_pong",
+        "pid=20&uid=4000000000",
+        "gpu=7",
+    ] {
         assert_eq!(pids(&router, query).await, [0; 0], "{query}");
     }
     let on_gpu = pids(&router, &format!("gpu={GPU}")).await;
@@ -95,6 +108,8 @@ async fn owners_are_selected_by_kind_gpu_and_verdict() {
     for (query, owners) in [
         ("", 1),
         ("pod=7c1f", 1),
+        ("namespace=ml&pod=llm-0", 1),
+        ("namespace=other", 0),
         ("owner=pod:7c1f&gpu=0", 1),
         ("verdict=capacity_thrash", 1),
         ("job=7c1f", 0),

@@ -23,8 +23,10 @@ use crate::{
 
 const GPU: &str = r#"gpu="0",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f""#;
 const UNKNOWN: &str = r#"gpu="",UUID="unknown""#;
-const POD: &str = r#"owner_kind="pod",pod_uid="7c1f",hpc_job="",container_id="",unit="""#;
-const OTHER: &str = r#"owner_kind="other",pod_uid="",hpc_job="",container_id="",unit="""#;
+const POD: &str =
+    r#"owner_kind="pod",pod_uid="7c1f",hpc_job="",container_id="",unit="",namespace="",pod="",container="""#;
+const OTHER: &str =
+    r#"owner_kind="other",pod_uid="",hpc_job="",container_id="",unit="",namespace="",pod="",container="""#;
 
 fn gpu(snapshot: &Snapshot) -> GpuKey {
     *snapshot.gpus.keys().next().unwrap()
@@ -86,6 +88,18 @@ async fn an_owner_has_series_with_the_labels_of_its_kind() {
             (format!("uvm_owner_processes{{{POD}}}"), "1"),
         ],
     );
+}
+
+#[tokio::test]
+async fn a_pod_with_names_has_them_in_its_series_and_its_workload_in_one_of_its_own() {
+    let mut snapshot = owned();
+    snapshot.owner_names = populated::names();
+    let samples = scrape_from(&router(snapshot)).await;
+    let named = POD.replace(r#"namespace="",pod="",container="""#, r#"namespace="ml",pod="llm-0",container="train""#);
+    let workload = format!(r#"uvmd_owner_info{{{named},workload="StatefulSet/llm"}}"#);
+    assert_are(&samples, &[(format!("uvm_owner_gpu_faults_total{{{GPU},{named}}}"), "300"), (workload, "1")]);
+    assert_are(&samples, &[(format!("uvm_owner_gpu_faults_total{{{GPU},{OTHER}}}"), "10")]);
+    assert_eq!(samples.keys().filter(|series| series.starts_with("uvmd_owner_info")).count(), 1);
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! A service with a value in every field of every endpoint.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::Router;
 use model::{
     Blocks, CheckedFigure, CodeModule, CodePlace, ComparisonResult, Counters, Crosschecks, EvictionCause, EvictionPair,
-    Gpu, GpuSource, HeatCell, HeatMap, HeatRange, History, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Party,
-    Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Ranges, Residency, Reuse, Sample, Site, SiteCounts,
-    Sites, Snapshot, Stage, Usage, Verdict, VerdictKind, Verdicts,
+    Gpu, GpuSource, HeatCell, HeatMap, HeatRange, History, NamesSource, Owner, OwnerEvictions, OwnerKey, OwnerNames,
+    OwnerTotals, Party, Pattern, PatternKind, PodNames, Process, ProcessId, Range, RangeCounts, Ranges, Residency,
+    Reuse, Sample, Site, SiteCounts, Sites, Snapshot, Stage, Usage, Verdict, VerdictKind, Verdicts,
     owner::{Container, Job, Pod},
     verdict::{Check, Inputs, Involved, Victim},
 };
@@ -121,6 +125,7 @@ fn snapshot() -> Snapshot {
         last_active_at: at(5),
     };
     snapshot.owners = BTreeMap::from([(OwnerKey::Pod("7c1f".to_owned()), totals)]);
+    snapshot.owner_names = names();
     let pair =
         |victim, evictor| EvictionPair { gpu, victim, evictor, cause: EvictionCause::Tool, evictions: 1, bytes: 2 };
     snapshot.evictions =
@@ -181,4 +186,19 @@ fn verdicts(snapshot: &Snapshot) -> Verdicts {
         ],
         ..Verdicts::default()
     }
+}
+
+/// Names of the pod.
+pub(crate) fn names() -> Arc<OwnerNames> {
+    let text = str::to_owned;
+    let pod = PodNames {
+        namespace: text("ml"),
+        name: text("llm-0"),
+        workload: Some(text("StatefulSet/llm")),
+        containers: BTreeMap::from([(text("c0ffee"), text("train"))]),
+        only_container: Some(text("train")),
+        labels: BTreeMap::from([(text("team"), text("nlp"))]),
+    };
+    let source = Some(NamesSource { is_current: true, contacted_at: Some(at(5)) });
+    Arc::new(OwnerNames { pods: HashMap::from([(text("7c1f"), Arc::new(pod))]), source })
 }

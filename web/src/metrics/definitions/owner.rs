@@ -11,13 +11,16 @@ use super::node::cpu_faults;
 use crate::metrics::{
     definition::{Definition, Rows, Sample, Samples},
     figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
-    labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, OWNER_KIND, POD_UID, UNIT, UUID, VERDICT},
+    labels::{
+        CONTAINER, CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, NAMESPACE, OWNER_KIND, POD, POD_UID, UNIT,
+        UUID, VERDICT, WORKLOAD,
+    },
 };
 
-const OWNER: &[&Label] = &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
+const OWNER: &[&Label] = &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &NAMESPACE, &POD, &CONTAINER];
 /// Owners on each GPU.
 const ON_GPUS: Rows = Rows {
-    labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT],
+    labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &NAMESPACE, &POD, &CONTAINER],
     of: |figures| figures.owners.iter().flat_map(|owner| &owner.gpus).collect(),
 };
 
@@ -27,13 +30,37 @@ const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::P
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_thrashing",
-        labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &VERDICT],
+        labels: &[
+            &GPU,
+            &UUID,
+            &OWNER_KIND,
+            &POD_UID,
+            &HPC_JOB,
+            &CONTAINER_ID,
+            &UNIT,
+            &NAMESPACE,
+            &POD,
+            &CONTAINER,
+            &VERDICT,
+        ],
         help: "1 while a process of the owner thrashes on the GPU, else 0; absent for kinds that cannot be judged by what is counted. /api/v1/verdicts has the process, the start and the evidence.",
         samples: Samples::Gauge(thrashing),
     },
     Definition {
         name: "uvm_owner_verdict_seconds_total",
-        labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &VERDICT],
+        labels: &[
+            &GPU,
+            &UUID,
+            &OWNER_KIND,
+            &POD_UID,
+            &HPC_JOB,
+            &CONTAINER_ID,
+            &UNIT,
+            &NAMESPACE,
+            &POD,
+            &CONTAINER,
+            &VERDICT,
+        ],
         help: "Time for which a verdict held, summed over the processes of an owner, from its start. It grows with each window that confirms the verdict. \
                The series exists, with 0, from the first time that the owner is seen at the GPU.",
         samples: Samples::Counter(verdict_seconds),
@@ -45,7 +72,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ),
     Definition {
         name: "uvm_owner_cpu_faults_total",
-        labels: &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &CPU_ACCESS],
+        labels: &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &NAMESPACE, &POD, &CONTAINER, &CPU_ACCESS],
         help: "CPU page faults of an owner's processes, as in uvm_cpu_faults_total.",
         samples: Samples::Counter(|figures| {
             let by_access = |owner: &OwnerRows<'_>| -> Vec<Sample> {
@@ -60,7 +87,19 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_owner_migrated_bytes_total",
-        labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &DIRECTION],
+        labels: &[
+            &GPU,
+            &UUID,
+            &OWNER_KIND,
+            &POD_UID,
+            &HPC_JOB,
+            &CONTAINER_ID,
+            &UNIT,
+            &NAMESPACE,
+            &POD,
+            &CONTAINER,
+            &DIRECTION,
+        ],
         help: "Bytes copied to migrate memory of an owner's processes, for whatever cause.",
         samples: Samples::Counter(|figures| {
             let by_direction = |row: &Row<'_>| {
@@ -116,6 +155,19 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Gauge(|figures| each_owner(figures, |owner| owner.managed_bytes)),
     },
     Definition {
+        name: "uvmd_owner_info",
+        labels: &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &NAMESPACE, &POD, &CONTAINER, &WORKLOAD],
+        help: "Always 1: the workload of a pod whose names are known, for joins. Absent for other owners.",
+        samples: Samples::Gauge(|figures| {
+            let info = |owner: &OwnerRows<'_>| {
+                let names = figures.snapshot.owner_names.of(owner.key)?;
+                let workload = names.workload.clone().unwrap_or_default();
+                Some(Sample { labels: owner.labels.iter().cloned().chain([workload]).collect(), value: 1.0 })
+            };
+            figures.owners.iter().filter_map(info).collect()
+        }),
+    },
+    Definition {
         name: "uvm_owner_processes",
         labels: OWNER,
         help: "Running processes of an owner that use managed memory.",
@@ -139,8 +191,10 @@ fn verdict_seconds(figures: &Figures<'_>) -> Vec<Sample> {
     let all = (ON_GPUS.of)(figures).into_iter().flat_map(kinds);
     let mut sums: BTreeMap<Vec<String>, Duration> = all.map(|labels| (labels, Duration::ZERO)).collect();
     for (VerdictTimeKey { owner, gpu, kind }, duration) in &figures.verdicts.verdict_time {
-        let labels =
-            labels_of_gpu(figures.snapshot, *gpu).into_iter().chain(names(owner)).chain([kind.name().to_owned()]);
+        let labels = labels_of_gpu(figures.snapshot, *gpu)
+            .into_iter()
+            .chain(names(figures.snapshot, owner))
+            .chain([kind.name().to_owned()]);
         *sums.entry(labels.collect()).or_default() += *duration;
     }
     sums.into_iter().map(|(labels, duration)| Sample { labels, value: duration.as_secs_f64() }).collect()

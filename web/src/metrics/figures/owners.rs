@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Counters, GpuKey, OwnerKey, Process, Residency, Snapshot};
+use model::{Counters, GpuKey, OwnerKey, PodNames, Process, Residency, Snapshot};
 
 use super::{Row, by_gpu, labels_of_gpu, rows as gpu_rows};
 
@@ -35,7 +35,7 @@ pub(super) fn rows(snapshot: &Snapshot) -> Vec<OwnerRows<'_>> {
         .owners
         .iter()
         .map(|(key, totals)| {
-            let names = names(key);
+            let names = names(snapshot, key);
             let mut on_gpus = gpu_rows(snapshot, &by_gpu(&totals.gpus), &totals.reuse);
             for row in &mut on_gpus {
                 row.labels.extend(names.iter().cloned());
@@ -54,7 +54,7 @@ pub(super) fn rows(snapshot: &Snapshot) -> Vec<OwnerRows<'_>> {
         .collect()
 }
 
-fn resident(snapshot: &Snapshot, processes: &[&Process], names: &[String; 5]) -> Vec<(Vec<String>, Residency)> {
+fn resident(snapshot: &Snapshot, processes: &[&Process], names: &[String; 8]) -> Vec<(Vec<String>, Residency)> {
     let mut by_gpu: BTreeMap<GpuKey, Residency> = BTreeMap::new();
     for (key, bytes) in processes.iter().flat_map(|process| &process.residency) {
         *by_gpu.entry(*key).or_default() += bytes;
@@ -72,8 +72,16 @@ pub(in crate::metrics) fn listed<'a>(snapshot: &'a Snapshot, process: &Process) 
     find(&process.owner.key()).or_else(|| find(&OwnerKey::Other))
 }
 
-/// Values of `owner_kind`, `pod_uid`, `hpc_job`, `container_id` and `unit`.
-pub(in crate::metrics) fn names(key: &OwnerKey) -> [String; 5] {
+/// Values of `owner_kind`, `pod_uid`, `hpc_job`, `container_id`, `unit`, `namespace`, `pod` and
+/// `container`. Prometheus takes an empty label for an absent one: without names, series are as if
+/// there were no such labels.
+pub(in crate::metrics) fn names(snapshot: &Snapshot, key: &OwnerKey) -> [String; 8] {
     let of = |kind: &str| if key.kind() == kind { key.id().to_owned() } else { String::new() };
-    [key.kind().to_owned(), of("pod"), of("job"), of("container"), of("unit")]
+    let [namespace, pod, container] = match snapshot.owner_names.of(key) {
+        Some(PodNames { namespace, name, only_container, .. }) => {
+            [namespace.clone(), name.clone(), only_container.clone().unwrap_or_default()]
+        }
+        None => Default::default(),
+    };
+    [key.kind().to_owned(), of("pod"), of("job"), of("container"), of("unit"), namespace, pod, container]
 }

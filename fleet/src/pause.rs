@@ -1,0 +1,66 @@
+//! Watches of the API server: their length, and pauses between attempts.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
+
+use kube::runtime::utils::Backoff;
+
+/// Time after which the API server ends a watch, so that a dead connection is noticed.
+pub const WATCH_SECONDS: u32 = 240;
+/// First pause.
+const FIRST: Duration = Duration::from_millis(500);
+/// Longest pause.
+pub const LONGEST: Duration = Duration::from_secs(10);
+
+/// Pauses that double up to the longest one, with a part by which nodes differ: after an
+/// interruption they do not all come at once.
+#[derive(Clone, Debug)]
+pub struct Pauses {
+    next: Duration,
+    of_node: Duration,
+}
+
+impl Pauses {
+    /// Pauses of a node.
+    #[must_use]
+    pub fn of(node: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        node.hash(&mut hasher);
+        Self { next: FIRST, of_node: Duration::from_millis(hasher.finish() % 1000) }
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.next + self.of_node;
+        self.next = (self.next * 2).min(LONGEST);
+        Some(pause.min(LONGEST))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.next = FIRST;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_the_longest_and_begin_again() {
+        let mut pauses = Pauses::of("gpu-1");
+        let first = pauses.next().unwrap();
+        assert!(first >= FIRST && first < FIRST + Duration::from_secs(1));
+        assert!(pauses.next().unwrap() > first);
+        assert_eq!(pauses.by_ref().take(6).last(), Some(LONGEST));
+        pauses.reset();
+        assert_eq!(pauses.next(), Some(first));
+        assert_ne!(Pauses::of("gpu-2").next(), Some(first));
+    }
+}

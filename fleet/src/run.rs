@@ -1,0 +1,164 @@
+//! A run: pods are watched, and the files follow.
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context, bail};
+use futures_util::{Stream, StreamExt, stream};
+use kube::{
+    Client, Config,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event, watcher},
+    },
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::{self, MissedTickBehavior},
+};
+
+use crate::{
+    contact::{Contact, report},
+    names_file::NamesFile,
+    options::Run,
+    pause::{Pauses, WATCH_SECONDS},
+    pod::{self, PodObject},
+    policies::{self, PoliciesFile},
+    registry::Registry,
+    status::{self, Statuses},
+};
+
+/// Minimum interval of writes: changes within one are written together.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Time limit of a connection, and of a response that the API server has begun.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// If there is no configuration for the API server, or no name of the node. Nothing else ends it.
+pub async fn run(options: Run) -> anyhow::Result<()> {
+    if options.node.is_empty() {
+        bail!("the node has no name: set NODE_NAME from spec.nodeName, or give --node");
+    }
+    let client = client().await?;
+    let contact = Contact::default();
+    let asking = tokio::spawn(contact.clone().follow(client.clone()));
+    let mut registry = Registry::new(options.labels.iter().cloned().collect(), options.retention);
+    let mut names = NamesFile::new(options.names.clone(), options.heartbeat);
+    if let Some(former) = names.former() {
+        registry.restore(former, SystemTime::now());
+    }
+    let mut pods = std::pin::pin!(pods(client.clone(), &options.node));
+    let (statuses, wanted) = watch::channel(Statuses::new());
+    let models = || options.gpu_models.iter().cloned().collect();
+    let of_policies = |path: &PathBuf| PoliciesFile::new(path.clone(), options.node.clone(), models(), statuses);
+    let mut policies = options.overrides.as_ref().map(of_policies);
+    let changes = match policies {
+        Some(_) => {
+            tokio::spawn(status::follow(client.clone(), options.node.clone(), wanted));
+            policies::changes(client, &options.node).left_stream()
+        }
+        None => stream::pending().right_stream(),
+    };
+    let mut changes = std::pin::pin!(changes);
+    let mut policies_failed = false;
+    let mut ticks = time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut is_listed = false;
+    let mut errors = Errors::default();
+    loop {
+        tokio::select! {
+            event = pods.next() => match event {
+                Some(Ok(event)) => {
+                    is_listed |= matches!(event, Event::InitDone);
+                    take(&mut registry, &event);
+                    contact.watched();
+                }
+                Some(Err(error)) => contact.interrupted(&error),
+                None => bail!("the watch ended by itself"),
+            },
+            change = changes.next() => match change {
+                Some(Ok(change)) => {
+                    policies_failed = false;
+                    if let Some(policies) = &mut policies {
+                        policies.take(change);
+                    }
+                }
+                Some(Err(error)) => {
+                    if !policies_failed {
+                        tracing::warn!("the watch of policies failed, and begins again: {}", report(&error));
+                    }
+                    policies_failed = true;
+                }
+                None => bail!("the watch of policies ended by itself"),
+            },
+            _ = ticks.tick() => {
+                let now = SystemTime::now();
+                registry.expire(now);
+                // Before the first list, the names of a former run are better than a part of it.
+                if is_listed {
+                    errors.log(names.update(&registry, now, contact.last()).map(drop));
+                    errors.log(policies.as_mut().map_or(Ok(()), |policies| policies.update(&registry)));
+                }
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    asking.abort();
+    Ok(())
+}
+
+/// Client by the service account of the pod, or by $KUBECONFIG.
+async fn client() -> anyhow::Result<Client> {
+    let mut config = Config::infer().await.context("no configuration for the API server")?;
+    config.connect_timeout = Some(CONNECT);
+    // Longer than a watch.
+    config.read_timeout = Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 30));
+    Client::try_from(config).context("no client of the API server")
+}
+
+/// Events of the pods of a node, for ever: after an error with a growing pause, and from a new list
+/// where the API server has forgotten the version.
+fn pods(client: Client, node: &str) -> impl Stream<Item = watcher::Result<Event<PodObject>>> + use<> {
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}")).timeout(WATCH_SECONDS);
+    watcher(pod::api(client), config).backoff(Pauses::of(node))
+}
+
+fn take(registry: &mut Registry, event: &Event<PodObject>) {
+    match event {
+        Event::Init => registry.begin_list(),
+        Event::InitApply(pod) | Event::Apply(pod) => registry.apply(pod),
+        Event::InitDone => registry.end_list(SystemTime::now()),
+        Event::Delete(pod) => registry.delete(pod, SystemTime::now()),
+    }
+}
+
+/// Errors in the log, each once until another state of it.
+#[derive(Default)]
+struct Errors(BTreeSet<String>);
+
+impl Errors {
+    fn log(&mut self, result: anyhow::Result<()>) {
+        let Self(logged) = self;
+        match result {
+            Ok(()) => {}
+            Err(error) => {
+                let error = format!("{error:#}");
+                // A disk that fails in ever new ways must not fill memory.
+                if logged.len() > 16 {
+                    logged.clear();
+                }
+                if logged.insert(error.clone()) {
+                    tracing::error!("{error}");
+                }
+            }
+        }
+    }
+}
