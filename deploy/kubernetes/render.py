@@ -76,11 +76,9 @@ def files() -> dict[str, str]:
         made[f"chart/files/dashboards/{source.name}"] = text.replace(DOCS, "@docs@") + "\n"
     # What uvmd-fleet may read, and its resources.
     rbac, crds = BASE_FOLDER / "rbac.yaml", BASE_FOLDER / "crds.yaml"
-    if rbac.exists():
-        text = re.sub(r"(?m)\bnamespace: uvmd$", "namespace: @namespace@", rbac.read_text())
-        made["chart/files/fleet/rbac.yaml"] = GENERATED.format(rbac.relative_to(ROOT)) + re.sub(r"(?m)\bname: uvmd(?=$|-)", "name: @name@", text)
-    if crds.exists():
-        made["chart/crds/crds.yaml"] = GENERATED.format(crds.relative_to(ROOT)) + crds.read_text()
+    text = re.sub(r"(?m)\bnamespace: uvmd$", "namespace: @namespace@", rbac.read_text())
+    made["chart/files/fleet/rbac.yaml"] = GENERATED.format(rbac.relative_to(ROOT)) + re.sub(r"(?m)\bname: uvmd(?=$|-)", "name: @name@", text)
+    made["chart/crds/crds.yaml"] = GENERATED.format(crds.relative_to(ROOT)) + crds.read_text()
     version = re.search(r'(?m)^version = "(.*)"', (ROOT / "Cargo.toml").read_text())[1]
     chart = re.sub(r"(?m)^version: .*", f"version: {version}", (CHART / "Chart.yaml").read_text())
     made["chart/Chart.yaml"] = re.sub(r"(?m)^appVersion: .*", f'appVersion: "{version}"', chart)
@@ -107,6 +105,7 @@ resources:
 """
 # Objects of the base, by template; those that differ between modes are in the overlays.
 BASE = ["serviceaccount", "networkpolicy"]
+FLEET = ["rbac", "crds"]
 MODE = ["config", "daemonset"]
 MONITORING = ["podmonitor", "prometheusrules", "dashboards"]
 
@@ -114,13 +113,10 @@ MONITORING = ["podmonitor", "prometheusrules", "dashboards"]
 def manifests() -> dict[str, str]:
     """Files of Kustomize by their path."""
     note = GENERATED.format("deploy/kubernetes/chart")
-    # With uvmd-fleet, if this repository has what it may read.
-    of_fleet = [name for name in ["rbac", "crds"] if (BASE_FOLDER / f"{name}.yaml").exists()]
-    fleet = {"fleet": {"enabled": bool(of_fleet)}}
-    observe, act = rendered(fleet), rendered({"mode": "act"} | fleet)
+    observe, act = rendered({}), rendered({"mode": "act"})
     monitoring = rendered({"monitoring": {"enabled": True}})
     made = {f"base/{name}.yaml": observe[name] for name in BASE}
-    resources = "".join(f"  - {name}.yaml\n" for name in ["namespace", *BASE, *of_fleet])
+    resources = "".join(f"  - {name}.yaml\n" for name in ["namespace", *BASE, *FLEET])
     made["base/kustomization.yaml"] = KUSTOMIZATION + resources
     made |= {f"overlays/observe/{name}.yaml": observe[name] for name in MODE}
     made |= {f"overlays/act/{name}.yaml": act[name] for name in MODE}

@@ -85,7 +85,7 @@ def each_overlay_is_valid_for_all_versions() -> None:
 
 
 def the_chart_is_valid_with_all_values() -> None:
-    for values in [{}, MONITORED, OTHER, {"fleet": {"enabled": True}, "sysAdmin": False, "nodeLabels": []}]:
+    for values in [{}, MONITORED, OTHER, {"fleet": {"enabled": False}, "sysAdmin": False, "nodeLabels": []}]:
         validated(render(values))
     found = [each for each in helm_python.lint(str(CHART))["messages"] if "icon" not in each["error"]]
     assert not found, found
@@ -121,10 +121,10 @@ def acting_begins_in_shadow() -> None:
 
 
 def the_fleet_has_the_credentials_alone() -> None:
-    objects = render({"fleet": {"enabled": True}})
+    objects = render({})
     assert pod(objects)["automountServiceAccountToken"] is False
     assert pod(objects)["serviceAccountName"] == "uvmd-fleet"
-    assert pod(render({}))["serviceAccountName"] == "uvmd"
+    assert pod(render({"fleet": {"enabled": False}}))["serviceAccountName"] == "uvmd"
     mounts = {name: {each["name"] for each in container(objects, name)["volumeMounts"]} for name in ("uvmd", "fleet")}
     assert "token" not in mounts["uvmd"]
     assert mounts["fleet"] == {"fleet", "token"}, mounts

@@ -21,6 +21,10 @@
   [policy]
   enabled = true
   mode = "shadow"
+  {{- if .Values.fleet.enabled }}
+  # Policies of the cluster, as uvmd-fleet compiles them.
+  overrides_file = "/run/uvmd/fleet/overrides.json"
+  {{- end }}
   {{- end }}
 {{- range $name, $text := .Values.config }}
 {{ $name }}: |
