@@ -321,8 +321,9 @@ fires UvmdDown
 panels_speak uvm-fleet/nodes_down uvmd/down
 
 step "all alerts and panels"
-# It takes three nodes.
-all_alerts_fired UvmdDriverRefusedAcrossFleet
+# The first takes three nodes, the second a driver that has to be loaded again (tests/lab/fatal_error.sh), the third a host without memory, the fourth
+# hours of growth: promtool alone tests their rules.
+all_alerts_fired UvmdDriverRefusedAcrossFleet UvmDriverFatalError UvmHostMemoryLow UvmOwnerMemoryGrowing
 all_panels_spoke "${NEVER[@]}"
 [ ! -s $MISSING ] || fail "$(wc -l <$MISSING) things are missing"
 echo "ok"
