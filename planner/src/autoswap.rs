@@ -126,8 +126,8 @@ impl<'a> Problem<'a> {
         };
         let mut best: Option<Plan> = None;
         bayes::minimise(effort, enough, |weights| {
-            let pure = Rule::PURE.into_iter().zip(weights).find(|&(_, weight)| weight >= 1.0);
-            let rule = pure.map_or(Rule::Weighted(weights), |(rule, _)| rule);
+            let single = Rule::SINGLE_SCORES.into_iter().zip(weights).find(|&(_, weight)| weight >= 1.0);
+            let rule = single.map_or(Rule::Weighted(weights), |(rule, _)| rule);
             let Some(plan) = self.best(rule, mode, goal) else { return f64::INFINITY };
             let (overhead_ns, peak_bytes) = plan.cost();
             if best.as_ref().is_none_or(|best| plan.cost() < best.cost()) {

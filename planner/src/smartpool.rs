@@ -4,7 +4,7 @@
 //! 1903.06631), in its variant for lifetimes on a circle.
 //! Parameters: [`Fit`]; the alignment is the circle's.
 //! Complexity: O(n (log n + k log k)) for n blocks of which k overlap one on average.
-//! docs/policies/smartpool.md describes and explains the differences from the paper.
+//! docs/policies/smartpool.md lists the differences from the paper, with reasons.
 
 use serde::{Deserialize, Serialize};
 use trace::Circle;
@@ -15,14 +15,14 @@ use super::{arcs::Arcs, placement::Placement};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
-    /// The smallest; of equals the lowest.
+    /// The smallest hole and, among equals, the lowest.
     #[default]
     Best,
-    /// The lowest.
+    /// The lowest hole.
     First,
 }
 
-/// Places a circle's blocks one by one, the largest first and of equals the one that begins first.
+/// Places a circle's blocks one by one: the largest first and, among equals, the earliest.
 #[must_use]
 pub fn place(circle: &Circle, fit: Fit) -> Placement {
     let arcs = Arcs::of(circle);

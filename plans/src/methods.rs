@@ -291,8 +291,8 @@ mod tests {
         ) {
             let pieces = pieces(9, 8);
             let is_in_flight = |unit: u64, launch: u32| moves.iter().any(|&(first, count, begin_op, wait_op)| {
-                let launches = (wait_op.unwrap_or(begin_op) + 9 - begin_op - 1) % 9;
-                (first..first + count).contains(&unit) && (launch + 9 - begin_op - 1) % 9 <= launches
+                let last = (wait_op.unwrap_or(begin_op) + 9 - begin_op - 1) % 9;
+                (first..first + count).contains(&unit) && (launch + 9 - begin_op - 1) % 9 <= last
             });
             let units_at = |launch| (0..8).filter(|unit| is_in_flight(*unit, launch)).count() as u64;
             let moves: Vec<Move> = moves.iter().map(|&(first, count, begin_op, wait_op)| {

@@ -21,7 +21,7 @@ const PLANNED_PIECES_MAX: usize = 1 << 16;
 /// Maximum number of uses of pieces by launches; each takes a few bytes of a message.
 const USES_MAX: usize = 1 << 20;
 /// Maximum number of pairs of a piece and a launch. The time and memory that methods spend on them
-/// is limited by the planner process.
+/// are limited by the planner process.
 const PAIRS_MAX: usize = 1 << 28;
 
 /// Runs planners and returns their best outline, immediately or later.

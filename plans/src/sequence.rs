@@ -216,8 +216,8 @@ impl Sequence {
         else {
             return Ok(None);
         };
-        // An iteration includes the calls after its last launch, up to the first launch of the next
-        // one.
+        // Compares the last complete iteration with the one before. An iteration includes the calls
+        // after its last launch, up to the first launch of the next iteration.
         let Some(before) = completed.checked_sub(2) else { return Ok(None) };
         let begins = [before, before + 1, before + 2].map(|at| first_launch + at * period);
         let positions = begins.map(|number| self.marks.iter().position(|mark| mark.number == Some(number)));

@@ -1,5 +1,5 @@
-//! Memory of a follower of programs whose claims take as much as possible. A single test, as
-//! allocations of other tests would count.
+//! Peak memory of a follower while a program makes the largest claims that it can. The file has a
+//! single test, because allocations of other tests in the process would count.
 
 #![cfg(test)]
 

@@ -25,12 +25,12 @@ fn of_process(pid: u32, start_ticks: Option<u64>) -> Override {
 
 fn set_with(mode: Mode, stored: Option<Vec<Override>>) -> RuleSet {
     let fallback = Fallback { mode, policy: "auto-live".to_owned(), budget: Budget::default(), mode_max: Mode::Act };
-    RuleSet::new(fallback, stored.map(|of_api| (of_api, Expired::new())))
+    RuleSet::new(fallback, stored.map(|api_overrides| (api_overrides, Expired::new())))
 }
 
 /// Set of these overrides of the API, and none of the files.
-fn set(of_api: Vec<Override>) -> RuleSet {
-    let mut set = set_with(Mode::Observe, Some(of_api));
+fn set(api_overrides: Vec<Override>) -> RuleSet {
+    let mut set = set_with(Mode::Observe, Some(api_overrides));
     set.replace_file(Vec::new());
     set
 }
@@ -71,21 +71,21 @@ fn override_of_the_file_hides_that_of_the_api_with_its_id() {
 fn change_replaces_or_removes_the_override_with_its_id() {
     let mut set = set(vec![rule("a", Mode::Act), rule("b", Mode::Act)]);
     let changed = [rule("b", Mode::Act), rule("a", Mode::Shadow)];
-    assert_eq!(set.of_api_with("a", Some(&changed[1])), changed);
-    assert_eq!(set.of_api().len(), 2, "it is not changed yet");
+    assert_eq!(set.api_overrides_with("a", Some(&changed[1])), changed);
+    assert_eq!(set.api_overrides().len(), 2, "it is not changed yet");
     set.change("a", Some(&changed[1]));
-    assert_eq!(set.of_api(), changed);
+    assert_eq!(set.api_overrides(), changed);
     set.change("b", None);
-    assert_eq!(set.of_api(), &changed[1..]);
+    assert_eq!(set.api_overrides(), &changed[1..]);
 }
 
 #[test]
 fn only_unchanged_overrides_are_removed_with_their_process() {
     let mut set = set(vec![of_process(7, Some(1)), rule("b", Mode::Act)]);
-    let ended = set.of_api().to_vec();
+    let ended = set.api_overrides().to_vec();
     set.change("mine", Some(&of_process(8, Some(2))));
     assert_eq!(set.remove(&ended), [rule("b", Mode::Act)]);
-    assert_eq!(set.of_api(), [of_process(8, Some(2))]);
+    assert_eq!(set.api_overrides(), [of_process(8, Some(2))]);
 }
 
 #[test]
@@ -93,7 +93,10 @@ fn expired_override_of_the_api_is_removed() {
     let mut set = set(vec![brief("a", at(10)), rule("b", Mode::Observe)]);
     assert_eq!((set.next_expiry(), set.rules().may_act(at(9))), (Some(at(10)), true));
     assert!(set.expire(at(9)).is_empty());
-    assert_eq!(set.expire(at(10)), NewlyExpired { of_file: Vec::new(), of_api: vec![brief("a", at(10))] });
+    assert_eq!(
+        set.expire(at(10)),
+        NewlyExpired { file_overrides: Vec::new(), api_overrides: vec![brief("a", at(10))] }
+    );
     // The clock is set back.
     assert_eq!((set.next_expiry(), set.rules().may_act(at(9))), (None, false));
 }
@@ -105,7 +108,7 @@ fn expired_override_of_the_file_stays_expired_until_its_expiry_changes() {
     let mut set = set(Vec::new());
     set.replace_file(vec![brief("a", expiry)]);
     assert_eq!(selected(&set, at(9)).as_deref(), Some("a"));
-    assert_eq!(set.expire(at(11)).of_file, [brief("a", expiry)]);
+    assert_eq!(set.expire(at(11)).file_overrides, [brief("a", expiry)]);
     assert!(set.expire(at(11)).is_empty(), "it expires once");
     assert_eq!((selected(&set, at(9)), set.next_expiry()), (None, None));
     let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x");

@@ -61,7 +61,7 @@ fn default_applies_without_a_matching_override() {
 
 #[test]
 fn all_fields_of_a_selector_must_match() {
-    let fitting = [
+    let matching = [
         Selector::default(),
         Selector { pid: Some(7), ..Selector::default() },
         Selector { executable: Some("python*".into()), ..Selector::default() },
@@ -78,7 +78,7 @@ fn all_fields_of_a_selector_must_match() {
         Selector { range: Some((0, 4096).into()), allocation_larger_than_bytes: Some(1), ..Selector::default() },
         Selector { uid: Some(1000), pod: Some("7c1f-0c0e".into()), job: Some("*".into()), ..Selector::default() },
     ];
-    for selector in fitting {
+    for selector in matching {
         assert_eq!(selected(vec![rule("a", selector.clone())]), Some("a".into()), "{selector:?}");
     }
     let others = [

@@ -199,7 +199,7 @@ fn fallback(policy: &Policy) -> Fallback {
 fn status(rule: &Override, known: &Known, expired: bool) -> OverrideStatus {
     OverrideStatus {
         r#override: rule.into(),
-        source: if known.set.is_of_file(&rule.id) { "file" } else { "api" }.to_owned(),
+        source: if known.set.is_in_files(&rule.id) { "file" } else { "api" }.to_owned(),
         expired,
         matching_processes: None,
     }

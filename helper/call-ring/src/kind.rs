@@ -204,14 +204,14 @@ impl SyncKind {
 pub struct Dim3 {
     /// Thread blocks, or threads, in x.
     pub x: u32,
-    /// In y: at most 65,535.
+    /// Thread blocks, or threads, in y: at most 65,535.
     pub y: u16,
-    /// In z: at most 65,535.
+    /// Thread blocks, or threads, in z: at most 65,535.
     pub z: u16,
 }
 
 impl Dim3 {
-    /// Size from the arguments of a launch. Values that the driver would refuse are clamped.
+    /// Size from the arguments of a launch. Values that the driver rejects are clamped.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "clamped to the maximum")]
     pub const fn new(x: u32, y: u32, z: u32) -> Self {

@@ -64,9 +64,11 @@ pub const HANDOVER_WAIT_MAX_NS: u64 = 10_000_000;
 /// Granularity of ranges.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Whether this is a model, whose time grows with each word.
+/// Whether this is a build for model checking, whose time grows with each word.
 const IS_MODEL: bool = cfg!(all(test, loom));
 const WORD_BYTES: usize = 8;
+
+// Word offsets in the memory.
 const HEARTBEAT: usize = 8;
 const GENERATION: usize = 16;
 const STATE_GENERATION: usize = 24;
@@ -77,15 +79,17 @@ const TABLE: usize = 64;
 /// Words of a table: the plan without its generation.
 pub const TABLE_WORDS: usize = HEADER_WORDS + PERIOD_MAX + MOVES_MAX * MOVE_WORDS;
 const HEADER_WORDS: usize = 8;
+const MOVE_WORDS: usize = 4;
+
+// Word offsets in the header of a table.
 const GPU: usize = 0;
 const FIRST_LAUNCH: usize = 2;
 const PERIOD: usize = 3;
 const MOVES: usize = 4;
 const BUDGET: usize = 5;
 const HANDOVER_WAIT: usize = 6;
-const MOVE_WORDS: usize = 4;
 
-const _: () = assert!(PLAN_BYTES <= 512 << 10, "the memory is charged to the program");
+const _: () = assert!(PLAN_BYTES <= 512 << 10, "the memory counts against the limits of the program");
 
 /// Destination of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -651,7 +655,7 @@ impl<'a> PlanMemory<'a> {
         Table::new(self.words.get(TABLE..TABLE + TABLE_WORDS).unwrap_or_default())
     }
 
-    /// Copies the plan of a generation; false if the plan was replaced during the copy.
+    /// Copies the plan of a generation. Returns false if the plan was replaced during the copy.
     #[must_use]
     pub fn copy_to(&self, generation: u64, to: Table<'_>) -> bool {
         self.table().copy_to(to);

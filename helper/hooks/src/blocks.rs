@@ -14,11 +14,11 @@ use core::{
 
 use crate::{lock::Lock, mapping, system::Errno};
 
-/// Capacity of the table. Pointers into further blocks count as numbers.
+/// Capacity of the table. Pointers into blocks beyond it are taken for numbers.
 const BLOCKS_MAX: usize = 16384;
-/// Maximum attempts of a search. All of them fail, for example, if a thread is preempted while it
-/// changes the table.
-const SEARCHES_MAX: usize = 256;
+/// Maximum number of attempts of a search. All of them fail, for example, if a thread is preempted
+/// while it changes the table.
+const SEARCH_ATTEMPTS_MAX: usize = 256;
 
 /// Slots of the lookup cache, as a power of two. Each has 16 bits; four are packed into a word.
 const CACHE_LOG2: u32 = 12;
@@ -60,8 +60,8 @@ pub(crate) struct Blocks {
     ends: &'static [AtomicU64],
     /// Owning contexts.
     contexts: &'static [AtomicU64],
-    /// Bits [`MANAGED`] and [`POOLED`].
-    kinds: &'static [AtomicU64],
+    /// Flags [`MANAGED`] and [`POOLED`] of each block.
+    flags: &'static [AtomicU64],
     /// Lookup cache: position of each pointer's block, by the pointer's hash.
     cache: &'static [AtomicU64],
 }
@@ -70,9 +70,9 @@ pub(crate) struct Blocks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableUnavailable;
 
-/// Result of a search.
+/// Result of a search for the block of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum SearchResult {
     /// The address is inside a block.
     Inside,
     /// The address is in no block.
@@ -102,23 +102,23 @@ impl Blocks {
         let (begins, rest) = tables.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (ends, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (contexts, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let (kinds, cache) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
+        let (flags, cache) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let [version, lock, count, is_stale, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { version, lock: Lock::new(lock), count, is_stale, begins, ends, contexts, kinds, cache })
+        Ok(Self { version, lock: Lock::new(lock), count, is_stale, begins, ends, contexts, flags, cache })
     }
 
     const fn tables(&self) -> [&'static [AtomicU64]; 4] {
-        [self.begins, self.ends, self.contexts, self.kinds]
+        [self.begins, self.ends, self.contexts, self.flags]
     }
 
     fn get(&self, at: usize) -> Block {
-        let kind = get(self.kinds, at);
+        let flags = get(self.flags, at);
         Block {
             begin: get(self.begins, at),
             end: get(self.ends, at),
             context: get(self.contexts, at),
-            is_managed: kind & MANAGED != 0,
-            is_pooled: kind & POOLED != 0,
+            is_managed: flags & MANAGED != 0,
+            is_pooled: flags & POOLED != 0,
         }
     }
 
@@ -127,7 +127,7 @@ impl Blocks {
         set(self.begins, at, begin);
         set(self.ends, at, end);
         set(self.contexts, at, context);
-        set(self.kinds, at, (u64::from(is_managed) * MANAGED) | (u64::from(is_pooled) * POOLED));
+        set(self.flags, at, (u64::from(is_managed) * MANAGED) | (u64::from(is_pooled) * POOLED));
     }
 
     fn len(&self) -> usize {
@@ -151,7 +151,7 @@ impl Blocks {
 
     /// Searches a consistent table; `None` if it is contended.
     fn search<T>(&self, search: impl Fn() -> T) -> Option<T> {
-        for _ in 0..SEARCHES_MAX {
+        for _ in 0..SEARCH_ATTEMPTS_MAX {
             let version = self.version.load(Ordering::Acquire);
             if version & 1 == 0 {
                 let found = search();
@@ -171,7 +171,7 @@ impl Blocks {
     }
 
     /// Whether an address is inside a block.
-    pub(crate) fn find(&self, address: u64) -> Found {
+    pub(crate) fn find(&self, address: u64) -> SearchResult {
         let slot = CacheSlot::of(address);
         let is_inside = || {
             let contains = |at: usize| get(self.begins, at) <= address && address < get(self.ends, at);
@@ -186,9 +186,9 @@ impl Blocks {
             found.is_some()
         };
         match self.search(is_inside) {
-            Some(true) => Found::Inside,
-            Some(false) => Found::Outside,
-            None => Found::Contended,
+            Some(true) => SearchResult::Inside,
+            Some(false) => SearchResult::Outside,
+            None => SearchResult::Contended,
         }
     }
 
@@ -314,7 +314,7 @@ impl CacheSlot {
 }
 
 impl Block {
-    /// Block of this size. A block of 0 bytes gets 1 byte, as it has an address, too.
+    /// Block of this size. A block of 0 bytes gets 1 byte, so that it contains its address.
     pub(crate) fn new(begin: u64, bytes: u64, context: u64, is_managed: bool) -> Self {
         Self { begin, end: begin.saturating_add(bytes.max(1)), context, is_managed, is_pooled: false }
     }
@@ -338,7 +338,7 @@ mod tests {
         let blocks = Blocks::new().unwrap();
         let all = [block(0x2000, 0x1000, 1), block(0x8000, 0x10, 1), block(0x1000, 0x800, 2)];
         assert!(all.into_iter().all(|block| blocks.add(block)));
-        let inside = |address| blocks.find(address) == Found::Inside;
+        let inside = |address| blocks.find(address) == SearchResult::Inside;
         assert!([0x1000, 0x17ff, 0x2000, 0x2fff, 0x8000, 0x800f].into_iter().all(inside));
         assert!(![0, 0xfff, 0x1800, 0x3000, 0x8010, u64::MAX].into_iter().any(inside));
         assert_eq!(blocks.remove(0x2000), Some(block(0x2000, 0x1000, 1)));
@@ -368,8 +368,8 @@ mod tests {
             assert!(blocks.add(block(begin(at), 8192, 0)));
         }
         for _ in 0..2 {
-            assert!((0..count).all(|at| blocks.find(middle(at)) == Found::Inside));
-            assert!((0..count).all(|at| blocks.find(begin(at) + 8192) == Found::Outside));
+            assert!((0..count).all(|at| blocks.find(middle(at)) == SearchResult::Inside));
+            assert!((0..count).all(|at| blocks.find(begin(at) + 8192) == SearchResult::Outside));
         }
         // Frees every second block: the others move within the table.
         for at in (0..count).step_by(2) {
@@ -377,7 +377,10 @@ mod tests {
         }
         for _ in 0..2 {
             for at in 0..count {
-                assert_eq!(blocks.find(middle(at)), if at % 2 == 0 { Found::Outside } else { Found::Inside });
+                assert_eq!(
+                    blocks.find(middle(at)),
+                    if at % 2 == 0 { SearchResult::Outside } else { SearchResult::Inside }
+                );
             }
         }
     }
@@ -391,7 +394,7 @@ mod tests {
         let mut removed = core::iter::from_fn(|| blocks.remove_any_in(1)).map(|block| block.begin);
         assert_eq!([removed.next(), removed.next(), removed.next()], [Some(1 << 20), Some(3 << 20), Some(5 << 20)]);
         assert_eq!(removed.next(), None);
-        assert_eq!(blocks.find(2 << 20), Found::Inside);
+        assert_eq!(blocks.find(2 << 20), SearchResult::Inside);
     }
 
     #[test]

@@ -30,17 +30,17 @@ pub(crate) struct Libc {
     create: unsafe extern "C" fn(*mut c_uint, Option<Destructor>) -> c_int,
 }
 
-/// Function of the process by name; null if it has none.
+/// Address of a function by name, in the process or in the library of `handle`; null if not found.
 pub(crate) fn find(dlsym: Dlsym, handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: the name ends with a zero; null is the process itself.
     unsafe { dlsym(handle, name.as_ptr()) }
 }
 
-/// Function of the process by name.
+/// Function of the process by name; `None` if not found.
 ///
 /// # Safety
-/// `F` is the type of a pointer to the function of this name.
-pub(crate) unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
+/// `F` is the type of a pointer to that function.
+pub(crate) unsafe fn symbol<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F is a function pointer") };
     let function = find(dlsym, null_mut(), name);
     // SAFETY: the caller guarantees that `F` is the function's type.
@@ -48,23 +48,23 @@ pub(crate) unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
 }
 
 impl Libc {
-    /// Finds the functions; `None` if one is missing, as in a process without a thread library.
+    /// Finds the functions; `None` if one is not found, as in a process without a thread library.
     pub(crate) fn find(dlsym: Dlsym) -> Option<Self> {
         Some(Self {
             // SAFETY: the type is that of pthread.h.
-            get: unsafe { named(dlsym, c"pthread_getspecific") }?,
+            get: unsafe { symbol(dlsym, c"pthread_getspecific") }?,
             // SAFETY: the type is that of pthread.h.
-            set: unsafe { named(dlsym, c"pthread_setspecific") }?,
+            set: unsafe { symbol(dlsym, c"pthread_setspecific") }?,
             // SAFETY: the type is that of pthread.h.
-            create: unsafe { named(dlsym, c"pthread_key_create") }?,
+            create: unsafe { symbol(dlsym, c"pthread_key_create") }?,
         })
     }
 
     /// Creates a thread-local slot with a destructor.
-    pub(crate) fn thread_key(&self, at_end: Destructor) -> Option<ThreadKey> {
+    pub(crate) fn thread_key(&self, destructor: Destructor) -> Option<ThreadKey> {
         let mut key = 0;
         // SAFETY: writes a key.
-        let result = unsafe { (self.create)(&raw mut key, Some(at_end)) };
+        let result = unsafe { (self.create)(&raw mut key, Some(destructor)) };
         (result == 0).then_some(ThreadKey { libc: *self, key })
     }
 }

@@ -16,7 +16,7 @@ use call_ring::{
 use crate::{
     act::Executor,
     agent::Agent,
-    blocks::{Block, Blocks, Found},
+    blocks::{Block, Blocks, SearchResult},
     clock,
     cuda::{CuResult, Handle, LEGACY_STREAM, PER_THREAD_STREAM},
     driver,
@@ -343,9 +343,9 @@ impl Recorder {
     pub(crate) fn add_pointers(&self, group: &mut Group<'static>, words: impl Iterator<Item = (u16, u64)>) {
         for (offset_bytes, word) in words {
             match self.blocks.find(word) {
-                Found::Inside => group.add_pointer(offset_bytes, word),
-                Found::Outside => {}
-                Found::Contended => group.set_arguments_unknown(),
+                SearchResult::Inside => group.add_pointer(offset_bytes, word),
+                SearchResult::Outside => {}
+                SearchResult::Contended => group.set_arguments_unknown(),
             }
         }
     }

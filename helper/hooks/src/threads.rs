@@ -9,7 +9,7 @@ use core::{
 };
 
 use crate::{
-    libc::{Dlsym, named},
+    libc::{Dlsym, symbol},
     system::SignalMask,
 };
 
@@ -39,17 +39,17 @@ impl Threads {
     pub(crate) fn find(dlsym: Dlsym) -> Option<Self> {
         Some(Self {
             // SAFETY: the type is that of pthread.h.
-            create: unsafe { named(dlsym, c"pthread_create") }?,
+            create: unsafe { symbol(dlsym, c"pthread_create") }?,
             // SAFETY: the type is that of pthread.h.
-            init_attributes: unsafe { named(dlsym, c"pthread_attr_init") }?,
+            init_attributes: unsafe { symbol(dlsym, c"pthread_attr_init") }?,
             // SAFETY: the type is that of pthread.h.
-            set_stack_bytes: unsafe { named(dlsym, c"pthread_attr_setstacksize") }?,
+            set_stack_bytes: unsafe { symbol(dlsym, c"pthread_attr_setstacksize") }?,
             // SAFETY: the type is that of pthread.h.
-            set_detached: unsafe { named(dlsym, c"pthread_attr_setdetachstate") }?,
+            set_detached: unsafe { symbol(dlsym, c"pthread_attr_setdetachstate") }?,
             // SAFETY: the type is that of pthread.h.
-            destroy_attributes: unsafe { named(dlsym, c"pthread_attr_destroy") }?,
+            destroy_attributes: unsafe { symbol(dlsym, c"pthread_attr_destroy") }?,
             // SAFETY: the type is that of the C++ ABI, which C libraries implement.
-            at_exit: unsafe { named(dlsym, c"__cxa_atexit") }?,
+            at_exit: unsafe { symbol(dlsym, c"__cxa_atexit") }?,
         })
     }
 

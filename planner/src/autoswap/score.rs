@@ -23,23 +23,23 @@ pub enum Rule {
     /// Weighted duration of absence: the excess of the load over the limit, integrated over the
     /// absence.
     Wdoa,
-    /// WDOA under the load without the absences selected before.
+    /// WDOA, with the load reduced by the absences already selected.
     Swdoa,
-    /// The least sum of ranks by duration, AOA and WDOA.
+    /// The smallest sum of ranks by duration, AOA and WDOA.
     Vote,
     /// The largest weighted sum of the four scores, each scaled to between 0 and 1.
     Weighted(Weights),
 }
 
 impl Rule {
-    /// The four scores.
-    pub const PURE: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
+    /// Rules that rank by one score.
+    pub const SINGLE_SCORES: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
 }
 
-/// Scores of absences at a limit that do not depend on the selection.
+/// Scores of absences at a limit, as far as they do not depend on the absences already selected.
 pub(super) struct Ranking {
     fixed: Vec<f64>,
-    /// Weight of SWDOA, which depends on the selection.
+    /// Weight of SWDOA, which does depend on them.
     swdoa_weight: f64,
 }
 

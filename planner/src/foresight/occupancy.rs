@@ -51,14 +51,14 @@ impl Occupancy {
         (from..to).all(|position| *self.at(position) + bytes <= self.limit_bytes)
     }
 
-    /// Adds bytes at up to `most` consecutive positions before `to`, as far as they fit; where only
-    /// a part fits, that part. Returns parts in whole blocks with their first positions, the
-    /// longest first.
-    pub(super) fn extend(&mut self, to: usize, most: usize, bytes: u64) -> Vec<(usize, u64)> {
+    /// Adds bytes at up to `positions_max` consecutive positions before `to`, backward from there.
+    /// Where only a part of them fits, only that part continues. Returns the parts, in whole blocks,
+    /// with their first positions, the longest first.
+    pub(super) fn extend(&mut self, to: usize, positions_max: usize, bytes: u64) -> Vec<(usize, u64)> {
         let limit_bytes = self.limit_bytes;
         let (mut from, mut fits_bytes) = (to, bytes);
         let mut parts = Vec::new();
-        while to - from < most {
+        while to - from < positions_max {
             let free_bytes = limit_bytes.saturating_sub(*self.at(from - 1));
             if free_bytes < fits_bytes {
                 let part_bytes = free_bytes - free_bytes % Part::BLOCK_BYTES;

@@ -24,8 +24,8 @@ pub(super) struct Reuse {
 /// Free memory of dead tensors, by bytes; for each size the last died last.
 type FreeMemory = BTreeMap<u64, Vec<(usize, TensorId)>>;
 
-/// Best fit, and of equals the tensor that died last. Memory is reserved for at most `keep`
-/// kernels, and only where it fits; the reservation counts in `occupancy`.
+/// Chooses the best fit and, among equals, the tensor that died last. Memory is reserved for at
+/// most `keep` kernels, and only where it fits; the reservation counts in `occupancy`.
 pub(super) fn choose(
     iteration: &Iteration,
     footprints: &Table<TensorId, u64>,
@@ -72,8 +72,7 @@ impl Reuse {
         }
     }
 
-    /// Assigns memory of a tensor that died in this time, the end of which is the birth, if there
-    /// is any.
+    /// Assigns memory of a tensor that died within `time`, which ends at the birth, if there is any.
     fn assign(
         &mut self,
         born: TensorId,
@@ -95,7 +94,8 @@ impl Reuse {
     }
 }
 
-/// Tensors that are born at a kernel and need memory; those that the CPU writes have their own.
+/// Tensors that are born at a kernel and need memory, without those that the CPU writes: they have
+/// memory of their own.
 fn born_here(iteration: &Iteration, kernel: KernelId) -> impl Iterator<Item = TensorId> {
     let by_cpu = |born: TensorId| iteration.uses(born).first().is_some_and(|first| first.access.reads());
     iteration.births(kernel).filter(move |born| !by_cpu(*born))
@@ -109,10 +109,10 @@ fn take(
     earliest: usize,
     mut fits: impl FnMut(usize) -> bool,
 ) -> Option<(usize, TensorId, u64)> {
-    // Small tensors share blocks, and large ones do not.
-    let most = if bytes < Part::BLOCK_BYTES { Part::BLOCK_BYTES - 1 } else { u64::MAX };
+    // Small tensors share blocks, and large ones do not: a small tensor takes memory of a small one.
+    let bytes_max = if bytes < Part::BLOCK_BYTES { Part::BLOCK_BYTES - 1 } else { u64::MAX };
     let (&size, dead) = free
-        .range_mut(bytes..=most)
+        .range_mut(bytes..=bytes_max)
         .find(|(_, dead)| dead.last().is_some_and(|&(from, _)| from >= earliest && fits(from)))?;
     let (from, tensor) = dead.pop()?;
     if dead.is_empty() {
@@ -122,7 +122,7 @@ fn take(
 }
 
 impl Reuse {
-    /// Whether a born tensor reuses memory.
+    /// Whether a born tensor reuses memory of a dead one.
     pub(super) fn serves(&self, born: TensorId) -> bool {
         self.born.contains(&born)
     }

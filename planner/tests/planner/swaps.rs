@@ -122,7 +122,7 @@ fn absences_that_do_not_lower_the_peak_are_pruned() {
     let iteration = Draft { tensors, kernels, ..Draft::default() }.check().unwrap();
     let machine = machine(1, 1);
     let problem = Problem::new(&iteration, &machine, &Parameters::default());
-    for rule in Rule::PURE {
+    for rule in Rule::SINGLE_SCORES {
         let plan = problem.best(rule, Mode::Stick, Goal::LowestLimit).unwrap();
         assert_eq!((plan.peak_bytes, plan.absences, plan.moved_bytes), (30 * MIB, 1, 12 * MIB), "{rule:?}");
     }
@@ -258,7 +258,7 @@ fn optimised_weights_are_never_worse_than_a_score_by_itself() {
         let limit_bytes = problem.least_bytes() + numbers.below(problem.peak_bytes() - problem.least_bytes() + 1);
         for (mode, goal) in [(Mode::Stick, Goal::At(limit_bytes)), (Mode::NoOverhead, Goal::LowestLimit)] {
             let best = problem.optimised(mode, goal, effort).unwrap();
-            for rule in Rule::PURE {
+            for rule in Rule::SINGLE_SCORES {
                 let pure = problem.best(rule, mode, goal).unwrap();
                 let cost =
                     |plan: &Plan| (plan.overhead_ns, if goal == Goal::LowestLimit { plan.peak_bytes } else { 0 });

@@ -100,7 +100,7 @@ fn plan_uses_the_measured_capacity_if_known() {
     assert!(measured.traffic.bytes.total() < estimated.traffic.bytes.total());
 }
 
-/// Plan for a run, on a GPU that holds this share of its memory.
+/// Plan of a planner for a recorded run, on a GPU with this capacity.
 fn planned(name: &str, planner: &str, capacity_mib: u64) -> Planned {
     let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 64 * MIB, has_fault_counts: false, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name(planner).unwrap()]);

@@ -26,16 +26,16 @@ pub(crate) struct GpuContext<'a> {
     verdicts: BTreeMap<ProcessId, Vec<&'a Verdict>>,
     /// Bytes that arrived for all of the processes.
     arrived_bytes: u64,
-    /// Bytes evicted for each process from any other party.
-    evicted_for: BTreeMap<ProcessId, u64>,
-    /// Bytes evicted for each process from each of its victims.
-    evicted: BTreeMap<ProcessId, BTreeMap<ProcessId, Evicted>>,
+    /// Bytes that each process evicted from all other parties.
+    induced_eviction_bytes: BTreeMap<ProcessId, u64>,
+    /// Bytes evicted, by evictor and victim.
+    evictions: BTreeMap<ProcessId, BTreeMap<ProcessId, Evicted>>,
     /// Sums over the known blocks of each process at the GPU.
     blocks: BTreeMap<ProcessId, BlockSums>,
     demand: OnceCell<Demand>,
 }
 
-/// Bytes evicted from one process for another.
+/// Bytes that one process evicted from another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Evicted {
     pub(crate) in_window_bytes: u64,
@@ -45,9 +45,9 @@ pub(crate) struct Evicted {
 /// GPU memory in bytes that each process needs, as far as its blocks are known.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
-    /// That of the blocks in which anything has arrived.
+    /// Memory of the blocks in which anything has arrived.
     used: BTreeMap<ProcessId, u64>,
-    /// That of the memory it reuses: refetched memory if the process streams, otherwise all of its memory.
+    /// Memory that the process reuses: refetched memory if it streams, otherwise all of its memory.
     hot: BTreeMap<ProcessId, u64>,
     hot_bytes: u64,
 }
@@ -89,7 +89,8 @@ impl<'a> GpuContext<'a> {
         for victim in &verdicts.victims {
             each(victim.gpu, &mut |gpu_context| {
                 gpu_context.victims.push(*victim);
-                let evicted = gpu_context.evicted.entry(victim.evictor).or_default().entry(victim.victim).or_default();
+                let evicted =
+                    gpu_context.evictions.entry(victim.evictor).or_default().entry(victim.victim).or_default();
                 evicted.in_window_bytes = evicted.in_window_bytes.max(victim.bytes);
             });
         }
@@ -110,10 +111,10 @@ impl<'a> GpuContext<'a> {
     }
 
     fn add_evicted(&mut self, evictor: ProcessId, victim: Party, bytes: u64) {
-        let of_all = self.evicted_for.entry(evictor).or_default();
-        *of_all = of_all.saturating_add(bytes);
+        let total = self.induced_eviction_bytes.entry(evictor).or_default();
+        *total = total.saturating_add(bytes);
         if let Party::Process(victim) = victim {
-            let evicted = self.evicted.entry(evictor).or_default().entry(victim).or_default();
+            let evicted = self.evictions.entry(evictor).or_default().entry(victim).or_default();
             evicted.total_bytes = evicted.total_bytes.saturating_add(bytes);
         }
     }
@@ -133,14 +134,14 @@ impl<'a> GpuContext<'a> {
         self.arrived_bytes.saturating_sub(process.gpus.get(&key).map_or(0, arrived_bytes))
     }
 
-    /// Bytes evicted for a process from any other party.
+    /// Bytes that a process evicted from all other parties.
     pub(crate) fn evicted_bytes(&self, evictor: ProcessId) -> u64 {
-        self.evicted_for.get(&evictor).copied().unwrap_or_default()
+        self.induced_eviction_bytes.get(&evictor).copied().unwrap_or_default()
     }
 
-    /// Victims of a process, and the bytes evicted from each of them for it.
+    /// Victims of a process, and the bytes that it evicted from each.
     pub(crate) fn evicted_by(&self, evictor: ProcessId) -> impl Iterator<Item = (ProcessId, Evicted)> {
-        let victims = self.evicted.get(&evictor).into_iter().flatten();
+        let victims = self.evictions.get(&evictor).into_iter().flatten();
         victims.map(|(victim, evicted)| (*victim, *evicted))
     }
 

@@ -16,11 +16,11 @@ pub type Expired = BTreeMap<String, String>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
     fallback: Fallback,
-    /// `None` until the files were valid for the first time: their exceptions are unknown before.
-    of_file: Option<Vec<Override>>,
-    of_api: Vec<Override>,
+    /// Overrides of the files; `None` until these were valid for the first time.
+    file_overrides: Option<Vec<Override>>,
+    api_overrides: Vec<Override>,
     expired_of_file: Expired,
-    /// Whether earlier overrides of the API are known.
+    /// Whether the overrides of the API are known: those stored before a restart may be unreadable.
     is_api_known: bool,
 }
 
@@ -28,34 +28,35 @@ pub struct RuleSet {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewlyExpired {
     /// Overrides of the files, which stay in them.
-    pub of_file: Vec<Override>,
+    pub file_overrides: Vec<Override>,
     /// Overrides of the API, which are removed.
-    pub of_api: Vec<Override>,
+    pub api_overrides: Vec<Override>,
 }
 
 impl NewlyExpired {
-    /// Whether there are none.
+    /// Whether no override has expired.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.of_file.is_empty() && self.of_api.is_empty()
+        self.file_overrides.is_empty() && self.api_overrides.is_empty()
     }
 }
 
 impl RuleSet {
-    /// Set with this default, and without the overrides of the files. `stored`: the overrides of the API, with the
-    /// expired ones of the files; `None` if these are unknown.
+    /// Set with this default, and without overrides of the files. `stored` is the content of the state
+    /// file: the overrides of the API, and the expired ones of the files; `None` if it is unreadable.
     #[must_use]
     pub fn new(fallback: Fallback, stored: Option<(Vec<Override>, Expired)>) -> Self {
         let is_api_known = stored.is_some();
-        let (of_api, expired_of_file) = stored.unwrap_or_default();
-        Self { fallback, of_file: None, of_api, expired_of_file, is_api_known }
+        let (api_overrides, expired_of_file) = stored.unwrap_or_default();
+        Self { fallback, file_overrides: None, api_overrides, expired_of_file, is_api_known }
     }
 
-    /// Default for processes without a matching override. It acts on no process while exceptions are unknown.
+    /// Default for processes without a matching override. While the overrides of the files or of the
+    /// API are unknown, mode `act` becomes `shadow`: one of them may exempt the process.
     #[must_use]
     pub fn fallback(&self) -> Fallback {
         let mut fallback = self.fallback.clone();
-        if !self.is_api_known || self.of_file.is_none() {
+        if !self.is_api_known || self.file_overrides.is_none() {
             fallback.mode = fallback.mode.min(Mode::Shadow);
         }
         fallback
@@ -68,14 +69,14 @@ impl RuleSet {
 
     /// Overrides of the files; `None` until these were valid for the first time.
     #[must_use]
-    pub fn of_file(&self) -> Option<&[Override]> {
-        self.of_file.as_deref()
+    pub fn file_overrides(&self) -> Option<&[Override]> {
+        self.file_overrides.as_deref()
     }
 
     /// Overrides of the API.
     #[must_use]
-    pub fn of_api(&self) -> &[Override] {
-        &self.of_api
+    pub fn api_overrides(&self) -> &[Override] {
+        &self.api_overrides
     }
 
     /// Expired overrides of the files.
@@ -86,28 +87,28 @@ impl RuleSet {
 
     /// Whether an override of the files has this id.
     #[must_use]
-    pub fn is_of_file(&self, id: &str) -> bool {
-        self.of_file.iter().flatten().any(|rule| rule.id == id)
+    pub fn is_in_files(&self, id: &str) -> bool {
+        self.file_overrides.iter().flatten().any(|rule| rule.id == id)
     }
 
     /// Overrides of the API that are not in effect, as the files have others with their ids.
     pub fn hidden(&self) -> impl Iterator<Item = &Override> {
-        self.of_api.iter().filter(|rule| self.is_of_file(&rule.id))
+        self.api_overrides.iter().filter(|rule| self.is_in_files(&rule.id))
     }
 
     /// Rules in effect.
     #[must_use]
     pub fn rules(&self) -> Rules {
-        let of_api = self.of_api.iter().filter(|rule| !self.is_of_file(&rule.id));
-        let all = self.of_file.iter().flatten().chain(of_api).cloned().collect();
+        let api_overrides = self.api_overrides.iter().filter(|rule| !self.is_in_files(&rule.id));
+        let all = self.file_overrides.iter().flatten().chain(api_overrides).cloned().collect();
         let expired = self.expired_now().map(|rule| rule.id.clone()).collect();
         Rules::new(all, self.fallback()).with_expired(expired)
     }
 
     /// Replaces the overrides of the files. Returns whether that removed records of expired ones, which the files
     /// no longer have, or have with another expiry.
-    pub fn replace_file(&mut self, of_file: Vec<Override>) -> bool {
-        self.of_file = Some(of_file);
+    pub fn replace_file(&mut self, file_overrides: Vec<Override>) -> bool {
+        self.file_overrides = Some(file_overrides);
         let retained: Expired = self.expired_now().filter_map(record).collect();
         let is_removed = retained.len() < self.expired_of_file.len();
         self.expired_of_file = retained;
@@ -116,37 +117,37 @@ impl RuleSet {
 
     /// Overrides of the API, with this one in place of the one with this id; `None` removes it.
     #[must_use]
-    pub fn of_api_with(&self, id: &str, rule: Option<&Override>) -> Vec<Override> {
-        self.of_api.iter().filter(|other| other.id != id).chain(rule).cloned().collect()
+    pub fn api_overrides_with(&self, id: &str, rule: Option<&Override>) -> Vec<Override> {
+        self.api_overrides.iter().filter(|other| other.id != id).chain(rule).cloned().collect()
     }
 
     /// Puts this override of the API in place of the one with this id; `None` removes it. From then on, all overrides
     /// of the API are known.
     pub fn change(&mut self, id: &str, rule: Option<&Override>) {
-        self.of_api = self.of_api_with(id, rule);
+        self.api_overrides = self.api_overrides_with(id, rule);
         self.is_api_known = true;
     }
 
     /// Removes these overrides of the API, except those that have changed meanwhile. Returns the removed ones.
     pub fn remove(&mut self, ended: &[Override]) -> Vec<Override> {
-        self.of_api.extract_if(.., |rule| ended.contains(rule)).collect()
+        self.api_overrides.extract_if(.., |rule| ended.contains(rule)).collect()
     }
 
     /// Expires overrides at this time.
     pub fn expire(&mut self, now: SystemTime) -> NewlyExpired {
-        let of_file = self.of_file.iter().flatten();
-        let of_file: Vec<Override> =
-            of_file.filter(|rule| has_passed(rule, now) && !self.has_expired(rule)).cloned().collect();
-        self.expired_of_file.extend(of_file.iter().filter_map(record));
-        let of_api = self.of_api.extract_if(.., |rule| has_passed(rule, now)).collect();
-        NewlyExpired { of_file, of_api }
+        let file_overrides = self.file_overrides.iter().flatten();
+        let file_overrides: Vec<Override> =
+            file_overrides.filter(|rule| has_passed(rule, now) && !self.has_expired(rule)).cloned().collect();
+        self.expired_of_file.extend(file_overrides.iter().filter_map(record));
+        let api_overrides = self.api_overrides.extract_if(.., |rule| has_passed(rule, now)).collect();
+        NewlyExpired { file_overrides, api_overrides }
     }
 
     /// Time at which the next override expires.
     #[must_use]
     pub fn next_expiry(&self) -> Option<SystemTime> {
-        let of_file = self.of_file.iter().flatten().filter(|rule| !self.has_expired(rule));
-        of_file.chain(&self.of_api).filter_map(|rule| rule.expires_at).min()
+        let file_overrides = self.file_overrides.iter().flatten().filter(|rule| !self.has_expired(rule));
+        file_overrides.chain(&self.api_overrides).filter_map(|rule| rule.expires_at).min()
     }
 
     /// Whether this override of the files has expired.
@@ -157,7 +158,7 @@ impl RuleSet {
 
     /// Expired overrides that the files still have.
     fn expired_now(&self) -> impl Iterator<Item = &Override> {
-        self.of_file.iter().flatten().filter(|rule| self.has_expired(rule))
+        self.file_overrides.iter().flatten().filter(|rule| self.has_expired(rule))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Simulation of the loop on a GPU with 80 GB and a link of 25 GB/s, and a program that uses 1.5
 //! times that memory. The GPU evicts like the driver, and orders are executed at once. Prints the
 //! remaining share of the link bytes, and the processor time of an interval on this machine,
-//! compared with that of a copy of the visited blocks. Then the processor time of an interval with idle
-//! processes: it grows with their number and not with its square.
+//! compared with that of a copy of the visited blocks. Then prints the processor time of an interval
+//! with idle processes: it grows linearly with their number.
 //!
 //! `cargo bench -p policy --bench large_card`
 
@@ -88,16 +88,16 @@ fn large_card() {
 
 fn idle_processes() {
     let mut first = None;
-    println!("idle processes   an interval   of each, compared with the first row");
+    println!("idle processes    interval   per process, relative to the first row");
     for count in [128_u32, 512, 2048, 3583] {
-        let each = interval(count) / count;
+        let each = interval_duration(count) / count;
         let first = *first.get_or_insert(each);
         println!("{count:>14}   {:>9.2?}   {:>6.2}", each * count, each.as_secs_f64() / first.as_secs_f64());
     }
 }
 
-/// Mean time of an interval with this number of processes.
-fn interval(count: u32) -> Duration {
+/// Mean processor time of an interval with this number of idle processes.
+fn interval_duration(count: u32) -> Duration {
     let mut world = World::new();
     let mut snapshot = world.snapshot();
     let mut directives: BTreeMap<ProcessId, Directive> = BTreeMap::new();

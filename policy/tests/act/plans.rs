@@ -309,17 +309,17 @@ fn launches_wait_for_moves_if_too_many_expire() {
         Event::Updated(decision) => decision.plan.as_ref().map(|plan| (decision.pace, plan)),
         _ => None,
     });
-    let begun_anew = updates.find(|(_, plan)| plan.launches_wait).map(|(pace, plan)| (pace, plan.blocks));
-    assert_eq!(begun_anew, Some((None, 0)), "the event comes at once, with nothing of the blocks before");
+    let restarted = updates.find(|(_, plan)| plan.launches_wait).map(|(pace, plan)| (pace, plan.blocks));
+    assert_eq!(restarted, Some((None, 0)), "the event follows at once, without results of earlier blocks");
     let with = evidence.with.link_bytes.unwrap();
-    assert!(with.abs_diff(52 * MIB) < 2 * MIB, "of iterations that wait alone: {with}");
+    assert!(with.abs_diff(52 * MIB) < 2 * MIB, "only iterations whose launches wait count: {with}");
 }
 
 #[test]
 fn harm_ends_the_plan_also_while_moves_expire_and_the_next_trial_has_waiting_launches() {
     let mut training = expiring(13, 160 * MIB, 52 * MIB);
     training.run_until("rolled_back");
-    assert!(training.iteration <= 1 + 4 + 4, "in the first block with it: {}", training.iteration);
+    assert!(training.iteration <= 1 + 4 + 4, "in the first block with the plan: {}", training.iteration);
     assert_eq!((training.waits(), training.published), (vec![false], None));
     training.commands.clear();
     training.run_until("confirmed");

@@ -40,26 +40,27 @@ pub(crate) struct Walker {
     pub(crate) host: Counters,
     pub(crate) reuse: Reuse,
     pub(crate) blocks: BTreeMap<u64, Block>,
-    /// Blocks of each allocation.
+    /// Number of blocks of each allocation.
     pub(crate) allocation_blocks: usize,
-    /// Blocks whose first part is missing.
+    /// Resident blocks without their first part.
     pub(crate) partial: BTreeSet<u64>,
     pub(crate) remote: BTreeSet<u64>,
-    /// Bytes of a remote access to a block on the host.
+    /// Bytes that a remote access to a block on the host transfers.
     pub(crate) accessed_bytes: u64,
 }
 
 impl Walker {
     pub(crate) fn block(&mut self, at: u64) -> &mut Block {
-        self.blocks.get_mut(&at).expect("a block of its own")
+        self.blocks.get_mut(&at).expect("a block of the program")
     }
 
     pub(crate) fn is_resident(&self, block: u64) -> bool {
         self.blocks[&block].resident.bytes > 4096
     }
 
+    /// Accesses a resident block. Fetches the first part if it is not resident.
     pub(crate) fn hit(&mut self, block: u64, access: Access, now: SystemTime) -> Duration {
-        let known = self.blocks.get_mut(&block).expect("a block of its own");
+        let known = self.blocks.get_mut(&block).expect("a block of the program");
         if self.partial.remove(&block) {
             let bytes = BLOCK_BYTES - known.resident.bytes;
             known.resident = Residency::exactly(BLOCK_BYTES);

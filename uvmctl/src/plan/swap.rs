@@ -128,7 +128,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let problem = Problem::new(&iteration, &machine, &parameters);
     let goal = options.limit.map_or(Goal::LowestLimit, Goal::At);
     let names = ["DOA", "AOA", "WDOA", "SWDOA", "vote"];
-    let rules = Rule::PURE.into_iter().chain([Rule::Vote]);
+    let rules = Rule::SINGLE_SCORES.into_iter().chain([Rule::Vote]);
     let mut candidates: Vec<_> = names.into_iter().zip(rules.map(|rule| problem.best(rule, mode, goal))).collect();
     let effort = Effort { steps: options.steps, ..Effort::default() };
     candidates.push(("optimised", problem.optimised(mode, goal, effort)));

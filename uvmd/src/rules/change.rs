@@ -37,7 +37,7 @@ impl Rules {
         let existing = self.existing(&rule.id, fits)?;
         let is_new = existing.is_none();
         if existing.as_ref() != Some(rule) {
-            if is_new && self.known().set.of_api().len() >= MAX {
+            if is_new && self.known().set.api_overrides().len() >= MAX {
                 return Err(ChangeError::TooMany(MAX));
             }
             announce(existing.as_ref(), Some(rule))?;
@@ -57,21 +57,21 @@ impl Rules {
     /// Override with this id, if it is of the API and meets the request's precondition.
     fn existing(&self, id: &str, fits: &Precondition) -> Result<Option<Override>, ChangeError> {
         let known = self.known();
-        if known.set.is_of_file(id) {
+        if known.set.is_in_files(id) {
             return Err(ChangeError::InFile(known.file.display().to_string()));
         }
-        let existing = known.set.of_api().iter().find(|rule| rule.id == id);
+        let existing = known.set.api_overrides().iter().find(|rule| rule.id == id);
         let current = existing.map(|rule| status(rule, &known, false));
         if fits(current.as_ref()) { Ok(existing.cloned()) } else { Err(ChangeError::PreconditionFailed) }
     }
 
     /// Stores this override, or none, under the id. The caller holds `changing`.
     fn store(&self, id: &str, rule: Option<&Override>) -> Result<(), ChangeError> {
-        let (of_api, expired_of_file) = {
+        let (api_overrides, expired_of_file) = {
             let known = self.known();
-            (known.set.of_api_with(id, rule), known.set.expired_of_file().clone())
+            (known.set.api_overrides_with(id, rule), known.set.expired_of_file().clone())
         };
-        let written = stored::write(&self.0.state_file, &of_api, &expired_of_file);
+        let written = stored::write(&self.0.state_file, &api_overrides, &expired_of_file);
         written.map_err(|error| ChangeError::NotSaved(format!("{error:#}")))?;
         let mut known = self.known();
         // Overrides that have ended meanwhile, with their process or by expiry, are not restored.
@@ -88,7 +88,7 @@ impl Rules {
 
     /// Checks without a lock, as it may take long.
     pub(super) fn forget(&self, has_ended: impl FnMut(&Override) -> bool) {
-        let mut ended = self.known().set.of_api().to_vec();
+        let mut ended = self.known().set.api_overrides().to_vec();
         ended.retain(|rule| rule.selector.pid.is_some());
         ended.retain(has_ended);
         if ended.is_empty() {

@@ -54,11 +54,11 @@ impl Rules {
     fn expire(&self, now: SystemTime) {
         let mut known = self.known();
         let expired = known.set.expire(now);
-        for rule in &expired.of_file {
+        for rule in &expired.file_overrides {
             tracing::info!("override {} of the file has expired", rule.id);
             self.0.audit.write(None, &end_of(rule, "expired"));
         }
-        for rule in &expired.of_api {
+        for rule in &expired.api_overrides {
             tracing::info!("override {} has expired and is deleted", rule.id);
             self.0.audit.write(None, &end_of(rule, "expired"));
         }
@@ -70,14 +70,14 @@ impl Rules {
     /// retries. May wait for the disk.
     pub(super) fn persist_expired(&self) {
         let _changing = self.changing();
-        let (of_api, expired_of_file) = {
+        let (api_overrides, expired_of_file) = {
             let mut known = self.known();
             if !std::mem::take(&mut known.is_persist_pending) {
                 return;
             }
-            (known.set.of_api().to_vec(), known.set.expired_of_file().clone())
+            (known.set.api_overrides().to_vec(), known.set.expired_of_file().clone())
         };
-        if let Err(error) = stored::write(&self.0.state_file, &of_api, &expired_of_file) {
+        if let Err(error) = stored::write(&self.0.state_file, &api_overrides, &expired_of_file) {
             let mut known = self.known();
             known.is_persist_pending = true;
             if !std::mem::replace(&mut known.is_persist_failing, true) {

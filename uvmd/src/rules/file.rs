@@ -123,33 +123,33 @@ impl Rules {
 
     /// Switches to this file with these overrides, which [`load_settled`] read, and to this
     /// default.
-    pub(crate) fn reload(&self, policy: &Policy, of_file: Vec<Override>) {
+    pub(crate) fn reload(&self, policy: &Policy, file_overrides: Vec<Override>) {
         let mut known = self.known();
         known.file.clone_from(&policy.overrides_file.0);
         known.set.set_fallback(super::fallback(policy));
         (known.last_state, known.taken) = (None, None);
-        self.take(&mut known, Ok(of_file));
+        self.take(&mut known, Ok(file_overrides));
         self.apply(&known);
     }
 
     /// Puts the overrides of the file in effect. An error changes only the reported error.
     fn take(&self, known: &mut Known, read: Result<Vec<Override>, String>) {
         match read {
-            Ok(of_file) => {
+            Ok(file_overrides) => {
                 if known.file_error.take().is_some() {
                     tracing::info!("{} is valid again", known.file.display());
                 }
-                if known.set.of_file().unwrap_or_default() != of_file {
-                    tracing::info!("{} overrides of {} are in effect", of_file.len(), known.file.display());
+                if known.set.file_overrides().unwrap_or_default() != file_overrides {
+                    tracing::info!("{} overrides of {} are in effect", file_overrides.len(), known.file.display());
                 }
-                if known.set.of_file() != Some(&of_file) {
-                    self.0.audit.write(None, &loaded(known, Some(&of_file)));
-                    known.is_persist_pending |= known.set.replace_file(of_file);
+                if known.set.file_overrides() != Some(&file_overrides) {
+                    self.0.audit.write(None, &loaded(known, Some(&file_overrides)));
+                    known.is_persist_pending |= known.set.replace_file(file_overrides);
                     self.apply(known);
                 }
             }
             Err(error) => {
-                let error = format!("{}: {error}", what_holds(known));
+                let error = format!("{}: {error}", consequence(known));
                 if known.file_error.as_ref() != Some(&error) {
                     tracing::warn!("{error}");
                     self.0.audit.failed(None, &loaded(known, None), error.clone());
@@ -161,13 +161,13 @@ impl Rules {
 }
 
 /// Audit line of a changed file; none if it is invalid.
-fn loaded(known: &Known, of_file: Option<&[Override]>) -> Change {
-    let before = known.set.of_file();
+fn loaded(known: &Known, file_overrides: Option<&[Override]>) -> Change {
+    let before = known.set.file_overrides();
     Change::OverridesFileLoad {
         file: known.file.display().to_string(),
-        overrides: of_file.or(before).map_or(0, <[_]>::len),
+        overrides: file_overrides.or(before).map_or(0, <[_]>::len),
         etag_before: before.map(etag_of_all),
-        etag_after: of_file.or(before).map(etag_of_all),
+        etag_after: file_overrides.or(before).map(etag_of_all),
         result: Outcome::Accepted,
     }
 }
@@ -177,8 +177,9 @@ fn etag_of_all(overrides: &[Override]) -> String {
     web::etag(&overrides.iter().map(api::rule::Override::from).collect::<Vec<_>>())
 }
 
-fn what_holds(known: &Known) -> &'static str {
-    if known.set.of_file().is_some() {
+/// Consequence of an invalid file.
+fn consequence(known: &Known) -> &'static str {
+    if known.set.file_overrides().is_some() {
         "the former overrides stay in effect"
     } else {
         "until the file's exceptions are known, policy.mode acts on no process"

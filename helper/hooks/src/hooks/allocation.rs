@@ -85,11 +85,11 @@ fn record_registration(result: CuResult, address: u64, bytes: usize) -> CuResult
     record_success(result, |recorder| add_block(recorder, 0, address, bytes, MemoryKind::Registered, false))
 }
 
-/// Makes a free. Records it before, because the driver may give the address to another thread after
-/// it; reverts that if the free fails.
+/// Frees memory. Records the free before the driver call, because the driver may give the address to
+/// another thread after it. If the call fails, restores the entries and records [`Kind::NotFreed`].
 fn free(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
     let Some((recorder, _call)) = enter_gate().filter(|_| address != 0) else { return real() };
-    // Of memory that was not recorded, at the address of a variable that has ended.
+    // Set if the memory was not recorded and has the address of a variable that no longer exists.
     let mut variable = None;
     recorder.variables.remove(|known| known.address == address, |removed| variable = Some(removed));
     // `None` if the block was allocated before the recorder started, or did not fit into the table.

@@ -90,7 +90,8 @@ fn advise(real: impl FnOnce() -> CuResult, address: u64, bytes: usize, advice: u
     })
 }
 
-/// Makes a call that sets or removes advice on a subject, or what counts as such.
+/// Makes a call that sets or removes advice or an attachment, and updates the table of the program's
+/// advice.
 fn track(
     recorder: &Recorder,
     real: impl FnOnce() -> CuResult,
@@ -109,8 +110,9 @@ fn track(
     result
 }
 
-/// Attaches managed memory to a stream, or to none: only that stream, or the host alone, may access
-/// it then. uvmd leaves such memory as it is. A size of 0 is that of the allocation.
+/// Attaches managed memory to a stream, which alone may access it then, to the host alone, or to all
+/// streams again. uvmd does not act on memory of a stream or of the host. Size 0 means the whole
+/// allocation.
 fn attach(real: impl FnOnce() -> CuResult, address: u64, bytes: usize, flags: u32) -> CuResult {
     const GLOBAL: u32 = 1;
     let Some((recorder, _call)) = enter_gate() else { return real() };

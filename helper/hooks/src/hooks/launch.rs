@@ -53,7 +53,7 @@ fn query(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
     (0..PARAMETERS_MAX).map_while(move |at| driver::parameter(function, at))
 }
 
-/// Known parameters of a function. Those of a new function are queried, and its name is recorded.
+/// Known parameters of a function. For a new function, queries them and records its name.
 fn look_up(recorder: &Recorder, function: Handle) -> Lookup {
     let lookup = recorder.parameters.find(function);
     if lookup != Lookup::NotFound {
@@ -65,8 +65,8 @@ fn look_up(recorder: &Recorder, function: Handle) -> Lookup {
 }
 
 /// Prepares a launch: queries the name and the parameters of a new function, and makes the stream
-/// wait for moves of a plan. After a launch that fails on the GPU, the driver would not answer the
-/// queries.
+/// wait for moves of a plan. The queries come before the launch, because they fail after a launch
+/// that fails on the GPU.
 fn prepare(
     recorder: &'static Recorder,
     function: Handle,

@@ -1,5 +1,5 @@
 //! Interface of a live policy: it inspects the memory of a process at one GPU, makes a proposal
-//! when it detects its phase, and controls the proposal until the phase ends.
+//! when it detects a phase for which it is designed, and controls the proposal until the phase ends.
 
 use std::{
     collections::BTreeMap,

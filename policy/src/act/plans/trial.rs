@@ -102,38 +102,38 @@ struct ArmSamples {
 
 impl ArmSamples {
     fn figures(&self) -> ArmFigures {
-        let of = |figure: fn(&Sample) -> f64| median(self.samples.iter().map(figure).collect());
+        let median_of = |value: fn(&Sample) -> f64| median(self.samples.iter().map(value).collect());
         ArmFigures {
             iterations: self.iterations,
-            link_bytes: of(LINK_BYTES.of),
-            faults: of(FAULTS.of),
-            duration_ns: of(duration_ns),
+            link_bytes: median_of(LINK_BYTES.value),
+            faults: median_of(FAULTS.value),
+            duration_ns: median_of(duration_ns),
         }
     }
 
-    fn mean(&self, of: fn(&Sample) -> f64) -> Option<f64> {
+    fn mean(&self, value: fn(&Sample) -> f64) -> Option<f64> {
         let count = self.blocks.len();
-        (count > 0).then(|| self.blocks.iter().map(of).sum::<f64>() / count as f64)
+        (count > 0).then(|| self.blocks.iter().map(value).sum::<f64>() / count as f64)
     }
 
-    fn values(&self, of: fn(&Sample) -> f64) -> Vec<f64> {
-        self.blocks.iter().map(of).collect()
+    fn values(&self, value: fn(&Sample) -> f64) -> Vec<f64> {
+        self.blocks.iter().map(value).collect()
     }
 }
 
 /// Figure of an iteration that a plan may change.
 #[derive(Clone, Copy, Debug)]
 struct Figure {
-    of: fn(&Sample) -> f64,
-    /// Verb of the messages: iterations "copied", "had" or "took" the amount.
+    value: fn(&Sample) -> f64,
+    /// Verb of the messages, as in "iterations copied 5 MiB": "copied", "had" or "took".
     verb: &'static str,
-    amount: fn(f64) -> String,
+    /// Value with its unit.
+    format: fn(f64) -> String,
 }
 
-const LINK_BYTES: Figure = Figure { of: |sample| sample.link_bytes, verb: "copied", amount: mib };
-const FAULTS: Figure = Figure { of: |sample| sample.faults, verb: "had", amount: gpu_faults };
-
-const DURATION: Figure = Figure { of: duration_ns, verb: "took", amount: milliseconds };
+const LINK_BYTES: Figure = Figure { value: |sample| sample.link_bytes, verb: "copied", format: mib };
+const FAULTS: Figure = Figure { value: |sample| sample.faults, verb: "had", format: gpu_faults };
+const DURATION: Figure = Figure { value: duration_ns, verb: "took", format: milliseconds };
 
 const fn duration_ns(sample: &Sample) -> f64 {
     sample.duration_ns
@@ -143,7 +143,7 @@ const fn duration_ns(sample: &Sample) -> f64 {
 #[derive(Clone, Copy, Debug)]
 struct Benefit {
     figure: Figure,
-    /// Minimum saved share.
+    /// Minimum saved share of the figure.
     saved_min: f64,
 }
 
@@ -398,28 +398,28 @@ impl Trial {
         [Some(LINK_BYTES), promised, duration]
             .into_iter()
             .flatten()
-            .find_map(|figure| self.excess(figure, (figure.of)(block)))
+            .find_map(|figure| self.excess(figure, (figure.value)(block)))
     }
 
     /// Reports a figure that exceeds its mean without the plan by more than the margin.
-    fn excess(&self, Figure { of, verb, amount }: Figure, with: f64) -> Option<String> {
-        let without = self.without.mean(of)?;
-        (with > without * (1.0 + self.margin(of))).then(|| {
+    fn excess(&self, Figure { value, verb, format }: Figure, with: f64) -> Option<String> {
+        let without = self.without.mean(value)?;
+        (with > without * (1.0 + self.margin(value))).then(|| {
             format!(
                 "a block of iterations with the plan {verb} {} each, and those without it {}",
-                amount(with),
-                amount(without)
+                format(with),
+                format(without)
             )
         })
     }
 
     /// Noise of a figure: the relative spread of the blocks without the plan, or of their
     /// iterations until there are two blocks. A smaller difference is no harm.
-    fn margin(&self, of: fn(&Sample) -> f64) -> f64 {
+    fn margin(&self, value: fn(&Sample) -> f64) -> f64 {
         let ArmSamples { blocks, samples, .. } = &self.without;
         let values: Vec<f64> = match blocks.len() {
-            0 | 1 => samples.iter().map(of).collect(),
-            _ => blocks.iter().map(of).collect(),
+            0 | 1 => samples.iter().map(value).collect(),
+            _ => blocks.iter().map(value).collect(),
         };
         let most = values.iter().copied().fold(0.0, f64::max);
         let least = values.iter().copied().fold(most, f64::min);
@@ -429,18 +429,18 @@ impl Trial {
 
     /// Judges the plan after the last block of [`ORDER`].
     fn judge(&mut self) -> Assessment {
-        let Benefit { figure: Figure { of, verb, amount }, saved_min } = Benefit::of(self.promise);
-        let (Some(without), Some(with)) = (self.without.mean(of), self.with.mean(of)) else {
+        let Benefit { figure: Figure { value, verb, format }, saved_min } = Benefit::of(self.promise);
+        let (Some(without), Some(with)) = (self.without.mean(value), self.with.mean(value)) else {
             return Assessment::Measured;
         };
-        let p = p_value(&self.without.values(of), &self.with.values(of));
+        let p = p_value(&self.without.values(value), &self.with.values(value));
         self.p_value = Some(p);
         let saved = if without > 0.0 { 1.0 - with / without } else { 0.0 };
         if saved < saved_min || p >= LEVEL {
             return Assessment::Failed(format!(
                 "iterations with the plan {verb} {}, and those without it {}: p = {p:.3}",
-                amount(with),
-                amount(without)
+                format(with),
+                format(without)
             ));
         }
         if let (Some(before), Some(after)) = (self.without.mean(duration_ns), self.with.mean(duration_ns)) {

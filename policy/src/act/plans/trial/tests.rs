@@ -89,11 +89,16 @@ fn helpful_plan_is_confirmed_after_eight_blocks_with_the_first_iteration_of_each
     assert!(program.followed[2..].chunks(4).all(|block| block.iter().all(|each| *each == block[0])));
 }
 
-/// Trial of iterations of a given duration, with a reading after every `read_each` iterations.
-fn trial_of(estimate_ns: u64, iteration_ns: u64, read_each: u64, bytes: impl Fn(bool) -> u64) -> (Assessment, Program) {
+/// Trial with iterations of this duration, and a reading after every `reading_interval` iterations.
+fn trial_of(
+    estimate_ns: u64,
+    iteration_ns: u64,
+    reading_interval: u64,
+    bytes: impl Fn(bool) -> u64,
+) -> (Assessment, Program) {
     let mut program = Program::new(estimate_ns);
-    for _ in 0..1_000_000 / read_each {
-        (0..read_each).for_each(|_| program.advance(|is_with, _| bytes(is_with), iteration_ns));
+    for _ in 0..1_000_000 / reading_interval {
+        (0..reading_interval).for_each(|_| program.advance(|is_with, _| bytes(is_with), iteration_ns));
         match program.read() {
             Assessment::Pending | Assessment::Measured => {}
             end => return (end, program),
@@ -106,22 +111,22 @@ fn trial_of(estimate_ns: u64, iteration_ns: u64, read_each: u64, bytes: impl Fn(
 fn block_duration_is_independent_of_the_first_estimate() {
     const MS: u64 = 1_000_000;
     let helpful = |is_with| if is_with { 52 * MIB } else { 84 * MIB };
-    for (estimate_ns, iteration_ns, read_each) in [
+    for (estimate_ns, iteration_ns, reading_interval) in [
         (2 * MS, 1_000 * MS, 1),
         (0, 1_000 * MS, 1),
         (10_000 * MS, 20 * MS, 5),
         (10_000 * MS, 2 * MS, 50),
         (MS, 35_000 * MS, 1),
     ] {
-        let (assessment, program) = trial_of(estimate_ns, iteration_ns, read_each, helpful);
+        let (assessment, program) = trial_of(estimate_ns, iteration_ns, reading_interval, helpful);
         assert_eq!(assessment, Assessment::Confirmed, "{estimate_ns} {iteration_ns}");
         let blocks = program.at_ns as f64 / (BLOCK_NS as f64).max(4.0 * iteration_ns as f64);
-        assert!(blocks < 14.0, "the trial took the time of {blocks} blocks: {estimate_ns} {iteration_ns}");
+        assert!(blocks < 14.0, "the trial took {blocks} blocks: {estimate_ns} {iteration_ns}");
         let (assessment, program) =
-            trial_of(estimate_ns, iteration_ns, read_each, |is_with| if is_with { 150 * MIB } else { 84 * MIB });
+            trial_of(estimate_ns, iteration_ns, reading_interval, |is_with| if is_with { 150 * MIB } else { 84 * MIB });
         assert!(matches!(assessment, Assessment::Failed(_)), "{estimate_ns} {iteration_ns}");
         let blocks = program.at_ns as f64 / (BLOCK_NS as f64).max(4.0 * iteration_ns as f64);
-        assert!(blocks < 8.0, "harm took the time of {blocks} blocks: {estimate_ns} {iteration_ns}");
+        assert!(blocks < 8.0, "a harmful plan failed after {blocks} blocks: {estimate_ns} {iteration_ns}");
     }
 }
 
@@ -335,11 +340,11 @@ proptest! {
     fn plan_that_saves_in_each_iteration_is_never_harm(
         // Iterations in which the program stalls, and for how long.
         stalls in prop::collection::btree_map(7_u64..400, 0..8_000_000_000_u64, 0..5),
-        read_each in 1_u64..4,
+        reading_interval in 1_u64..4,
     ) {
         let mut program = Program::new(100_000_000);
         while program.iteration < 400 {
-            for _ in 0..read_each {
+            for _ in 0..reading_interval {
                 let stall_ns = stalls.get(&program.iteration).copied().unwrap_or_default();
                 program.advance(|is_with, _| if is_with { 98 * MIB } else { 100 * MIB }, 100_000_000 + stall_ns);
             }
@@ -369,8 +374,8 @@ proptest! {
             prop_assert!(trial.blocks() <= 2 * ORDER.len() as u64);
             prop_assert!(trial.with.samples.len() <= SAMPLES_MAX && trial.without.samples.len() <= SAMPLES_MAX);
             if assessment == Assessment::Confirmed {
-                let Benefit { figure: Figure { of, .. }, saved_min } = Benefit::of(promise);
-                prop_assert!(trial.with.mean(of).unwrap() <= trial.without.mean(of).unwrap() * (1.0 - saved_min));
+                let Benefit { figure: Figure { value, .. }, saved_min } = Benefit::of(promise);
+                prop_assert!(trial.with.mean(value).unwrap() <= trial.without.mean(value).unwrap() * (1.0 - saved_min));
             }
             if matches!(assessment, Assessment::Failed(_)) {
                 break;
