@@ -129,6 +129,8 @@ def the_fleet_has_the_credentials_alone() -> None:
     assert "token" not in mounts["uvmd"]
     assert mounts["fleet"] == {"fleet", "token"}, mounts
     context = container(objects, "fleet")["securityContext"]
+    # That of distroless images would let it read other pods' programs through the node's PID namespace.
+    assert context["runAsUser"] not in (0, 1000, 65532, 65534), context
     assert context["runAsNonRoot"] and context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
     assert context["capabilities"] == {"drop": ["ALL"]}
 
