@@ -227,9 +227,9 @@ impl Ready {
         // Before any probe is attached: two services on one node are a mistake. The socket's lock
         // shows it if their state folders differ.
         let listeners = Listeners::bind(*listen, metrics.listen, socket).await?;
-        let (names, owner_names) = watch::channel(Arc::default());
+        let (owner_names_sender, owner_names) = watch::channel(Arc::default());
         if let Some(path) = &config.owners.names {
-            tokio::spawn(owner_names::Reader::new(path.0.clone(), names, warnings.clone()).follow());
+            tokio::spawn(owner_names::Reader::new(path.0.clone(), owner_names_sender, warnings.clone()).follow());
         }
         let watching = collector::Config { owner_names, ..watching(collector, *records, config.policy.touch_probe) };
         let collector = tokio::select! {
