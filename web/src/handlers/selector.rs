@@ -17,7 +17,7 @@ pub(crate) struct OwnerSelector {
     /// Owner, as `KIND:ID` of `owner.kind` and `owner.id`, such as `job:4711`; or `other`.
     #[param(value_type = Option<String>, pattern = "^((pod|job|container|unit):.+|other)$", max_length = 1024)]
     owner: Option<OwnerName>,
-    /// Namespace of Kubernetes: of pods whose names are known.
+    /// Kubernetes namespace of pods whose names are known.
     #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
     namespace: Option<Name>,
     /// UID of a Kubernetes pod, or its name. Several pods may have had a name.
