@@ -31,7 +31,7 @@ const LABEL_BYTES_MAX: usize = 63;
 pub struct OwnerNames {
     /// [`FORMAT`].
     pub format: u32,
-    /// Generation of the names: grows with each change, also across restarts of the writer.
+    /// Generation of the names: grows with each change, also across restarts if the file remains.
     pub generation: u64,
     /// Time at which the file was written, as RFC 3339.
     pub written_at: String,

@@ -18,7 +18,7 @@ pub const STEPS_MAX: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     owners: BTreeMap<OwnerKey, Arc<OwnerUsage>>,
-    /// Counts of each process at the last snapshot.
+    /// Highest counts of each process up to the last snapshot.
     counted: BTreeMap<ProcessId, Traffic>,
 }
 

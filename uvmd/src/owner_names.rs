@@ -122,7 +122,7 @@ impl Reader {
             return Ok(None);
         }
         self.stamp = Some(stamp);
-        // A file that is changed in place may be read half-way. Its stamp then changes, and it is read again.
+        // A file that is changed in place may be read incompletely. Its stamp then changes, and it is read again.
         let mut content = Vec::new();
         file.take(BYTES_MAX + 1).read_to_end(&mut content).map_err(|error| error.to_string())?;
         if content.len() as u64 > BYTES_MAX {

@@ -20,7 +20,7 @@ pub(crate) struct OwnerSelector {
     /// Kubernetes namespace of pods whose names are known.
     #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
     namespace: Option<Name>,
-    /// UID of a Kubernetes pod, or its name. Several pods may have had a name.
+    /// UID of a Kubernetes pod, or its name. Several pods may have had the same name.
     #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
     pod: Option<Name>,
     /// Id of a Slurm job.
