@@ -47,8 +47,8 @@ pub struct Run {
     #[arg(long = "label", value_name = "KEY", env = "UVMD_FLEET_LABELS", value_delimiter = ',')]
     pub labels: Vec<String>,
 
-    /// GPU model of this node, for the selector gpuModels; may be given several times [default: those
-    /// that the driver lists]
+    /// GPU model of this node, for the selector `gpuModels`; may be given several times [default:
+    /// those that the driver lists]
     #[arg(long = "gpu-model", value_name = "NAME", env = "UVMD_FLEET_GPU_MODELS", value_delimiter = ',')]
     pub gpu_models: Vec<String>,
 
