@@ -76,7 +76,7 @@ fn matches<T: PartialEq + Copy>(selected: Option<T>, actual: Option<T>) -> bool 
     selected.is_none() || selected == actual
 }
 
-/// Whether a pod with this UID, or what is in none, is in the namespace and has the UID or the name.
+/// Whether the pod with this UID is in the namespace and has the UID or the name. Without a pod, only empty filters match.
 fn is_pod(snapshot: &Snapshot, namespace: Option<&Name>, pod: Option<&Name>, uid: Option<&str>) -> bool {
     let names = uid.and_then(|uid| snapshot.owner_names.pods.get(uid));
     text(namespace).is_none_or(|namespace| names.is_some_and(|names| names.namespace == namespace))
