@@ -1,7 +1,7 @@
-//! File of names that `uvmd-fleet` writes and uvmd reads: names of pods, by the UIDs in their cgroups.
+//! File of pod names, by the UIDs in cgroups: `uvmd-fleet` writes it, and uvmd reads it.
 //!
-//! uvmd takes the file as a claim: [`OwnerNames::check`] bounds numbers and lengths, and permits the
-//! characters of Kubernetes' names alone.
+//! uvmd takes the file as a claim: [`OwnerNames::check`] bounds numbers and lengths, and permits only
+//! the characters of Kubernetes' names.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub const FORMAT: u32 = 1;
 /// Maximum bytes of the file.
 pub const BYTES_MAX: u64 = 8 << 20;
-/// Maximum of pods. A kubelet admits some hundred; the names of those that are gone stay for a while.
+/// Maximum number of pods. A kubelet admits some hundred; names of deleted pods stay for the retention.
 pub const PODS_MAX: usize = 8192;
 /// Maximum of containers of a pod, restarted ones included.
 pub const CONTAINERS_MAX: usize = 64;
@@ -31,13 +31,13 @@ const LABEL_BYTES_MAX: usize = 63;
 pub struct OwnerNames {
     /// [`FORMAT`].
     pub format: u32,
-    /// Number of the state: a later one is greater, as long as the writer runs.
+    /// Generation of the names: grows with each change, also across restarts if the file remains.
     pub generation: u64,
     /// Time at which the file was written, as RFC 3339.
     pub written_at: String,
     /// Time of the last contact with the API server; null before the first.
     pub contacted_at: Option<String>,
-    /// Pods of the node, and those that are gone for not too long.
+    /// Pods of the node, and deleted ones within the retention.
     pub pods: Vec<Pod>,
 }
 
@@ -62,7 +62,7 @@ pub struct Pod {
     /// Labels that are allowed.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Time at which the pod was gone; null while it exists.
+    /// Time of the deletion; null while the pod exists.
     #[serde(default)]
     pub deleted_at: Option<String>,
 }

@@ -56,7 +56,7 @@ pub(crate) struct Processes {
     /// Whether uvmd is in the initial pid namespace, as the probes' pids are; in another one the
     /// same pid is another process.
     pids_are_global: bool,
-    /// Whether uvmd is in a cgroup namespace of its own, where names of cgroups are cut off.
+    /// Whether uvmd is in another cgroup namespace than that of the node, where paths of cgroups are incomplete.
     cgroups_are_foreign: bool,
     /// Whether users can lock folders of /proc; `None` if that is unknown.
     proc_is_shared: Option<bool>,

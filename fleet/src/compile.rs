@@ -1,4 +1,4 @@
-//! Policies compiled to overrides: for each pod the one that is selected, within what is allowed.
+//! Compilation of policies to overrides: for each pod the selected policy, cut to its limits.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,20 +13,20 @@ use crate::{
     resources::{Allowance, Budget, ClusterUvmPolicy, Directive, Mode, NodeStatus, Selector, UvmPolicy},
 };
 
-/// Annotation by which a pod opts out: the only value is `observe`.
+/// Annotation by which a pod opts out of policies. `observe` is its only value.
 const OPT_OUT: &str = "uvmd.io/mode";
-/// Subtracted from priorities, so that overrides of the node come before those of the cluster.
+/// Offset subtracted from priorities, so that overrides made on the node precede those of policies.
 const PRIORITY_OFFSET: i32 = 10_000;
-/// Above all policies, and below overrides of the node.
+/// Priority of an opt-out: above all policies, below overrides made on the node.
 const PRIORITY_OF_OPT_OUT: i32 = -5_000;
-/// Most conflicts and rejected fields of a status.
+/// Maximum of conflicts, and of rejected fields, in a status.
 const LISTED_MAX: usize = 10;
-/// Most overrides: uvmd reads files of 1 MiB.
+/// Maximum of overrides: uvmd reads at most 1 MiB.
 const OVERRIDES_MAX: usize = 2_000;
-/// Bytes of an id before its hash.
+/// Maximum length of the readable part of an id.
 const ID_NAME_BYTES: usize = 40;
 
-/// A policy, by kind, namespace and name.
+/// Key of a policy: its kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// Namespace; `None` for a `ClusterUvmPolicy`.
@@ -53,7 +53,7 @@ pub struct Policies {
     pub of_cluster: BTreeMap<String, ClusterUvmPolicy>,
 }
 
-/// Candidate for pods.
+/// Policy that may be selected for pods.
 struct Candidate<'a> {
     key: Key,
     generation: i64,
@@ -62,7 +62,7 @@ struct Candidate<'a> {
     selector: &'a Selector,
     directive: Directive,
     rejected: Vec<String>,
-    /// Whether it can be selected.
+    /// Whether uvmd would accept its overrides. Otherwise it is never selected.
     is_valid: bool,
 }
 
@@ -76,7 +76,7 @@ impl std::fmt::Display for Key {
 }
 
 impl Policies {
-    /// Compiles them for the pods of this node, which has GPUs of these models.
+    /// Compiles the policies for the pods of this node. `gpu_models` are those of its GPUs.
     #[must_use]
     pub fn compile<'a>(
         &self,
@@ -140,7 +140,7 @@ impl Policies {
         of_cluster.chain(of_namespaces).collect()
     }
 
-    /// What the policies of a namespace may ask for: observe, unless a policy of the cluster allows more.
+    /// Limits of the policies of a namespace: mode `observe`, unless a policy of the cluster allows more.
     fn allowance(&self, namespace: &str) -> Allowance {
         let allowing = self.of_cluster.values().filter(|policy| {
             let namespaces = &policy.spec.namespaces;
@@ -151,12 +151,12 @@ impl Policies {
     }
 }
 
-/// A directive cut to what is allowed, with the fields that were.
+/// Directive cut to its limits, and the reasons of the cuts.
 fn within(mut directive: Directive, allowed: &Allowance) -> (Directive, Vec<String>) {
     let mut rejected = Vec::new();
     if directive.mode > allowed.mode {
         rejected.push(format!(
-            "spec.mode: {} is not allowed in this namespace, at most {} by its ClusterUvmPolicy",
+            "spec.mode: {} is not allowed in this namespace, at most {}, by a ClusterUvmPolicy or by default",
             directive.mode.name(),
             allowed.mode.name()
         ));
@@ -194,7 +194,7 @@ impl<'a> Candidate<'a> {
             rejected: Vec::new(),
             is_valid: true,
         };
-        // As uvmd reads it: one that it refuses would keep all others out.
+        // The check of uvmd, which refuses a file as a whole if one override is invalid.
         let given = candidate.to_override("check".to_owned(), model::Selector::default());
         let checked =
             model::Override::try_from(given).and_then(|rule| rule::check_parameters(&rule.policy, &rule.parameters));
@@ -273,7 +273,7 @@ fn opt_out(pod: &Pod) -> rule::Override {
     }
 }
 
-/// Id of an override: readable as far as there is room, and unique by a hash.
+/// Id of an override: a readable part, and a hash that makes it unique.
 fn id(scope: &str, name: &str, of: &impl Hash) -> String {
     let mut hasher = DefaultHasher::new();
     (scope, name).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Contact with the API server: whether the names are those of the cluster, and since when not.
+//! Contact with the API server: whether the watch works, and the time of the last contact.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,10 +10,11 @@ use tokio::time;
 
 use crate::pause;
 
-/// Interval of requests that show that the API server answers. A watch without changes does not.
+/// Interval of version requests. They show that the API server responds, which a watch without
+/// changes does not.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Time without a failure of the watch after which it is taken to work. It tries again within the
-/// longest pause, and a success without changes shows in nothing else.
+/// Time since the last failure after which the watch counts as working: it retries within the
+/// longest pause, and a retry that succeeds without changes yields no event.
 const QUIET: Duration = pause::LONGEST.saturating_add(INTERVAL);
 
 /// Contact with the API server. Clones share their state.
@@ -22,48 +23,48 @@ pub struct Contact(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Last failure of the watch, since which it has brought nothing.
+    /// Last failure of the watch; `None` while it works.
     failed: Option<Instant>,
     has_watched: bool,
     last: Option<SystemTime>,
 }
 
 impl Contact {
-    /// The watch has brought something.
+    /// Records an event of the watch.
     pub fn watched(&self) {
         let mut state = self.state();
         state.has_watched = true;
         state.resume();
     }
 
-    /// The watch has failed; it begins again by itself.
+    /// Records a failure of the watch, which restarts by itself.
     pub fn interrupted(&self, error: &dyn std::error::Error) {
         let mut state = self.state();
         let report = report(error);
         if state.failed.is_none() {
-            tracing::warn!("the watch of the API server failed, and begins again: {report}");
+            tracing::warn!("the watch of the API server failed, and is restarted: {report}");
         } else {
             tracing::debug!("the watch failed again: {report}");
         }
         state.failed = Some(Instant::now());
     }
 
-    /// Time of the last contact while the watch works.
+    /// Time of the last contact. It stays while the watch fails.
     #[must_use]
     pub fn last(&self) -> Option<SystemTime> {
         self.state().last
     }
 
-    /// Asks the API server for its version again and again.
+    /// Requests the version of the API server at an interval, for ever.
     pub async fn follow(self, client: Client) {
         let mut checks = time::interval(INTERVAL);
         checks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         loop {
             checks.tick().await;
-            let answer = time::timeout(INTERVAL, client.apiserver_version()).await;
+            let response = time::timeout(INTERVAL, client.apiserver_version()).await;
             let mut state = self.state();
             let is_quiet = state.failed.is_none_or(|at| at.elapsed() >= QUIET);
-            if state.has_watched && is_quiet && matches!(answer, Ok(Ok(_))) {
+            if state.has_watched && is_quiet && matches!(response, Ok(Ok(_))) {
                 state.resume();
             }
         }

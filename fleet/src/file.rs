@@ -1,4 +1,4 @@
-//! Files that another program reads: at any moment one has the old content or the new, and never a part.
+//! Atomic replacement of files: a reader sees the old content or the new, never a part.
 
 use std::{
     fs::{self, File},
@@ -7,13 +7,13 @@ use std::{
     path::Path,
 };
 
-/// Replaces the content of a file, which everybody may read.
+/// Replaces the content of a file. All users may read it.
 ///
 /// # Errors
-/// If it cannot be written: then nothing has changed.
+/// If the file cannot be written. It is then unchanged.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // Readers of a folder skip names with a leading dot. One that a killed run has left is replaced.
+    // Readers of a folder skip names with a leading dot. A leftover of a killed run is replaced.
     let new = path.with_file_name(format!(".{name}.new"));
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

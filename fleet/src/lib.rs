@@ -1,12 +1,12 @@
-//! `uvmd-fleet`: what a Kubernetes cluster knows about the pods of this node, as files for uvmd.
+//! `uvmd-fleet`: pod names and policies of a Kubernetes cluster, as files for uvmd on this node.
 //!
 //! uvmd is root, and has no credentials. This program has those of a service account, and no
-//! privilege. Between them are files, which uvmd takes as claims.
+//! privilege. uvmd reads its files as claims, within bounds.
 //!
-//! * [`run`](mod@run): watch of the API server, and writes
-//! * [`pod`], [`names`]: a pod, and its names; [`registry`]: all of the node
-//! * [`names_file`], [`file`]: the file of names
-//! * [`contact`]: whether the API server answers; [`pause`]: pauses between attempts
+//! * [`run`](mod@run): main loop
+//! * [`pod`], [`names`]: a pod, and its names; [`registry`]: all pods of the node
+//! * [`names_file`], [`file`]: the file of names, and its atomic replacement
+//! * [`contact`]: contact with the API server; [`pause`]: back-off between attempts
 //! * [`resources`]: custom resources; [`compile`]: policies compiled to overrides; [`policies`]: their
 //!   watch and file; [`status`]: their status
 //! * [`options`]: the command line

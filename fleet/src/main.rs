@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     if let Some(Command::Crds) = options.command {
         return print_definitions();
     }
-    // Without the remarks of libraries: what fails is reported here, once.
+    // Without log lines of libraries: failures are reported here, once.
     let own = Targets::new().with_target("fleet", options.run.log).with_target("uvmd_fleet", options.run.log);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(false);
     tracing_subscriber::registry().with(lines.with_filter(own)).init();

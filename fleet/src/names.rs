@@ -1,4 +1,4 @@
-//! Names of one pod, as uvmd gets them.
+//! Names of one pod, as the file of names has them.
 
 use std::collections::BTreeSet;
 
@@ -34,8 +34,8 @@ pub fn of(pod: &PodObject, allowed: &BTreeSet<String>) -> Pod {
     }
 }
 
-/// UID in the pod's cgroup. A static pod's is a hash: 32 digits, never the UUID of another pod, so
-/// that the annotation, which any user may write, gives a pod no name of another one's.
+/// UID in the pod's cgroup. That of a static pod is a hash, from an annotation. Any user may write
+/// the annotation, so only 32 digits without dashes are accepted: never the UUID of another pod.
 fn cgroup_uid(pod: &PodObject) -> String {
     let hash = pod.annotations().get(CONFIG_HASH).filter(|hash| {
         let is_static = pod.annotations().contains_key(MIRROR);
@@ -45,7 +45,8 @@ fn cgroup_uid(pod: &PodObject) -> String {
     hash.cloned().or_else(|| pod.uid()).unwrap_or_default()
 }
 
-/// Controller of a pod, as `KIND/NAME`: the Deployment of a `ReplicaSet`, whose name is before the hash.
+/// Controller of a pod, as `KIND/NAME`. For a `ReplicaSet` it is the Deployment, whose name precedes
+/// the hash.
 fn workload(pod: &PodObject) -> Option<String> {
     let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
     let deployment = pod.labels().get(TEMPLATE_HASH).filter(|_| owner.kind == "ReplicaSet");

@@ -1,4 +1,4 @@
-//! The file of names: written at most once a second, when names have changed, or as a heartbeat.
+//! The file of names: written when names have changed, at most once a second, and as a heartbeat.
 
 use std::{
     fs::{self, File},
@@ -18,7 +18,7 @@ pub struct NamesFile {
     path: PathBuf,
     /// Interval of writes without a change.
     heartbeat: Duration,
-    /// State that was written last, and when.
+    /// Generation and time of the last write.
     written: Option<(u64, SystemTime)>,
 }
 
@@ -29,7 +29,7 @@ impl NamesFile {
         Self { path, heartbeat, written: None }
     }
 
-    /// Names of a former run, if there are valid ones.
+    /// Names in the file of the previous run, if they are valid.
     #[must_use]
     pub fn former(&self) -> Option<OwnerNames> {
         let mut text = String::new();

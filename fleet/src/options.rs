@@ -4,14 +4,14 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand};
 
-/// Names of pods and policies of a Kubernetes cluster, as files for uvmd on this node.
+/// Write pod names and policies of a Kubernetes cluster to files for uvmd on this node
 ///
-/// It talks to the API server by the service account of its pod, or by $KUBECONFIG. It needs no
+/// Connects to the API server with the service account of its pod, or with $KUBECONFIG. Needs no
 /// privilege on the node.
 #[derive(Clone, Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub struct Options {
-    /// What to do in place of running.
+    /// Command; without one, the program runs.
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -20,7 +20,7 @@ pub struct Options {
     pub run: Run,
 }
 
-/// What to do in place of running.
+/// Commands that do not run the program.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum Command {
     /// Print the custom resource definitions, for kubectl apply
@@ -34,27 +34,29 @@ pub struct Run {
     #[arg(long, env = "NODE_NAME", required = false, default_value = "")]
     pub node: String,
 
-    /// File of names that uvmd reads: its option owners.names
+    /// File of pod names to write, which uvmd reads as owners.names
     #[arg(long, value_name = "FILE", env = "UVMD_FLEET_NAMES", default_value = "/run/uvmd/fleet/owners.json")]
     pub names: PathBuf,
 
-    /// File of overrides to compile `UvmPolicy` and `ClusterUvmPolicy` to; none without this option
+    /// File of overrides to write, compiled from `UvmPolicy` and `ClusterUvmPolicy`, which uvmd reads
+    /// as `policy.overrides_file`; without it, policies are not watched
     #[arg(long, value_name = "FILE", env = "UVMD_FLEET_OVERRIDES")]
     pub overrides: Option<PathBuf>,
 
-    /// Label of pods that names carry; may be given several times
+    /// Pod label to include in the names; may be given several times
     #[arg(long = "label", value_name = "KEY", env = "UVMD_FLEET_LABELS", value_delimiter = ',')]
     pub labels: Vec<String>,
 
-    /// Models of the GPUs of this node, as policies select them; may be given several times
+    /// GPU model of this node, for the selector `gpuModels`; may be given several times [default:
+    /// those that the driver lists]
     #[arg(long = "gpu-model", value_name = "NAME", env = "UVMD_FLEET_GPU_MODELS", value_delimiter = ',')]
     pub gpu_models: Vec<String>,
 
-    /// Retention of the names of a pod that is gone
+    /// Retention of the names of a deleted pod
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
     pub retention: Duration,
 
-    /// Interval of writes without a change, which show that the program runs
+    /// Interval of writes without a change, which show that the program is alive
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = humantime::parse_duration)]
     pub heartbeat: Duration,
 

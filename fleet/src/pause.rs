@@ -1,4 +1,4 @@
-//! Watches of the API server: their length, and pauses between attempts.
+//! Watches of the API server: their maximum duration, and the back-off between attempts.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -14,8 +14,8 @@ const FIRST: Duration = Duration::from_millis(500);
 /// Longest pause.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
-/// Pauses that double up to the longest one, with a part by which nodes differ: after an
-/// interruption they do not all come at once.
+/// Back-off: pauses that double up to the longest, with an offset per node, so that after an
+/// interruption the nodes do not reconnect at the same time.
 #[derive(Clone, Debug)]
 pub struct Pauses {
     next: Duration,
@@ -23,7 +23,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Pauses of a node.
+    /// Back-off of a node.
     #[must_use]
     pub fn of(node: &str) -> Self {
         let mut hasher = DefaultHasher::new();

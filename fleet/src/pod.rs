@@ -1,4 +1,4 @@
-//! Pods as the API server has them, as far as names and policies need them.
+//! Pods of the API server, with the fields that names and policies need.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use kube::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A pod, without what nothing here reads: a full one takes ten times the memory.
+/// A pod with the fields that are read here alone; a full one takes ten times the memory.
 pub type PodObject = Object<Spec, Status>;
 
-/// Wanted state.
+/// Desired state.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
@@ -19,7 +19,7 @@ pub struct Spec {
     pub containers: Vec<Container>,
 }
 
-/// Container of the wanted state.
+/// Container of the desired state.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Container {
@@ -35,7 +35,7 @@ pub struct Status {
     pub container_statuses: Vec<ContainerStatus>,
     /// Init containers, sidecars among them.
     pub init_container_statuses: Vec<ContainerStatus>,
-    /// Containers that somebody has added to debug.
+    /// Ephemeral containers, added for debugging.
     pub ephemeral_container_statuses: Vec<ContainerStatus>,
 }
 
@@ -60,11 +60,11 @@ pub struct LastState {
     pub terminated: Option<Terminated>,
 }
 
-/// Container that has ended.
+/// Terminated container.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Terminated {
-    /// Id, as above.
+    /// As [`ContainerStatus::container_id`].
     #[serde(rename = "containerID")]
     pub container_id: Option<String>,
 }
@@ -76,7 +76,7 @@ pub fn api(client: Client) -> Api<PodObject> {
 }
 
 impl Status {
-    /// Names of containers by id, those before a restart among them.
+    /// Names of containers by id, including those before the last restart.
     #[must_use]
     pub fn containers(&self) -> BTreeMap<String, String> {
         let Self { container_statuses, init_container_statuses, ephemeral_container_statuses } = self;

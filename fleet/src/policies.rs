@@ -1,4 +1,4 @@
-//! Watch of policies, and the file of overrides that they are compiled to.
+//! Watch of policies, and the file of overrides compiled from them.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -23,10 +23,10 @@ use crate::{
     status::Statuses,
 };
 
-/// Place of the driver's list of GPUs, which every user may read.
+/// The driver's list of GPUs, which every user may read.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 
-/// Event about either kind.
+/// Event of a watch, by kind of policy.
 #[derive(Debug)]
 pub enum Change {
     /// Of a namespace.
@@ -40,7 +40,7 @@ pub enum Change {
 pub struct PoliciesFile {
     path: PathBuf,
     node: String,
-    /// Models of GPUs that were given; else those of the driver.
+    /// Models of GPUs as configured; if empty, those that the driver lists.
     gpu_models: BTreeSet<String>,
     policies: Policies,
     listed: Listed,
@@ -85,8 +85,8 @@ impl PoliciesFile {
         }
     }
 
-    /// Takes a change over.
-    pub fn take(&mut self, change: Change) {
+    /// Applies a change.
+    pub fn apply(&mut self, change: Change) {
         let Self { policies, listed, is_complete, .. } = self;
         match change {
             Change::OfNamespace(event) => {
@@ -125,8 +125,8 @@ impl PoliciesFile {
         }
     }
 
-    /// Compiles the policies, and writes the overrides if they have changed. Before the first lists,
-    /// the file of a former run is better than a part: a part could lack what forbids.
+    /// Compiles the policies, and writes the overrides if they have changed. Until both kinds have
+    /// been listed, the file of the previous run stays: an incomplete list may lack a restriction.
     ///
     /// # Errors
     /// If the file cannot be written; the next call tries again.
@@ -149,7 +149,7 @@ impl PoliciesFile {
             fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         file::replace(&self.path, &text).with_context(|| format!("cannot write {}", self.path.display()))?;
-        tracing::info!("{} overrides are written", overrides.len());
+        tracing::info!("wrote {} overrides", overrides.len());
         self.written = Some(text);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Pods of this node, and those that are gone for not too long.
+//! Pods of this node, and deleted ones within the retention.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,12 +14,12 @@ use crate::{names, pod::PodObject};
 /// Pods by the UID in their cgroup.
 #[derive(Debug)]
 pub struct Registry {
-    /// Labels that names carry.
+    /// Labels that names include.
     labels: BTreeSet<String>,
-    /// Retention of the names of a pod that is gone.
+    /// Retention of the names of a deleted pod.
     retention: Duration,
     entries: BTreeMap<String, Entry>,
-    /// UIDs that the list in progress has had; `None` without one.
+    /// UIDs received of the list in progress; `None` without one.
     listed: Option<BTreeSet<String>>,
     generation: u64,
 }
@@ -27,7 +27,7 @@ pub struct Registry {
 #[derive(Debug)]
 struct Entry {
     names: Pod,
-    /// Facts for policies; `None` for a pod that is gone.
+    /// Facts for policies; `None` for a deleted pod.
     object: Option<Facts>,
     deleted_at: Option<SystemTime>,
 }
@@ -35,9 +35,9 @@ struct Entry {
 /// Facts about a pod that policies match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// All its labels.
+    /// All labels of the pod.
     pub labels: BTreeMap<String, String>,
-    /// All its annotations of uvmd.
+    /// Its annotations with the prefix `uvmd.io/`.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -45,18 +45,18 @@ pub struct Facts {
 const ANNOTATIONS: &str = "uvmd.io/";
 
 impl Registry {
-    /// Without pods. `labels` are those that names carry.
+    /// Empty registry. `labels` are those that names include.
     #[must_use]
     pub const fn new(labels: BTreeSet<String>, retention: Duration) -> Self {
         Self { labels, retention, entries: BTreeMap::new(), listed: None, generation: 0 }
     }
 
-    /// Takes over the names of a former run: pods that the first list lacks are gone.
+    /// Restores the names of the previous run. Pods that the first list lacks are marked as deleted.
     pub fn restore(&mut self, former: OwnerNames, now: SystemTime) {
         self.generation = former.generation;
         for names in former.pods.into_iter().take(PODS_MAX) {
             let deleted_at = names.deleted_at.as_deref().and_then(|at| text::parse_time(at).ok());
-            // A clock that was set back must not keep names for ever.
+            // A time in the future, after the clock was set back, would delay the expiry.
             let deleted_at = deleted_at.map(|at| at.min(now));
             self.entries.insert(names.uid.clone(), Entry { names, object: None, deleted_at });
         }
@@ -67,24 +67,24 @@ impl Registry {
         self.listed = Some(BTreeSet::new());
     }
 
-    /// Ends the list: pods that it lacks are gone.
+    /// Ends the list, and marks pods that it lacks as deleted.
     pub fn end_list(&mut self, now: SystemTime) {
         let Some(listed) = self.listed.take() else { return };
         for (uid, entry) in &mut self.entries {
-            if !listed.contains(uid) && entry.bury(now) {
+            if !listed.contains(uid) && entry.mark_deleted(now) {
                 self.generation += 1;
             }
         }
     }
 
-    /// Adds a pod, or changes its names. One that uvmd would refuse is left out: it would refuse all.
+    /// Adds a pod, or changes its names. Omits a pod with invalid names: uvmd would refuse the file.
     pub fn apply(&mut self, pod: &PodObject) {
         let names = names::of(pod, &self.labels);
         if let Err(refusal) = names.clone().check(0) {
             tracing::warn!(
                 namespace = names.namespace,
                 pod = names.name,
-                "left out, as uvmd would refuse it: {refusal}"
+                "pod omitted, as uvmd would refuse its names: {refusal}"
             );
             return;
         }
@@ -104,15 +104,15 @@ impl Registry {
         }
     }
 
-    /// Marks a pod as gone.
+    /// Marks a pod as deleted.
     pub fn delete(&mut self, pod: &PodObject, now: SystemTime) {
         let uid = names::of(pod, &self.labels).uid;
-        if self.entries.get_mut(&uid).is_some_and(|entry| entry.bury(now)) {
+        if self.entries.get_mut(&uid).is_some_and(|entry| entry.mark_deleted(now)) {
             self.generation += 1;
         }
     }
 
-    /// Forgets pods that are gone for too long, and those that are gone for longest beyond the maximum.
+    /// Removes deleted pods after the retention, and those deleted first beyond the maximum.
     pub fn expire(&mut self, now: SystemTime) {
         let retention = self.retention;
         let before = self.entries.len();
@@ -132,13 +132,13 @@ impl Registry {
         }
     }
 
-    /// Number of the state: a change of names makes it greater.
+    /// Generation: grows with each change of names or facts.
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Existing pods with the facts that policies match.
+    /// Existing pods, with the facts that policies match.
     pub fn pods(&self) -> impl Iterator<Item = (&Pod, &Facts)> {
         self.entries.values().filter_map(|entry| Some((&entry.names, entry.object.as_ref()?)))
     }
@@ -160,8 +160,8 @@ impl Registry {
 }
 
 impl Entry {
-    /// Marks it as gone. Returns whether it existed.
-    fn bury(&mut self, now: SystemTime) -> bool {
+    /// Marks the pod as deleted. Returns whether it existed.
+    fn mark_deleted(&mut self, now: SystemTime) -> bool {
         self.object = None;
         let existed = self.deleted_at.is_none();
         self.deleted_at.get_or_insert(now);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_makes_no_new_state() {
+    fn generation_stays_without_a_change() {
         let mut registry = registry();
         list(&mut registry, &[1, 2], START);
         let generation = registry.generation();
@@ -219,11 +219,11 @@ mod tests {
         let mut labelled = pod(1);
         labelled.labels_mut().insert("team".to_owned(), "nlp".to_owned());
         registry.apply(&labelled);
-        assert!(registry.generation() > generation, "policies match labels that names do not have");
+        assert!(registry.generation() > generation, "policies match labels that names do not include");
     }
 
     #[test]
-    fn names_of_a_pod_that_is_gone_stay_for_the_retention() {
+    fn names_of_a_deleted_pod_stay_for_the_retention() {
         let mut registry = registry();
         list(&mut registry, &[1, 2, 3], START);
         registry.delete(&pod(2), START);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn names_outlive_a_restart_and_the_state_goes_on() {
+    fn names_outlive_a_restart_and_the_generation_grows() {
         let mut first = registry();
         list(&mut first, &[1, 2], START);
         let mut second = registry();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_that_uvmd_would_refuse_is_left_out() {
+    fn pod_that_uvmd_would_refuse_is_omitted() {
         let mut registry = registry();
         let mut odd = pod(2);
         odd.metadata.name = Some("Up\n".to_owned());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_maximum_those_gone_for_longest_are_forgotten() {
+    fn pods_deleted_first_are_removed_beyond_the_maximum() {
         let mut registry = Registry::new(BTreeSet::new(), HOUR * 24);
         let count = u32::try_from(PODS_MAX).unwrap();
         for number in 0..count + 2 {

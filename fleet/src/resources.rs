@@ -1,5 +1,5 @@
 //! Custom resources: policies of a namespace, and of the cluster. They have the fields of an override
-//! ([`api::rule::Override`]), with another selector.
+//! ([`api::rule::Override`]), with a selector of pods.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -8,7 +8,7 @@ use model::policy::{CHOOSER, Choice, POLICIES};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Policy of the pods of its namespace: at most what a `ClusterUvmPolicy` allows there, by default observe alone.
+/// Policy of the pods of its namespace, within the limits of a `ClusterUvmPolicy`; without one, mode `observe` alone.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "uvmd.io",
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct UvmPolicySpec {
-    /// Pods that the policy is for; all of the namespace by default.
+    /// Pods that the policy applies to; all of the namespace by default.
     #[serde(default)]
     pub selector: Selector,
     /// Directive for their processes.
@@ -43,7 +43,7 @@ pub struct UvmPolicySpec {
     kind = "ClusterUvmPolicy",
     status = "Status",
     shortname = "cuvmpol",
-    doc = "Mode, policy and budget of pods of the cluster, and what the UvmPolicy objects of their namespaces may ask for.",
+    doc = "Mode, policy and budget of pods of the cluster, and limits of the UvmPolicy objects of their namespaces.",
     printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.directive.mode"}"#,
     printcolumn = r#"{"name": "Allows", "type": "string", "jsonPath": ".spec.allow.mode"}"#,
     printcolumn = r#"{"name": "Policy", "type": "string", "jsonPath": ".spec.directive.policy"}"#,
@@ -56,17 +56,17 @@ pub struct ClusterUvmPolicySpec {
     /// Namespaces by name; all by default.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Pods of those namespaces that the directive is for; all by default.
+    /// Pods of those namespaces that the directive applies to; all by default.
     #[serde(default)]
     pub selector: Selector,
     /// Directive for their processes; none by default.
     #[serde(default)]
     pub directive: Option<Directive>,
-    /// Most that `UvmPolicy` objects of those namespaces may ask for. Where several `ClusterUvmPolicy` objects allow
-    /// something, the one of the highest priority holds.
+    /// Limits of the `UvmPolicy` objects of those namespaces. If several `ClusterUvmPolicy` objects set limits, those
+    /// of the highest priority apply.
     #[serde(default)]
     pub allow: Option<Allowance>,
-    /// Precedence among `ClusterUvmPolicy` objects that allow something. That of the directive is its own.
+    /// Precedence among `ClusterUvmPolicy` objects that set limits. A directive has a priority of its own.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
@@ -76,7 +76,7 @@ pub struct ClusterUvmPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
-    /// Labels that a pod has to have.
+    /// Labels that a pod must have.
     #[serde(default)]
     pub match_labels: BTreeMap<String, String>,
     /// Containers by name; all by default.
@@ -104,7 +104,7 @@ pub struct Directive {
     #[serde(default)]
     pub budget: Budget,
     /// Precedence: of the policies that match a pod, the highest is selected, then that of the namespace, then the first name.
-    /// Overrides of the node, in its files and over its API, come before all of them.
+    /// Overrides that are made on the node precede all of them.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
@@ -114,11 +114,11 @@ pub struct Directive {
     pub expires_at: Option<String>,
 }
 
-/// Most that a `UvmPolicy` may ask for.
+/// Limits of the `UvmPolicy` objects of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Allowance {
-    /// Mode.
+    /// Highest mode.
     pub mode: Mode,
     /// Limits of migration of a process.
     #[serde(default)]
@@ -152,31 +152,31 @@ pub struct Budget {
     pub bytes: Option<i64>,
 }
 
-/// What came of a policy, node by node.
+/// Result of a policy, by node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
-    /// Nodes with pods that it matches, and those where a field was rejected. Each writes its own entry.
+    /// Nodes with matching pods, and nodes that rejected a field. Each node writes its own entry.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
     pub nodes: Vec<NodeStatus>,
 }
 
-/// What came of a policy on one node.
+/// Result of a policy on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
     /// Name of the node.
     pub node: String,
-    /// Generation of the policy that this is about.
+    /// Generation of the policy that this entry describes.
     pub observed_generation: i64,
-    /// Pods that it matches.
+    /// Matching pods.
     pub matched_pods: i64,
     /// Pods for which it is selected.
     pub selected_pods: i64,
-    /// Policies that are selected for pods that it matches, too; ten at most.
+    /// Policies, or opt-outs, that are selected for matching pods instead; ten at most.
     #[serde(default)]
     pub conflicts: Vec<String>,
-    /// Fields that have no effect, with the reason.
+    /// Fields that are cut to a limit or invalid, with the reason; ten at most. An invalid policy is never selected.
     #[serde(default)]
     pub rejected: Vec<String>,
 }
@@ -204,10 +204,10 @@ fn policies(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": names, "default": CHOOSER })
 }
 
-/// Custom resource definitions of both, in YAML.
+/// Custom resource definitions of both kinds, in YAML.
 ///
 /// # Errors
-/// If they cannot be written.
+/// If they cannot be written as YAML.
 pub fn definitions() -> anyhow::Result<String> {
     let mut text = "# Generated by `uvmd-fleet crds`.\n".to_owned();
     for definition in [ClusterUvmPolicy::crd(), UvmPolicy::crd()] {

@@ -1,4 +1,4 @@
-//! A run: pods are watched, and the files follow.
+//! Main loop: watches pods and policies, and writes the files.
 
 use std::{
     collections::BTreeSet,
@@ -34,33 +34,34 @@ use crate::{
 
 /// Minimum interval of writes: changes within one are written together.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Time limit of a connection, and of a response that the API server has begun.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Runs until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// If there is no configuration for the API server, or no name of the node. Nothing else ends it.
+/// If there is no configuration for the API server, or no node name. Failed requests and writes are
+/// repeated.
 pub async fn run(options: Run) -> anyhow::Result<()> {
     if options.node.is_empty() {
         bail!("the node has no name: set NODE_NAME from spec.nodeName, or give --node");
     }
     let client = client().await?;
     let contact = Contact::default();
-    let asking = tokio::spawn(contact.clone().follow(client.clone()));
+    let contact_checks = tokio::spawn(contact.clone().follow(client.clone()));
     let mut registry = Registry::new(options.labels.iter().cloned().collect(), options.retention);
     let mut names = NamesFile::new(options.names.clone(), options.heartbeat);
     if let Some(former) = names.former() {
         registry.restore(former, SystemTime::now());
     }
     let mut pods = std::pin::pin!(pods(client.clone(), &options.node));
-    let (statuses, wanted) = watch::channel(Statuses::new());
+    let (statuses, status_updates) = watch::channel(Statuses::new());
     let models = || options.gpu_models.iter().cloned().collect();
     let of_policies = |path: &PathBuf| PoliciesFile::new(path.clone(), options.node.clone(), models(), statuses);
     let mut policies = options.overrides.as_ref().map(of_policies);
     let changes = match policies {
         Some(_) => {
-            tokio::spawn(status::follow(client.clone(), options.node.clone(), wanted));
+            tokio::spawn(status::follow(client.clone(), options.node.clone(), status_updates));
             policies::changes(client, &options.node).left_stream()
         }
         None => stream::pending().right_stream(),
@@ -77,7 +78,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
             event = pods.next() => match event {
                 Some(Ok(event)) => {
                     is_listed |= matches!(event, Event::InitDone);
-                    take(&mut registry, &event);
+                    apply(&mut registry, &event);
                     contact.watched();
                 }
                 Some(Err(error)) => contact.interrupted(&error),
@@ -87,12 +88,12 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
                 Some(Ok(change)) => {
                     policies_failed = false;
                     if let Some(policies) = &mut policies {
-                        policies.take(change);
+                        policies.apply(change);
                     }
                 }
                 Some(Err(error)) => {
                     if !policies_failed {
-                        tracing::warn!("the watch of policies failed, and begins again: {}", report(&error));
+                        tracing::warn!("the watch of policies failed, and is restarted: {}", report(&error));
                     }
                     policies_failed = true;
                 }
@@ -101,7 +102,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
             _ = ticks.tick() => {
                 let now = SystemTime::now();
                 registry.expire(now);
-                // Before the first list, the names of a former run are better than a part of it.
+                // Until the first list is complete, the file keeps the names of the previous run.
                 if is_listed {
                     errors.log(names.update(&registry, now, contact.last()).map(drop));
                     errors.log(policies.as_mut().map_or(Ok(()), |policies| policies.update(&registry)));
@@ -111,11 +112,11 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
             _ = interrupt.recv() => break,
         }
     }
-    asking.abort();
+    contact_checks.abort();
     Ok(())
 }
 
-/// Client by the service account of the pod, or by $KUBECONFIG.
+/// Client with the service account of the pod, or with $KUBECONFIG.
 async fn client() -> anyhow::Result<Client> {
     let mut config = Config::infer().await.context("no configuration for the API server")?;
     config.connect_timeout = Some(CONNECT);
@@ -124,14 +125,14 @@ async fn client() -> anyhow::Result<Client> {
     Client::try_from(config).context("no client of the API server")
 }
 
-/// Events of the pods of a node, for ever: after an error with a growing pause, and from a new list
-/// where the API server has forgotten the version.
+/// Events of the pods of a node, for ever: with back-off after an error, and from a new list if the
+/// API server no longer has the version.
 fn pods(client: Client, node: &str) -> impl Stream<Item = watcher::Result<Event<PodObject>>> + use<> {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}")).timeout(WATCH_SECONDS);
     watcher(pod::api(client), config).backoff(Pauses::of(node))
 }
 
-fn take(registry: &mut Registry, event: &Event<PodObject>) {
+fn apply(registry: &mut Registry, event: &Event<PodObject>) {
     match event {
         Event::Init => registry.begin_list(),
         Event::InitApply(pod) | Event::Apply(pod) => registry.apply(pod),
@@ -140,7 +141,7 @@ fn take(registry: &mut Registry, event: &Event<PodObject>) {
     }
 }
 
-/// Errors in the log, each once until another state of it.
+/// Log of errors: each message once.
 #[derive(Default)]
 struct Errors(BTreeSet<String>);
 

@@ -1,5 +1,5 @@
-//! Status of policies at the API server: each node applies an entry of its own, as a field manager of
-//! its own, so that nodes overwrite nothing of each other.
+//! Status of policies at the API server. Each node applies one entry, as a field manager of its own,
+//! so that no node overwrites the entry of another.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,17 +19,17 @@ use crate::{
 /// Statuses of policies on this node.
 pub type Statuses = BTreeMap<Key, NodeStatus>;
 
-/// Minimum interval of rounds: pods that come and go make no more requests.
+/// Minimum interval of rounds: it limits the requests while pods change often.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Applies statuses as they change, for ever. A request that fails is repeated in the next round.
-pub async fn follow(client: Client, node: String, mut wanted: watch::Receiver<Statuses>) {
+pub async fn follow(client: Client, node: String, mut updates: watch::Receiver<Statuses>) {
     let mut applied = Statuses::new();
     let mut rounds = time::interval(INTERVAL);
     rounds.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
-        let statuses = wanted.borrow_and_update().clone();
+        let statuses = updates.borrow_and_update().clone();
         let gone: Vec<Key> = applied.keys().filter(|key| !statuses.contains_key(*key)).cloned().collect();
         let changed = statuses.iter().filter(|(key, status)| applied.get(*key) != Some(*status));
         let changed: Vec<(Key, Option<NodeStatus>)> =
@@ -37,7 +37,7 @@ pub async fn follow(client: Client, node: String, mut wanted: watch::Receiver<St
         for (key, status) in changed.into_iter().chain(gone.into_iter().map(|key| (key, None))) {
             match apply(&client, &node, &key, status.as_ref()).await {
                 Ok(()) => {}
-                // A policy that is gone has no status.
+                // A deleted policy has no status.
                 Err(kube::Error::Api(error)) if error.code == 404 => {}
                 Err(error) => {
                     tracing::warn!("the status of {key} was not written: {}", report(&error));
@@ -54,7 +54,7 @@ pub async fn follow(client: Client, node: String, mut wanted: watch::Receiver<St
 
 async fn apply(client: &Client, node: &str, key: &Key, status: Option<&NodeStatus>) -> kube::Result<()> {
     let kind = if key.namespace.is_some() { "UvmPolicy" } else { "ClusterUvmPolicy" };
-    // Without its entry, the node gives up what it has applied before.
+    // An empty list withdraws the entry that the node applied before.
     let nodes: Vec<_> = status.into_iter().collect();
     let body = json!({
         "apiVersion": "uvmd.io/v1alpha1",

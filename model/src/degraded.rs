@@ -38,7 +38,7 @@ pub enum DegradedReason {
     AttachedLate,
     /// Probes and the driver's own counters contradict each other.
     SourcesDisagree,
-    /// uvmd is in a cgroup namespace of its own, in which names of cgroups are cut off.
+    /// uvmd is in another cgroup namespace than that of the node, where paths of cgroups are incomplete.
     CgroupNamespace,
 }
 
@@ -114,7 +114,7 @@ impl DegradedReason {
                 "The probes counted other numbers than the driver's own counters, three times for one figure. Do not trust that figure of any process."
             }
             Self::CgroupNamespace => {
-                "uvmd runs in a cgroup namespace of its own, where names of cgroups are cut off. Pods, jobs, containers and units may be unknown or wrong; counts are not affected."
+                "uvmd runs in another cgroup namespace than that of the node, where paths of cgroups are incomplete. Pods, jobs, containers and units may be unknown or wrong; counts are not affected."
             }
         }
     }

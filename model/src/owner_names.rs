@@ -1,4 +1,4 @@
-//! Names of pods, by the UIDs that cgroups have. Another program learns them from the cluster: each is a claim.
+//! Names of pods, by the UIDs in cgroups. Another program reads them from the cluster: each is a claim.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::{Owner, OwnerKey};
 
-/// Names of the pods of this node, and of those that are gone for not too long.
+/// Names of the pods of this node, and of deleted ones within the retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerNames {
     /// By the UID in the pod's cgroup.
@@ -20,7 +20,7 @@ pub struct OwnerNames {
 /// State of the file of names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamesSource {
-    /// Whether the names are those of the file as it was last read. Otherwise they are of an earlier one, or there are none.
+    /// Whether the names are those of the file as last checked. Otherwise they are of an earlier file, or there are none.
     pub is_current: bool,
     /// Last contact with the cluster, as the file has it.
     pub contacted_at: Option<SystemTime>,
@@ -39,12 +39,12 @@ pub struct PodNames {
     pub containers: BTreeMap<String, String>,
     /// Name of its only container; `None` where there are several.
     pub only_container: Option<String>,
-    /// Its labels, as far as they are allowed.
+    /// Its labels that the writer includes.
     pub labels: BTreeMap<String, String>,
 }
 
 impl OwnerNames {
-    /// Names of an owner; `None` for one that is no pod, and for a pod that is not known.
+    /// Names of an owner; `None` for an unknown pod, and for other kinds of owners.
     #[must_use]
     pub fn of(&self, key: &OwnerKey) -> Option<&PodNames> {
         match key {
@@ -67,7 +67,7 @@ impl PodNames {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Name of the container that a process of the pod is in; that of the only one where its id is not known yet.
+    /// Name of the container of a process of the pod; that of the only container while its id is unknown.
     #[must_use]
     pub fn container(&self, owner: &Owner) -> Option<&str> {
         let by_id = owner.container.as_ref().and_then(|container| self.containers.get(&container.id));

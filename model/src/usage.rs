@@ -1,6 +1,6 @@
-//! Usage of managed memory by owner and job step. It outlives processes and verdicts, for as long as the owner is listed.
+//! Usage of managed memory by owner and job step. It outlives processes and verdicts, as long as the owner is listed.
 //!
-//! Memory is bounded: an owner's place in the list is charged to its user, and of its steps [`STEPS_MAX`] have sums of their own.
+//! Memory is bounded: the list of owners has a quota per user, and at most [`STEPS_MAX`] steps of an owner have separate sums.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,25 +11,25 @@ use std::{
 
 use crate::{Counters, GpuKey, OwnerKey, Process, ProcessId, Reuse, Snapshot, Verdict, VerdictKind};
 
-/// Maximum of an owner's steps with sums of their own. Those of further steps are together, under no step.
+/// Maximum number of an owner's steps with separate sums. Further steps are summed under no step.
 pub const STEPS_MAX: usize = 32;
 
 /// Usage of all listed owners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     owners: BTreeMap<OwnerKey, Arc<OwnerUsage>>,
-    /// Counts of listed processes that are in the sums, or belong to no listed owner.
+    /// Highest counts of each process up to the last snapshot.
     counted: BTreeMap<ProcessId, Traffic>,
 }
 
 /// Usage of one owner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnerUsage {
-    /// By step; `None` is no step, and steps beyond [`STEPS_MAX`].
+    /// By step; `None` has processes in no step, and steps beyond [`STEPS_MAX`].
     pub steps: BTreeMap<Option<String>, StepUsage>,
     /// Maximum of the managed memory of its running processes at a GPU over that GPU's memory; `None` if unknown.
     pub peak_oversubscription: Option<f64>,
-    /// Maximum of that of all processes at a GPU that it used at that time.
+    /// As [`Self::peak_oversubscription`], of all processes at a GPU, while this owner used the GPU.
     pub peak_gpu_oversubscription: Option<f64>,
     /// User of its first process.
     pub uid: Option<u32>,
@@ -50,12 +50,12 @@ pub struct StepUsage {
     pub peak_oversubscription: Option<f64>,
 }
 
-/// Verdict with most copied bytes, thrashing ones first, and its process at that time.
+/// Verdict with most copied bytes, thrashing ones first, and a copy of its process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorstVerdict {
     /// Verdict.
     pub verdict: Verdict,
-    /// Process, with the ranges of the verdict alone.
+    /// Process, with the ranges of the verdict only.
     pub process: Process,
 }
 
@@ -68,7 +68,7 @@ pub struct Traffic {
     pub bytes_htod: u64,
     /// Bytes copied from GPUs to the host.
     pub bytes_dtoh: u64,
-    /// Bytes evicted, for whomever.
+    /// Bytes evicted, for any process.
     pub evicted_bytes: u64,
     /// Bytes of any process evicted for these processes.
     pub induced_eviction_bytes: u64,
@@ -90,14 +90,14 @@ impl Usage {
         self.owners.get(owner).map(AsRef::as_ref)
     }
 
-    /// Adds the counts since the last snapshot. A process counts for its current owner and step.
+    /// Adds the counts since the last snapshot. They count for the current owner and step of a process.
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.owners.retain(|owner, _| snapshot.owners.contains_key(owner));
         let mut counted = BTreeMap::new();
         for process in &snapshot.processes {
             let before = self.counted.get(&process.id).copied().unwrap_or_default();
             let now = Traffic::of_process(process);
-            // A count that decreased has moved or was discarded: its next bytes are no new ones.
+            // A count decreases if it was moved or discarded. What follows is new only above the earlier maximum.
             counted.insert(process.id, now.max(before));
             let Some(owner) = listed(process, snapshot) else { continue };
             let new = now.since(before);
@@ -113,7 +113,7 @@ impl Usage {
         self.observe_peaks(snapshot);
     }
 
-    /// Adds time for which a verdict held.
+    /// Adds time under a verdict.
     pub fn add_verdict_time(&mut self, owner: OwnerKey, step: Option<&str>, kind: VerdictKind, duration: Duration) {
         if owner == OwnerKey::Other || duration.is_zero() {
             return;
@@ -122,7 +122,7 @@ impl Usage {
         *sum = sum.saturating_add(duration);
     }
 
-    /// Retains a verdict if it is its owner's worst.
+    /// Stores a verdict if it is the worst of its owner.
     pub fn judge(&mut self, verdict: &Verdict, snapshot: &Snapshot) {
         let Some(process) = snapshot.processes.iter().find(|process| process.id == verdict.process) else { return };
         let Some(owner) = listed(process, snapshot) else { return };
@@ -177,13 +177,13 @@ impl Usage {
 }
 
 impl OwnerUsage {
-    /// Usage of a step, or of those without sums of their own.
+    /// Usage of a step, or of the steps without separate sums.
     fn step(&mut self, step: Option<&str>) -> &mut StepUsage {
         let key = self.key(step);
         self.steps.entry(key).or_default()
     }
 
-    /// Key of a step's sums.
+    /// Key of the sums of a step.
     fn key(&self, step: Option<&str>) -> Option<String> {
         let step = Some(step?.to_owned());
         let named = self.steps.keys().flatten().count();
@@ -206,7 +206,7 @@ impl OwnerUsage {
 }
 
 impl Traffic {
-    /// Part of these counts.
+    /// Traffic of these counts.
     #[must_use]
     pub fn of(counters: &Counters, reuse: &Reuse) -> Self {
         let Reuse { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces: _ } = *reuse;
@@ -276,7 +276,7 @@ const fn rank(verdict: &Verdict) -> (bool, u64) {
     (verdict.kind.is_thrashing(), verdict.total.copied_bytes())
 }
 
-/// Process without what is large, except for the ranges of a verdict.
+/// Copy of a process without its large fields, with the ranges of a verdict only.
 fn with_ranges_of(verdict: &Verdict, process: &Process) -> Process {
     let mut small = Process {
         started_at: process.started_at,

@@ -1,7 +1,7 @@
 //! Cgroup namespace of this process.
 //!
 //! In another namespace than the node's, `/proc/PID/cgroup` has paths relative to its root: that of a container
-//! of version 2 begins at the container. The names of pods, jobs and units are then cut off.
+//! of version 2 begins at the container. Paths of cgroups then lack the names of pods, jobs and units.
 
 use std::{fs, io, os::fd::AsFd, path::Path};
 

@@ -4,13 +4,13 @@
 #   apiserver_start FOLDER      certificates, tokens, etcd and the API server, on free ports; returns when it is ready
 #   apiserver_kill              ends the API server alone, by SIGKILL
 #   apiserver_resume            starts it again, on its port
-#   apiserver_compact           has etcd forget all earlier versions, so that a watch of one of them gets 410 Gone
+#   apiserver_compact           compacts etcd, so that a watch of an earlier version gets 410 Gone
 #   apiserver_stop              ends both
 #   kubectl_as USER ARGUMENT... USER is `admin`, or NAMESPACE/NAME of one of APISERVER_ACCOUNTS
 #   apiserver_kubeconfig USER   path of its configuration for clients
 #
 # RBAC is on. There is no kubelet, no scheduler and no controller: pods are objects, and nothing runs.
-# scripts/setup --kubernetes builds what it runs.
+# scripts/setup --kubernetes builds both programs.
 
 # apiserver_free_ports COUNT
 apiserver_free_ports() {
@@ -27,7 +27,7 @@ apiserver_start() {
   read -ra ports <<<"$(apiserver_free_ports 3)"
   APISERVER_PORT=${ports[0]} APISERVER_ETCD_PORT=${ports[1]} APISERVER_PEER_PORT=${ports[2]}
   mkdir -p "$APISERVER/cert"
-  # An authority of its own, so that clients verify the server as they do on a cluster.
+  # With its own certificate authority, so that clients verify the server as on a cluster.
   openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=uvmd-test-ca -keyout "$APISERVER/cert/ca.key" -out "$APISERVER/cert/ca.crt" 2>/dev/null
   openssl req -newkey rsa:2048 -nodes -subj /CN=apiserver -keyout "$APISERVER/cert/server.key" -out "$APISERVER/cert/server.csr" 2>/dev/null
   printf 'subjectAltName=IP:127.0.0.1,DNS:localhost\n' >"$APISERVER/cert/extensions"
@@ -53,7 +53,7 @@ apiserver_start() {
 }
 
 apiserver_resume() {
-  # Loopback is no address to advertise, and nothing connects to the one that is.
+  # Loopback cannot be advertised. Nothing connects to the advertised address.
   "$UVMD_KUBE_APISERVER/kube-apiserver" --etcd-servers "http://127.0.0.1:$APISERVER_ETCD_PORT" --bind-address 127.0.0.1 \
     --secure-port "$APISERVER_PORT" --advertise-address 192.0.2.1 --endpoint-reconciler-type none --cert-dir "$APISERVER/cert" \
     --tls-cert-file "$APISERVER/cert/server.crt" --tls-private-key-file "$APISERVER/cert/server.key" \
@@ -64,7 +64,7 @@ apiserver_resume() {
   APISERVER_PID=$!
   local deadline=$((SECONDS + 60))
   until kubectl_as admin get --raw /readyz >/dev/null 2>&1; do
-    kill -0 "$APISERVER_PID" 2>/dev/null || die "the API server has ended: $(tail -n 5 "$APISERVER/apiserver.log")"
+    kill -0 "$APISERVER_PID" 2>/dev/null || die "the API server has exited: $(tail -n 5 "$APISERVER/apiserver.log")"
     [ $SECONDS -lt $deadline ] || die "the API server is not ready: $(tail -n 5 "$APISERVER/apiserver.log")"
     sleep 0.2
   done
@@ -83,7 +83,7 @@ apiserver_stop() {
   done
 }
 
-# By etcd's gateway: there is no etcdctl.
+# By etcd's HTTP gateway, as there is no etcdctl.
 apiserver_compact() {
   local url=http://127.0.0.1:$APISERVER_ETCD_PORT/v3 revision
   revision=$(curl -sf "$url/kv/range" -d '{"key": "AA==", "count_only": true}' | sed -nE 's/.*"revision": ?"([0-9]+)".*/\1/p')

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# uvmd-fleet with a real API server: names of pods and policies, with RBAC, through interruptions.
+# uvmd-fleet with a real API server: pod names and policies, RBAC, and interruptions.
 #
 #   tests/scripts/kubernetes.sh
 #
@@ -14,9 +14,9 @@ command -v kubectl >/dev/null || die "kubectl is not installed"
 fleet=$UVMD_ROOT/target/debug/uvmd-fleet
 (cd "$UVMD_ROOT" && cargo build --locked -q -p fleet)
 work=$(mktemp -d)
-# What the API server knows of the accounts: their tokens.
+# Accounts for which the API server has tokens.
 APISERVER_ACCOUNTS=(uvmd/uvmd-fleet ml/user other/user)
-# A short history of watches, so that a compaction is felt.
+# No watch cache, so that a compaction interrupts watches.
 APISERVER_OPTIONS=(--watch-cache=false)
 started=()
 finish() {
@@ -31,7 +31,7 @@ trap finish EXIT
 
 ok() { echo "ok: $*"; }
 
-# eventually WHAT COMMAND...: waits until it succeeds; a test of a time would fail on a busy machine.
+# eventually DESCRIPTION COMMAND...: waits until the command succeeds, for 60 s at most.
 eventually() {
   local what=$1 deadline=$((SECONDS + 60))
   shift
@@ -42,7 +42,7 @@ eventually() {
   ok "$what"
 }
 
-# names EXPRESSION: of Python, over `f`, the file of names, and `pods`, by namespace/name.
+# names EXPRESSION: evaluates Python with `f`, the file of names, and `pods`, its pods by namespace/name.
 names() {
   python3 -c 'import json, sys
 f = json.load(open(sys.argv[1]))
@@ -71,7 +71,7 @@ pod() {
 
 delete_pod() { kubectl_as admin delete pod -n "$1" "$2" --grace-period=0 --force >/dev/null 2>&1; }
 
-# start NODE: uvmd-fleet, by its own account.
+# start NODE: starts uvmd-fleet with its own account.
 start() {
   NODE_NAME=$1 KUBECONFIG=$(apiserver_kubeconfig uvmd/uvmd-fleet) "$fleet" --names "$work/run/owners.json" \
     --label team --retention 1h --heartbeat 2s --overrides "$work/run/overrides.json" --gpu-model "NVIDIA H200" >>"$work/fleet.log" 2>&1 &
@@ -124,14 +124,14 @@ eventually "a deleted pod keeps its names, as one that is gone" names 'pods["oth
 
 # --- policies ----------------------------------------------------------------------------------------------------------------------
 
-# policy KIND NAME NAMESPACE SPEC: an object in JSON.
+# policy KIND NAME NAMESPACE SPEC: prints the object in JSON.
 policy() {
   local namespace=${3:+, \"namespace\": \"$3\"}
   printf '{"apiVersion": "uvmd.io/v1alpha1", "kind": "%s", "metadata": {"name": "%s"%b}, "spec": %s}' "$1" "$2" "$namespace" "$4"
 }
-# Without kubectl's own validation: the API server is what refuses.
+# Without kubectl's own validation, so that the API server refuses.
 apply_policy() { policy "${@:2}" | kubectl_as "$1" apply --validate=false -f -; }
-# overrides EXPRESSION: over `o`, the overrides, and `uids`, those of the pods by namespace/name.
+# overrides EXPRESSION: evaluates Python with `o`, the overrides, and `uids`, those of existing pods by namespace/name.
 overrides() {
   python3 -c 'import json, sys
 o = json.load(open(sys.argv[1]))
@@ -156,7 +156,7 @@ refused "a team for the cluster" forbidden apply_policy ml/user ClusterUvmPolicy
 apply_policy ml/user UvmPolicy mine ml '{"mode": "act", "policy": "cycle", "selector": {"matchLabels": {"app2": "llm"}}}' >/dev/null
 eventually "a team's policy reaches its pods, and observes alone without a grant" \
   overrides '[(each["match"]["pod"], each["mode"], each["policy"]) for each in o] == [(uids["ml/train"], "observe", "cycle")]'
-eventually "its status says what was rejected" has_status uvmpolicy mine ml 'rejected[0]' 'spec.mode: act is not allowed*'
+eventually "its status reports the rejected field" has_status uvmpolicy mine ml 'rejected[0]' 'spec.mode: act is not allowed*'
 apply_policy admin ClusterUvmPolicy grant "" '{"namespaces": ["ml"], "allow": {"mode": "act", "budget": {"bytesPerSecond": 1000}}}' >/dev/null
 eventually "with a grant it acts, within the budget" \
   overrides '[(each["mode"], each["budget"]["bytes_per_second"]) for each in o] == [("act", 1000)]'
@@ -186,7 +186,7 @@ apiserver_kill
 written() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["written_at"])' "$work/run/owners.json"; }
 before=$(written)
 beats() { [ "$(written)" != "$before" ]; }
-eventually "it writes on without the API server" beats
+eventually "it still writes without the API server" beats
 names "f['generation'] == $generation and len(pods) == 5" || die "names changed without the API server"
 [ "$(sha256sum <"$work/run/overrides.json")" = "$policies" ] || die "overrides changed without the API server"
 ok "names and overrides stay as they are without the API server"
@@ -200,19 +200,19 @@ apiserver_resume
 pod ml llm-3 gpu-1 | kubectl_as admin apply -f - >/dev/null
 delete_pod ml llm-2
 apiserver_compact
-eventually "what happened meanwhile follows, also after versions were forgotten (410 Gone)" \
+eventually "changes during the interruption follow, also after a compaction (410 Gone)" \
   names '"ml/llm-3" in pods and pods["ml/llm-2"]["deleted_at"] is not None and pods["ml/llm-0"]["deleted_at"] is None'
 
 kill -TERM "$fleet_pid"
-wait "$fleet_pid" || die "it did not end cleanly"
+wait "$fleet_pid" || die "uvmd-fleet did not exit cleanly"
 delete_pod ml llm-3
 generation=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["generation"])' "$work/run/owners.json")
 start gpu-1
-eventually "a restart keeps names, and notices what is gone" names "pods['ml/llm-3']['deleted_at'] is not None and f['generation'] > $generation and 'other/web' in pods"
+eventually "a restart keeps names, and detects deleted pods" names "pods['ml/llm-3']['deleted_at'] is not None and f['generation'] > $generation and 'other/web' in pods"
 
 # --- a large cluster ------------------------------------------------------------------------------------------------------------------
 
-# kubectl makes them one after the other, in minutes.
+# In parallel: kubectl would take minutes.
 python3 - "$APISERVER_PORT" "$APISERVER/cert/ca.crt" <<'PY'
 import http.client, json, ssl, sys
 from concurrent.futures import ThreadPoolExecutor

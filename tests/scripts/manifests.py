@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The chart and its manifests: valid for each version of Kubernetes, without privilege that the mode does not need, and with the names of an installation.
+"""Test the chart and its manifests: valid for each version of Kubernetes, no privilege beyond that of the mode, and the names of an installation.
 
 `scripts/kubernetes --check` runs it in an environment with Helm's library and the schemas.
 """
@@ -50,7 +50,7 @@ def rules(objects: list[dict]) -> dict[str, dict]:
 
 
 MONITORED = {"monitoring": {"enabled": True}}
-# An installation with other names than the default ones, and everything on.
+# An installation with other names than the defaults, and all options.
 OTHER = {
     "mode": "act",
     "image": {"repository": "registry.example.org/uvmd", "digest": f"sha256:{'0' * 64}"},
@@ -101,7 +101,7 @@ def a_field_that_kubernetes_does_not_have_is_found() -> None:
     raise AssertionError("a wrong field is valid")
 
 
-def observing_takes_five_capabilities_and_changes_nothing_of_the_node() -> None:
+def observing_has_five_capabilities_and_writes_only_its_own_folders() -> None:
     uvmd = container(render({}), "uvmd")
     context = uvmd["securityContext"]
     assert "privileged" not in context
@@ -120,7 +120,7 @@ def acting_begins_in_shadow() -> None:
     assert 'mode = "shadow"' in of_kind(objects, "ConfigMap")[0]["data"]["10-kubernetes.toml"]
 
 
-def the_fleet_has_the_credentials_alone() -> None:
+def only_uvmd_fleet_has_credentials() -> None:
     objects = render({})
     assert pod(objects)["automountServiceAccountToken"] is False
     assert pod(objects)["serviceAccountName"] == "uvmd-fleet"
@@ -172,7 +172,7 @@ def links_lead_to_what_can_be_reached() -> None:
         places = [place for board in boards for panel in board["panels"] for place in (panel, panel.get("fieldConfig", {}).get("defaults", {}))]
         urls = [link["url"] for place in places for link in place.get("links") or []]
         assert any("${docs}" in url for url in urls) == is_published
-        # The page of a node listens on its loopback.
+        # The page of a node listens on loopback, which Grafana's users cannot reach.
         assert urls and not any("page_port" in url for url in urls)
 
 

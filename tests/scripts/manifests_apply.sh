@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A real API server takes the manifests of deploy/kubernetes: defaults, validation and admission, as schemas alone do not have them.
+# Applies the manifests of deploy/kubernetes to a real API server: it tests defaults, validation and admission, which schemas do not cover.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
@@ -19,12 +19,12 @@ finish() {
 trap finish EXIT
 apiserver_start "$work/apiserver"
 
-# The same again is no change: nothing of it is a default that the server fills in otherwise.
+# A second apply changes nothing: no field differs from the defaults that the server sets.
 for overlay in observe act; do
   kubectl_as admin apply -k "deploy/kubernetes/overlays/$overlay"
   changed=$(kubectl_as admin apply -k "deploy/kubernetes/overlays/$overlay" | grep -v ' unchanged$' || true)
   [ -z "$changed" ] || die "a second apply of $overlay changes: $changed"
-  # A pod of it is admitted, with its priority. There is no controller that would make one.
+  # A pod of the DaemonSet is admitted, with its priority. No controller runs here that would create it.
   kubectl_as admin -n uvmd get daemonset uvmd -o json |
     python3 -c 'import json, sys
 template = json.load(sys.stdin)["spec"]["template"]
@@ -33,5 +33,5 @@ json.dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": temp
   kubectl_as admin -n uvmd apply -f "$work/pod.json"
   [ "$(kubectl_as admin -n uvmd get pod "$overlay" -o 'jsonpath={.spec.priority}')" = 2000001000 ] || die "the pod of $overlay has no priority"
 done
-# The dashboards are larger than the annotation of a client-side apply may be.
+# Server-side: the dashboards exceed the maximum size of the annotation of a client-side apply.
 kubectl_as admin apply --server-side -f deploy/kubernetes/monitoring/dashboards.yaml

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Make an OCI bundle run as a pod of deploy/kubernetes does: pod.py BUNDLE WORK.
+"""Configure an OCI bundle like a pod of deploy/kubernetes: pod.py BUNDLE WORK.
 
-The container's capabilities, mounts, namespaces and environment are those of the DaemonSet of the overlay `observe`, as a runtime of cgroup version 2 has
-them: a container that is not privileged has a cgroup namespace of its own. Folders of the node are below WORK. Prints the command of the liveness probe.
+The container's capabilities, mounts, namespaces and environment are those of the DaemonSet of the overlay `observe`, as a runtime sets
+them with cgroup version 2: a container that is not privileged has its own cgroup namespace. Folders of the node are in WORK. Prints the command of the
+liveness probe.
 """
 
 import json
@@ -13,11 +14,11 @@ from pathlib import Path
 import yaml
 
 OVERLAY = Path(__file__).resolve().parents[2] / "deploy/kubernetes/overlays/observe"
-# Numbers of the kernel.
+# Bits of the kernel's capabilities.
 CAPABILITIES = {"SYS_PTRACE": 19, "SYS_ADMIN": 21, "SYS_RESOURCE": 24, "PERFMON": 38, "BPF": 39}
 
 
-def mine() -> int:
+def own_capabilities() -> int:
     """Capabilities of this process, as a mask: a sandbox may lack some."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("CapEff:")[1].split()[0], 16)
@@ -63,7 +64,7 @@ def main(bundle: Path, work: Path) -> None:
             {"destination": mount["mountPath"], "type": "bind", "source": str(source), "options": ["rbind", "ro" if mount.get("readOnly") else "rw"]}
         )
 
-    mask = mine()
+    mask = own_capabilities()
     added = context["capabilities"]["add"]
     if lacking := [name for name in added if not mask >> CAPABILITIES[name] & 1]:
         print(f"without {', '.join(lacking)}, which this machine does not have", file=sys.stderr)

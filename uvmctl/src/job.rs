@@ -1,8 +1,8 @@
 //! `uvmctl job`: reports on Slurm jobs.
 //!
-//! * `report`: what a job has cost on its nodes
-//! * `slurm`: names of a job in the environment of Slurm's scripts
-//! * `spool`: reports as files, so that they outlive uvmd's memory of the job
+//! * `report`: report on a job, of one node or several
+//! * `slurm`: ids and names of a job, from the environment of Slurm's scripts
+//! * `spool`: folder of saved reports, which outlive the job in uvmd
 //! * `page`: a report as text
 
 mod page;
@@ -27,21 +27,22 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Options {
-    /// Report the cost of managed memory to a Slurm job, by step, with the remedy
+    /// Report the cost of managed memory to a Slurm job, by step, with remedies
     ///
-    /// Of this node, from uvmd, also after the job has ended: for `collector.owner_retention`, an
-    /// hour by default. With --spool, of all nodes whose Epilog saved a report.
+    /// The report is that of this node's uvmd, until `collector.owner_retention` after the job: an
+    /// hour by default. With --spool, it is that of all nodes whose Epilog saved a report.
     ///
     /// FETCHED: bytes copied from host to GPU. REFETCHED: part of them that had been evicted
-    /// before. EVICTED: bytes evicted from GPUs. COST: link time of refetches, their bytes over the
-    /// rate of the link: a lower bound, as faults copy more slowly. PEAK: the most managed
-    /// memory of its running processes at a GPU over that GPU's memory. VERDICTS: time under each,
-    /// summed over processes and GPUs.
+    /// before. EVICTED: bytes evicted from GPUs. COST: link time of refetches, which is their bytes
+    /// divided by the rate of the link: a lower bound, as faults copy more slowly. PEAK: maximum
+    /// of the managed memory of running processes at a GPU, divided by that GPU's memory. VERDICTS:
+    /// time under each verdict, summed over processes and GPUs.
     Report(ReportOptions),
     /// Save the report of a job on this node in a folder, for Slurm's Epilog
     ///
-    /// The file has the job and the node in its name, and replaces an earlier one as a whole. A job
-    /// without managed memory has none. Removes old reports, and the oldest beyond --max-bytes.
+    /// The name of the file has the job and the node. An earlier report is replaced atomically. For
+    /// a job without managed memory, no file is written. Also removes reports older than --max-days,
+    /// and the oldest beyond --max-bytes.
     Save(SaveOptions),
 }
 
@@ -60,11 +61,11 @@ pub(crate) struct SaveOptions {
     #[command(flatten)]
     selection: Selection,
 
-    /// Folder, which only its owner may write
+    /// Folder of saved reports, which only its owner may write
     #[arg(long, value_name = "DIR")]
     spool: PathBuf,
 
-    /// Readers of the file: its owner; also the job's group (`SLURM_JOB_GID`); or all users
+    /// Readers of the file: its owner alone, also the job's group (`SLURM_JOB_GID`), or all users
     #[arg(long, value_name = "READERS", value_enum, default_value_t)]
     readable_by: Readers,
 
@@ -77,14 +78,14 @@ pub(crate) struct SaveOptions {
     max_bytes: u64,
 }
 
-/// Job, and what is not known about its node.
+/// Job, and rate of the link of its node.
 #[derive(Clone, Debug, Args)]
 struct Selection {
     /// Number or SLUID of the job [default: `SLURM_JOB_ID`]
     id: Option<String>,
 
-    /// Rate of the link between host and GPU in bytes per second [default: that of its generation
-    /// and lanes, by NVML]
+    /// Rate of the link between host and GPU, in bytes per second [default: that of the PCIe
+    /// generation and lanes, by NVML]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     link_rate: Option<u64>,
 }
@@ -134,7 +135,7 @@ pub(crate) fn save(client: &Client, options: &SaveOptions) -> anyhow::Result<()>
     spool.expire(retention)
 }
 
-/// Report of this node. uvmd knows the job by the name of its cgroup: the number, or the SLUID.
+/// Report of this node. uvmd knows the job by the id in its cgroup: the number or the SLUID.
 fn live(client: &Client, mut job: Job) -> Result<JobReport, Error> {
     let mut ids = job.ids();
     let report = loop {
@@ -156,7 +157,7 @@ fn live(client: &Client, mut job: Job) -> Result<JobReport, Error> {
 
 impl Selection {
     fn job(&self) -> Result<Job, UsageError> {
-        let missing = || UsageError::new("name the job: SLURM_JOB_ID is not set, as it is in Slurm's Epilog");
+        let missing = || UsageError::new("no job: give its id, as SLURM_JOB_ID is not set (Slurm's Epilog sets it)");
         Job::of(self.id.as_deref(), |name| std::env::var(name).ok()).ok_or_else(missing)
     }
 }

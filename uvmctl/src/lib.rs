@@ -130,7 +130,7 @@ enum Command {
     /// One line for each range of managed memory, in the order of addresses; the hotter a cell, the
     /// taller its character. Counts are since the start of the process, or since uvmd saw it first.
     Heatmap(heat::Options),
-    /// Report on Slurm jobs, and save reports
+    /// Report on Slurm jobs, and save these reports
     #[command(subcommand)]
     Job(job::Options),
     /// List the calls of a process to the CUDA driver, or write them as a trace

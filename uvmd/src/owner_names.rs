@@ -1,5 +1,6 @@
-//! Names of pods, from the file of `uvmd-fleet`. It is a claim of a program without privileges: uvmd
-//! bounds it, takes it as a whole or not at all, and shows names. No permission depends on it.
+//! Names of pods, from the file of `uvmd-fleet`. The file is a claim of a program without privileges:
+//! uvmd checks bounds, accepts it as a whole or not at all, and only displays names. No permission
+//! depends on them.
 
 use std::{
     fs::OpenOptions,
@@ -18,19 +19,19 @@ use web::{Warning, Warnings};
 
 /// Interval of checks of the file.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Age of the last contact with the cluster from which on the names are reported as outdated.
+/// Age of the last contact with the cluster from which the names are reported as outdated.
 const AGE_MAX: Duration = Duration::from_mins(5);
 
-/// File of names, and what was read of it.
+/// Reader of the file of names.
 pub(crate) struct Reader {
     path: PathBuf,
     names: watch::Sender<Arc<OwnerNames>>,
     warnings: Warnings,
-    /// File that was read last, valid or not.
+    /// Stamp of the file that was read last, valid or not.
     stamp: Option<Stamp>,
 }
 
-/// What a replaced or changed file differs in.
+/// Metadata by which a replaced or changed file is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -86,7 +87,7 @@ impl Reader {
         self.judge_age(now);
     }
 
-    /// Warns while the names are those of a cluster that was not reached for long.
+    /// Warns while the last contact with the cluster is too old.
     fn judge_age(&self, now: SystemTime) {
         let Some(NamesSource { is_current: true, contacted_at }) = self.names.borrow().source else { return };
         let age = contacted_at.map(|at| now.duration_since(at).unwrap_or_default());
@@ -104,11 +105,11 @@ impl Reader {
     }
 
     fn sentence(&self, reason: &str) -> String {
-        let kept = self.names.borrow().pods.len();
-        format!("{}: {reason}; {kept} pods have names", self.path.display())
+        let named = self.names.borrow().pods.len();
+        format!("{}: {reason}; {named} pods have names", self.path.display())
     }
 
-    /// Names of the file; `None` if it is the one that was read last.
+    /// Names in the file; `None` if it is unchanged since the last read.
     fn read(&mut self) -> Result<Option<OwnerNames>, String> {
         let file = private::open(OpenOptions::new().read(true), &self.path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => "there is no such file; uvmd-fleet writes it".to_owned(),
@@ -121,7 +122,7 @@ impl Reader {
             return Ok(None);
         }
         self.stamp = Some(stamp);
-        // One that is changed in place may be read in the middle of it: the next check reads it again.
+        // A file that is changed in place may be read incompletely. Its stamp then changes, and it is read again.
         let mut content = Vec::new();
         file.take(BYTES_MAX + 1).read_to_end(&mut content).map_err(|error| error.to_string())?;
         if content.len() as u64 > BYTES_MAX {

@@ -22,9 +22,9 @@ use crate::{
 
 /// Maximum width of lines.
 const WIDTH_MAX: usize = 100;
-/// Maximum of owners that a line names.
+/// Maximum number of owners in a line.
 const OWNERS_MAX: usize = 5;
-/// Maximum of nodes that a line names.
+/// Maximum number of nodes in a line.
 const NODES_MAX: usize = 8;
 
 const CONCESSIONS: [Concession; 3] =
@@ -116,7 +116,7 @@ fn cost(report: &JobReport) -> String {
             format!("at least {} of link time for refetches, at {}/s", seconds_text(seconds), text::bytes(*rate))
         }
         (None, ..) => "unknown, as there are no block records".to_owned(),
-        _ => "unknown, as the rate of the link is: give it by --link-rate".to_owned(),
+        _ => "unknown, as the rate of the link is unknown: set it with --link-rate".to_owned(),
     }
 }
 
@@ -133,7 +133,7 @@ fn peak(report: &JobReport) -> Option<String> {
     Some(format!("managed memory {own} of a GPU's{all}"))
 }
 
-/// Other parties of evictions with their bytes, the most first; `None` without any.
+/// Other owners in evictions with their bytes, the largest first; `None` without any.
 fn owners(report: &JobReport, evictions: impl Fn(&NodeReport) -> Option<Vec<OwnerEviction>>) -> Option<String> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for node in &report.nodes {
@@ -190,7 +190,7 @@ fn shown(value: Option<f64>, format: fn(f64) -> String) -> Cell {
     value.map_or_else(Cell::unknown, |value| Cell::shown_as(format(value), Some(value)))
 }
 
-/// `18.2 s`, from a minute on `4 min 12 s`
+/// `18.2 s` below a minute, `4 min 12 s` from then on.
 fn seconds_text(seconds: f64) -> String {
     const MINUTE: f64 = 60.0;
     if seconds < MINUTE {

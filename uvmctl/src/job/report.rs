@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::slurm::Job;
 
-/// Version of the form.
+/// Version of the format.
 pub(super) const FORMAT: u32 = 1;
 
 /// Report on a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct JobReport {
-    /// Version of the form.
+    /// Version of the format.
     pub(super) format: u32,
     pub(super) job: Job,
     /// Sums over all nodes, and maxima of peaks.

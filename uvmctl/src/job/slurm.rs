@@ -1,4 +1,4 @@
-//! Names of a job, from the environment of Slurm's scripts.
+//! Ids and names of a job, from the environment of Slurm's scripts.
 
 use api::OwnerReport;
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// The job with this number or SLUID, else the one of the environment. Other names are those of
-    /// the environment, if it is of the same job.
+    /// Job with this number or SLUID, or else that of the environment. Its other names are those of
+    /// the environment, if that belongs to the same job.
     pub(super) fn of(id: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let (number, sluid) = (variable("SLURM_JOB_ID"), variable("SLURM_JOB_SLUID"));
@@ -40,13 +40,13 @@ impl Job {
         })
     }
 
-    /// Ids by which uvmd may know it.
+    /// Ids by which uvmd may know the job.
     pub(super) fn ids(&self) -> Vec<String> {
         let sluid = self.sluid.iter().filter(|sluid| **sluid != self.id);
         [&self.id].into_iter().chain(sluid).cloned().collect()
     }
 
-    /// Adds what uvmd knows.
+    /// Adds the user that uvmd reports, if Slurm gave none.
     pub(super) fn complete(&mut self, report: &OwnerReport) {
         if self.user.is_none() {
             self.user = report.user.clone().or_else(|| report.uid.map(|uid| uid.to_string()));

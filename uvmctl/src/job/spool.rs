@@ -1,7 +1,7 @@
 //! Folder of saved reports: one file for each job and node.
 //!
-//! The folder is written by its owner alone, so no other user can make it grow or replace a report.
-//! A file is bounded, and so are the files that one reading takes.
+//! Only the owner of the folder may write it, so no other user can fill it or replace a report. The
+//! size of a report and the number of reports read are bounded.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -22,9 +22,9 @@ use super::{
 
 /// Maximum size of a report.
 const REPORT_MAX_BYTES: u64 = 1 << 20;
-/// Maximum of nodes of a job.
+/// Maximum number of reports of a job.
 const NODES_MAX: usize = 16_384;
-/// Age of a file that was never completed.
+/// Age from which an incomplete file is removed.
 const ABANDONED: Duration = Duration::from_hours(1);
 const COMPLETE: &str = ".json";
 const INCOMPLETE: &str = ".part";
@@ -35,7 +35,7 @@ pub(super) enum Readers {
     /// Owner of the folder.
     #[default]
     Owner,
-    /// Group of the job, too.
+    /// Also the group of the job.
     Group,
     /// All users.
     All,
@@ -78,7 +78,7 @@ impl Spool {
             bail!("{shown} is not a folder that only its owner may write: make it with install -d -m 755");
         }
         if readers == Readers::Group && gid.is_none() {
-            bail!("the job's group is unknown: SLURM_JOB_GID is not set, as it is in Slurm's Epilog");
+            bail!("the job's group is unknown: SLURM_JOB_GID is not set (Slurm's Epilog sets it)");
         }
         Ok(Self { folder: folder.to_owned(), readers, gid })
     }
@@ -86,7 +86,7 @@ impl Spool {
     /// Writes the report of one node as a whole.
     pub(super) fn write(&self, report: &JobReport) -> anyhow::Result<()> {
         let node = report.nodes.first().map(|node| node.node.as_str()).unwrap_or_default();
-        let name = file_name(&report.job, node).context("job and node make no name of a file")?;
+        let name = file_name(&report.job, node).context("the name of the job or node has invalid characters")?;
         let (path, incomplete) =
             (self.folder.join(&name), self.folder.join(format!("{name}.{}{INCOMPLETE}", process::id())));
         let text = serde_json::to_vec(report)?;
@@ -117,7 +117,7 @@ impl Spool {
         file.sync_all()
     }
 
-    /// Removes old reports, and the oldest beyond the maximum of bytes.
+    /// Removes old reports, and the oldest beyond the maximum size.
     pub(super) fn expire(&self, retention: Retention) -> anyhow::Result<()> {
         self.expire_at(retention, SystemTime::now())
             .with_context(|| format!("cannot remove old reports from {}", self.folder.display()))
@@ -196,7 +196,7 @@ fn read_one(path: &Path) -> anyhow::Result<JobReport> {
     }
     let report: JobReport = serde_json::from_slice(&text)?;
     if report.format != FORMAT {
-        bail!("it has the form {}, and this uvmctl reads {FORMAT}", report.format);
+        bail!("it has format {}, and this uvmctl reads format {FORMAT}", report.format);
     }
     Ok(report)
 }
@@ -222,7 +222,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// `None` if an id or the node has other characters than those of Slurm's.
+/// Name of the file of a report; `None` if an id or the node has invalid characters.
 fn file_name(job: &Job, node: &str) -> Option<String> {
     let ids = job.ids();
     (ids.iter().all(|id| is_id(id)) && is_node(node)).then(|| format!("{}.{node}{COMPLETE}", ids.join("_")))

@@ -17,10 +17,10 @@ pub(crate) struct OwnerSelector {
     /// Owner, as `KIND:ID` of `owner.kind` and `owner.id`, such as `job:4711`; or `other`.
     #[param(value_type = Option<String>, pattern = "^((pod|job|container|unit):.+|other)$", max_length = 1024)]
     owner: Option<OwnerName>,
-    /// Namespace of Kubernetes: of pods whose names are known.
+    /// Kubernetes namespace of pods whose names are known.
     #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
     namespace: Option<Name>,
-    /// UID of a Kubernetes pod, or its name. Several pods may have had a name.
+    /// UID of a Kubernetes pod, or its name. Several pods may have had the same name.
     #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
     pod: Option<Name>,
     /// Id of a Slurm job.
@@ -76,7 +76,7 @@ fn matches<T: PartialEq + Copy>(selected: Option<T>, actual: Option<T>) -> bool 
     selected.is_none() || selected == actual
 }
 
-/// Whether a pod with this UID, or what is in none, is in the namespace and has the UID or the name.
+/// Whether the pod with this UID is in the namespace and has the UID or the name. Without a pod, only empty filters match.
 fn is_pod(snapshot: &Snapshot, namespace: Option<&Name>, pod: Option<&Name>, uid: Option<&str>) -> bool {
     let names = uid.and_then(|uid| snapshot.owner_names.pods.get(uid));
     text(namespace).is_none_or(|namespace| names.is_some_and(|names| names.namespace == namespace))

@@ -73,7 +73,8 @@ largest have series, and the rest is in `victim_kind=\"other\", evictor_kind=\"o
 and cause are exact, and those by victim or evictor are lower bounds if such a series exists.
 `uvm_owner_evicted_bytes_total` and `uvm_owner_induced_eviction_bytes_total` include all pairs.
 
-The node does not know names of pods and jobs. Other exporters have them:
+With [uvmd-fleet](fleet.md), series of pods have `namespace`, `pod` and `container`. Without it, and
+for names of jobs, join with other exporters:
 
 ```promql
 # Thrashing pods, by name, with kube-state-metrics

@@ -17,7 +17,7 @@
   {{- end }}
   {{- if eq .Values.mode "act" }}
 
-  # Plans and reports, and orders nothing. A file of yours, or an override, has it act.
+  # Reports what it would do. It acts only where another file, an override or a UvmPolicy has mode "act".
   [policy]
   enabled = true
   mode = "shadow"
