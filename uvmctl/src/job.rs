@@ -60,7 +60,7 @@ pub(crate) struct SaveOptions {
     #[command(flatten)]
     selection: Selection,
 
-    /// Folder, which only its owner may write
+    /// Folder, which no other user may write
     #[arg(long, value_name = "DIR")]
     spool: PathBuf,
 
