@@ -61,7 +61,7 @@ pub(crate) struct SaveOptions {
     #[command(flatten)]
     selection: Selection,
 
-    /// Folder of saved reports, which only its owner may write
+    /// Folder of saved reports, which only root and its owner may write
     #[arg(long, value_name = "DIR")]
     spool: PathBuf,
 

@@ -6,7 +6,7 @@ use api::{OwnerEviction, ReportedUsage, Verdict};
 use model::{OwnerKey, VerdictKind};
 
 use super::{
-    report::{JobReport, NodeReport},
+    report::{JobReport, NodeReport, OtherJob},
     slurm::Job,
 };
 use crate::{
@@ -26,6 +26,8 @@ const WIDTH_MAX: usize = 100;
 const OWNERS_MAX: usize = 5;
 /// Maximum number of nodes in a line.
 const NODES_MAX: usize = 8;
+/// Maximum of other jobs that a line names.
+const OTHER_JOBS_MAX: usize = 3;
 
 const CONCESSIONS: [Concession; 3] =
     [Concession::DropUnknown("COST"), Concession::DropUnknown("PEAK"), Concession::Drop("EVICTED")];
@@ -65,6 +67,7 @@ fn lines(report: &JobReport) -> Vec<(&'static str, String)> {
     let inflicted = |node: &NodeReport| node.report.evictions_inflicted.clone();
     lines.extend(owners(report, suffered).map(|owners| ("Evicted by", owners)));
     lines.extend(owners(report, inflicted).map(|owners| ("Evicts", owners)));
+    lines.extend(other_jobs(&report.other_jobs).map(|jobs| ("Other jobs", jobs)));
     lines
 }
 
@@ -78,10 +81,27 @@ fn job(Job { id, sluid, name, cluster, account, partition, user }: &Job) -> Stri
 }
 
 fn nodes(report: &JobReport) -> String {
-    let names: Vec<_> = report.nodes.iter().take(NODES_MAX).map(|node| text::printable(&node.node)).collect();
-    let more = report.nodes.len().saturating_sub(NODES_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", names.join(", "))
+    node_names(report.nodes.iter().map(|node| node.node.as_str()))
+}
+
+fn node_names<'a>(mut nodes: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = nodes.by_ref().take(NODES_MAX).map(text::printable).collect();
+    format!("{}{}", names.join(", "), and_more(nodes.count()))
+}
+
+fn and_more(more: usize) -> String {
+    if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
+/// Other jobs with the number of this one, the latest first; `None` without any.
+fn other_jobs(jobs: &[OtherJob]) -> Option<String> {
+    let words = |OtherJob { job: other, time, nodes }: &OtherJob| {
+        let nodes = node_names(nodes.iter().map(String::as_str));
+        format!("{}, until {} on {nodes}", job(other), text::printable(time))
+    };
+    let words: Vec<String> = jobs.iter().take(OTHER_JOBS_MAX).map(words).collect();
+    let more = and_more(jobs.len().saturating_sub(OTHER_JOBS_MAX));
+    (!words.is_empty()).then(|| format!("with the same number, not in these figures: {}{more}", words.join("; ")))
 }
 
 /// `capacity thrash 4 min 12 s, streaming 3 s`, the longest first; `None` without any.
@@ -158,8 +178,7 @@ fn owners(report: &JobReport, evictions: impl Fn(&NodeReport) -> Option<Vec<Owne
         .take(OWNERS_MAX)
         .map(|(name, bytes)| format!("{} {}", text::printable(name), text::bytes(*bytes)))
         .collect();
-    let more = sums.len().saturating_sub(OWNERS_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let more = and_more(sums.len().saturating_sub(OWNERS_MAX));
     (!words.is_empty()).then(|| format!("{}{more}", words.join(", ")))
 }
 

@@ -46,6 +46,36 @@ impl Job {
         [&self.id].into_iter().chain(sluid).cloned().collect()
     }
 
+    /// Whether nothing known of the two differs. Slurm reuses numbers, and never SLUIDs.
+    pub(super) fn may_be(&self, other: &Self) -> bool {
+        let agree = |one: &Option<String>, other: &Option<String>| one.is_none() || other.is_none() || one == other;
+        let is_named_alike = match (&self.sluid, &other.sluid) {
+            (Some(one), Some(other)) => one == other,
+            (one, two) => self.id == other.id || one.as_ref() == Some(&other.id) || two.as_ref() == Some(&self.id),
+        };
+        is_named_alike && agree(&self.cluster, &other.cluster) && agree(&self.user, &other.user)
+    }
+
+    /// Adds what another report on the same job knows.
+    pub(super) fn fill(&mut self, other: &Self) {
+        let Self { id, sluid, name, cluster, account, partition, user } = other;
+        for (known, value) in [
+            (&mut self.sluid, sluid),
+            (&mut self.name, name),
+            (&mut self.cluster, cluster),
+            (&mut self.account, account),
+            (&mut self.partition, partition),
+            (&mut self.user, user),
+        ] {
+            if known.is_none() {
+                known.clone_from(value);
+            }
+        }
+        if self.sluid.as_ref() == Some(&self.id) {
+            self.id.clone_from(id);
+        }
+    }
+
     /// Adds the user that uvmd reports, if Slurm gave none.
     pub(super) fn complete(&mut self, report: &OwnerReport) {
         if self.user.is_none() {
@@ -90,6 +120,37 @@ mod tests {
             assert_eq!((job.account.as_deref(), job.name.as_deref()), (Some("ml"), None), "an empty one is unknown");
         }
         assert_eq!(Job::of(None, |_| None), None);
+    }
+
+    #[test]
+    fn jobs_are_the_same_unless_their_sluids_users_or_clusters_differ() {
+        let job = |sluid: Option<&str>, user: Option<&str>, cluster: Option<&str>| Job {
+            id: "4711".to_owned(),
+            sluid: sluid.map(str::to_owned),
+            user: user.map(str::to_owned),
+            cluster: cluster.map(str::to_owned),
+            ..Job::default()
+        };
+        let known = job(Some(SLUID), Some("alice"), Some("lab"));
+        for (other, is_same) in [
+            (job(None, None, None), true),
+            (job(Some(SLUID), None, None), true),
+            (Job { id: SLUID.to_owned(), ..job(Some(SLUID), None, None) }, true),
+            (Job { id: SLUID.to_owned(), ..job(None, None, None) }, true),
+            (job(Some("sEKNKTV3WPV501"), Some("alice"), Some("lab")), false),
+            (job(None, Some("bob"), None), false),
+            (job(None, None, Some("other")), false),
+            (Job { id: "4712".to_owned(), ..Job::default() }, false),
+        ] {
+            assert_eq!((known.may_be(&other), other.may_be(&known)), (is_same, is_same), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn number_of_a_job_that_is_known_by_its_sluid_is_filled_in() {
+        let mut job = Job { id: SLUID.to_owned(), sluid: Some(SLUID.to_owned()), ..Job::default() };
+        job.fill(&Job::of(None, epilog).unwrap());
+        assert_eq!(job, Job::of(None, epilog).unwrap());
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Folder of saved reports: one file for each job and node.
 //!
-//! Only the owner of the folder may write it, so no other user can fill it or replace a report. The
-//! size of a report and the number of reports read are bounded.
+//! Only root and the owner may write the folder and those above it, so no other user can fill it or
+//! replace a report. The size of a report and the number of reports read are bounded.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
     process,
     time::{Duration, SystemTime},
@@ -14,6 +14,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use sys::private;
 
 use super::{
     report::{FORMAT, JobReport},
@@ -71,12 +72,9 @@ impl Spool {
     }
 
     fn with_group(folder: &Path, readers: Readers, gid: Option<u32>) -> anyhow::Result<Self> {
-        const WRITABLE_BY_OTHERS: u32 = 0o022;
-        let shown = folder.display();
-        let known = fs::metadata(folder).with_context(|| format!("cannot open the folder {shown}"))?;
-        if !known.is_dir() || known.mode() & WRITABLE_BY_OTHERS != 0 {
-            bail!("{shown} is not a folder that only its owner may write: make it with install -d -m 755");
-        }
+        // Nobody else can replace what is found by these names, so paths are as safe as descriptors.
+        private::check_folder(folder)
+            .with_context(|| format!("{} is no folder for reports; install -d -m 755 makes one", folder.display()))?;
         if readers == Readers::Group && gid.is_none() {
             bail!("the job's group is unknown: SLURM_JOB_GID is not set (Slurm's Epilog sets it)");
         }
@@ -175,22 +173,16 @@ pub(super) fn read(folders: &[PathBuf], job: &Job) -> anyhow::Result<JobReport> 
         bail!("{} reports of job {}, more than {NODES_MAX}: name fewer folders", paths.len(), job.id);
     }
     paths.sort();
-    let mut merged: Option<JobReport> = None;
-    for path in paths {
-        let report = read_one(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        match &mut merged {
-            None => merged = Some(report),
-            Some(merged) => merged.merge(report),
-        }
-    }
-    merged.with_context(|| {
+    let read = |path: &PathBuf| read_one(path).with_context(|| format!("cannot read {}", path.display()));
+    let reports = paths.iter().map(read).collect::<anyhow::Result<_>>()?;
+    JobReport::merged(job.clone(), reports).with_context(|| {
         format!("no report of job {} is saved there: it used no managed memory, or its Epilog saves none", job.id)
     })
 }
 
 fn read_one(path: &Path) -> anyhow::Result<JobReport> {
     let mut text = Vec::new();
-    File::open(path)?.take(REPORT_MAX_BYTES + 2).read_to_end(&mut text)?;
+    private::open(OpenOptions::new().read(true), path)?.take(REPORT_MAX_BYTES + 2).read_to_end(&mut text)?;
     if text.len() as u64 > REPORT_MAX_BYTES + 1 {
         bail!("it has more than {REPORT_MAX_BYTES} bytes");
     }
@@ -246,6 +238,11 @@ fn is_node(node: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::File,
+        os::unix::fs::{MetadataExt as _, chown},
+    };
+
     use api::OwnerReport;
 
     use super::*;
@@ -285,6 +282,8 @@ mod tests {
             spool(&one).write(&report("4711", "gpu-17")).unwrap();
         }
         spool(&two).write(&report("4711", "gpu-18")).unwrap();
+        // A copy of the other folder's.
+        spool(&two).write(&report("4711", "gpu-17")).unwrap();
         spool(&two).write(&report("47", "gpu-18")).unwrap();
         assert_eq!(names(one.path()), ["4711.gpu-17.json"]);
         let merged = read(&[one.path().to_owned(), two.path().to_owned()], &job("4711")).unwrap();
@@ -321,11 +320,31 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_others_may_write_is_refused() {
+    fn folder_that_others_may_change_or_replace_is_refused() {
+        let refusal = |path: &Path| format!("{:#}", Spool::open(path, Readers::Owner).unwrap_err());
+        let parent = folder();
+        let spool = parent.path().join("jobs");
+        fs::create_dir(&spool).unwrap();
+        for folder in [&spool, parent.path()] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+            let error = refusal(&spool);
+            assert!(error.contains("other users may change files in"), "{error}");
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Spool::open(&spool, Readers::Owner).unwrap();
+        // Only root can change a folder's owner.
+        if chown(&spool, Some(12345), None).is_ok() {
+            let error = refusal(&spool);
+            assert!(error.ends_with("and belongs to uid 12345"), "{error}");
+        }
+    }
+
+    #[test]
+    fn pipe_in_place_of_a_report_is_not_waited_for() {
         let folder = folder();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        let error = Spool::open(folder.path(), Readers::Owner).unwrap_err().to_string();
-        assert!(error.contains("only its owner may write"), "{error}");
+        assert!(process::Command::new("mkfifo").arg(folder.path().join("1.a.json")).status().unwrap().success());
+        let error = format!("{:#}", read(&[folder.path().to_owned()], &job("1")).unwrap_err());
+        assert!(error.ends_with("it is not a regular file"), "{error}");
     }
 
     #[test]

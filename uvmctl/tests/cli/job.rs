@@ -158,6 +158,35 @@ fn saved_reports_of_two_nodes_are_one_report() {
 }
 
 #[test]
+fn job_that_had_the_same_number_is_named_and_not_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let spool = folder.path().to_str().unwrap();
+    for (node, user, time) in
+        [("gpu-17", "bob", "2026-10-01T12:00:00.000Z"), ("gpu-18", "alice", "2026-11-30T12:00:00.000Z")]
+    {
+        let url = Canned::default().with(JOB, &OwnerReport { time: time.to_owned(), ..report() }).serve();
+        let variables = [("SLURMD_NODENAME", node), ("SLURM_JOB_USER", user)];
+        let output = epilog(&url, &["job", "save", "--spool", spool], &variables);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    let report = |arguments: &[&str]| {
+        let mut command = uvmctl(&format!("http://{}", nothing()));
+        command.env_remove("SLURM_JOB_ID").args(["job", "report", "4711", "--spool", spool]).args(arguments);
+        stdout(&command.output().unwrap())
+    };
+    let (text, json) = (report(&[]), report(&["-o", "json"]));
+    let others = "Other jobs   with the same number, not in these figures: 4711, account ml, user bob, until\n             \
+                  2026-10-01T12:00:00.000Z on gpu-17\n";
+    for line in ["Job          4711, account ml, user alice\nNode         gpu-18\n", "Fetched      600 GiB;", others] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["other_jobs"][0]["job"]["user"], "bob");
+    assert_eq!(json["other_jobs"][0]["nodes"], serde_json::json!(["gpu-17"]));
+}
+
+#[test]
 fn job_without_managed_memory_saves_nothing_and_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

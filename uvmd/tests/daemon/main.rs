@@ -12,5 +12,6 @@ mod log;
 mod metrics_listener;
 mod reload;
 mod running;
+mod slurm;
 mod support;
 mod withdraw;
