@@ -123,6 +123,35 @@ impl OwnerNames {
 }
 
 impl Pod {
+    /// The pod without its malformed parts, and their fields. Its identity stays as it is.
+    #[must_use]
+    pub fn without_malformed(self) -> (Self, Vec<&'static str>) {
+        let Self { uid, namespace, name, workload, containers, only_container, labels, deleted_at } = self;
+        let counts = (containers.len(), labels.len());
+        let (had_workload, had_container) = (workload.is_some(), only_container.is_some());
+        let pod = Self {
+            uid,
+            namespace,
+            name,
+            workload: workload.filter(|workload| is_workload(workload)),
+            containers: containers
+                .into_iter()
+                .filter(|(id, name)| is_container_id(id) && is_label_name(name))
+                .collect(),
+            only_container: only_container.filter(|name| is_label_name(name)),
+            labels: labels.into_iter().filter(|(key, value)| is_label(key, value)).collect(),
+            deleted_at,
+        };
+        let dropped = [
+            ("workload", had_workload && pod.workload.is_none()),
+            ("containers", counts.0 != pod.containers.len()),
+            ("only_container", had_container && pod.only_container.is_none()),
+            ("labels", counts.1 != pod.labels.len()),
+        ];
+        let fields = dropped.into_iter().filter(|(_, is_dropped)| *is_dropped).map(|(field, _)| field).collect();
+        (pod, fields)
+    }
+
     /// Its UID and its names, if they are valid. `index` is its position.
     ///
     /// # Errors

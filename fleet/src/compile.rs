@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    hash::{DefaultHasher, Hash, Hasher},
+    time::SystemTime,
 };
 
 use api::{owner_names::Pod, rule};
@@ -11,20 +11,24 @@ use kube::api::ResourceExt;
 use crate::{
     registry::Facts,
     resources::{Allowance, Budget, ClusterUvmPolicy, Directive, Mode, NodeStatus, Selector, UvmPolicy},
+    share::{self, Claim, Class, ROOM},
 };
 
 /// Annotation by which a pod opts out of policies. `observe` is its only value.
 const OPT_OUT: &str = "uvmd.io/mode";
 /// Offset subtracted from priorities, so that overrides made on the node precede those of policies.
 const PRIORITY_OFFSET: i32 = 10_000;
-/// Priority of an opt-out: above all policies, below overrides made on the node.
-const PRIORITY_OF_OPT_OUT: i32 = -5_000;
+/// Priority of an opt-out: that of the highest policy. No other override of this program matches a
+/// pod that has opted out.
+const PRIORITY_OF_OPT_OUT: i32 = 1_000 - PRIORITY_OFFSET;
 /// Maximum of conflicts, and of rejected fields, in a status.
 const LISTED_MAX: usize = 10;
-/// Maximum of overrides: uvmd reads at most 1 MiB.
-const OVERRIDES_MAX: usize = 2_000;
-/// Maximum length of the readable part of an id.
-const ID_NAME_BYTES: usize = 40;
+/// Prefix of all ids. uvmd refuses a file with any other id.
+const ID_PREFIX: &str = "fleet-";
+/// Maximum bytes of an id.
+const ID_BYTES_MAX: usize = 64;
+/// Digits of a container in an id.
+const ID_CONTAINER_DIGITS: usize = 12;
 
 /// Key of a policy: its kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,17 +44,21 @@ pub struct Key {
 pub struct Compiled {
     /// Overrides.
     pub overrides: Vec<rule::Override>,
-    /// Status on this node of each policy that matches pods or has rejected fields.
+    /// Status on this node of each policy that matches pods here.
     pub statuses: BTreeMap<Key, NodeStatus>,
+    /// Pods whose overrides have no room in the file.
+    pub omitted_pods: usize,
+    /// Time at which the next policy expires.
+    pub next_expiry: Option<SystemTime>,
 }
 
 /// Policies as the API server has them.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    /// Of namespaces, by namespace and name.
-    pub of_namespaces: BTreeMap<(String, String), UvmPolicy>,
-    /// Of the cluster, by name.
-    pub of_cluster: BTreeMap<String, ClusterUvmPolicy>,
+    /// Of namespaces.
+    pub of_namespaces: BTreeMap<Key, UvmPolicy>,
+    /// Of the cluster.
+    pub of_cluster: BTreeMap<Key, ClusterUvmPolicy>,
 }
 
 /// Policy that may be selected for pods.
@@ -64,6 +72,16 @@ struct Candidate<'a> {
     rejected: Vec<String>,
     /// Whether uvmd would accept its overrides. Otherwise it is never selected.
     is_valid: bool,
+    expires_at: Option<SystemTime>,
+}
+
+/// Candidate that is selected for containers of a pod.
+struct Selected<'a> {
+    /// Position among the candidates that match the pod.
+    rank: usize,
+    candidate: &'a Candidate<'a>,
+    /// Containers by id; `None` stands for the whole pod.
+    containers: Vec<Option<&'a String>>,
 }
 
 impl std::fmt::Display for Key {
@@ -77,65 +95,80 @@ impl std::fmt::Display for Key {
 
 impl Policies {
     /// Compiles the policies for the pods of this node. `gpu_models` are those of its GPUs.
-    #[must_use]
+    ///
+    /// # Errors
+    /// If an override cannot be written.
     pub fn compile<'a>(
         &self,
         node: &str,
         pods: impl Iterator<Item = (&'a Pod, &'a Facts)>,
         gpu_models: &BTreeSet<String>,
-    ) -> Compiled {
-        let mut candidates = self.candidates();
+        now: SystemTime,
+    ) -> serde_json::Result<Compiled> {
+        let mut candidates = self.candidates(now);
         candidates.sort_by(|one, other| one.rank().cmp(&other.rank()));
-        let mut compiled = Compiled::default();
-        for candidate in candidates.iter().filter(|candidate| !candidate.rejected.is_empty()) {
-            compiled.statuses.insert(candidate.key.clone(), candidate.status(node));
-        }
+        let expiries = candidates.iter().filter_map(|candidate| candidate.expires_at);
+        let next_expiry = expiries.filter(|at| *at > now).min();
+        let mut statuses = BTreeMap::new();
+        let mut claims = Vec::new();
         for (pod, facts) in pods {
-            let has_opted_out = facts.annotations.get(OPT_OUT).is_some_and(|mode| mode == Mode::Observe.name());
             let matching: Vec<&Candidate<'_>> =
                 candidates.iter().filter(|candidate| candidate.matches(pod, facts, gpu_models)).collect();
-            let selected = matching.iter().find(|candidate| candidate.is_valid).filter(|_| !has_opted_out);
-            for candidate in &matching {
-                let status = compiled.statuses.entry(candidate.key.clone()).or_insert_with(|| candidate.status(node));
+            let has_opted_out = facts.annotations.get(OPT_OUT).is_some_and(|mode| mode == Mode::Observe.name());
+            let selection = if has_opted_out { Vec::new() } else { select(&matching, pod) };
+            for (rank, candidate) in matching.iter().enumerate() {
+                let status: &mut NodeStatus =
+                    statuses.entry(candidate.key.clone()).or_insert_with(|| candidate.status(node));
                 status.matched_pods += 1;
-                match selected {
-                    Some(selected) if selected.key == candidate.key => status.selected_pods += 1,
-                    Some(selected) => note(&mut status.conflicts, selected.key.to_string()),
-                    None if has_opted_out => {
-                        note(&mut status.conflicts, format!("annotation {OPT_OUT} of {}/{}", pod.namespace, pod.name));
-                    }
-                    None => {}
+                let is_selected = selection.iter().any(|selected| selected.rank == rank);
+                status.selected_pods += i64::from(is_selected);
+                let others = selection.iter().filter(|selected| selected.rank < rank || !is_selected);
+                for other in others.filter(|other| other.candidate.overlaps(candidate)) {
+                    note(&mut status.conflicts, other.candidate.key.to_string());
+                }
+                if has_opted_out {
+                    note(&mut status.conflicts, format!("annotation {OPT_OUT} of {}/{}", pod.namespace, pod.name));
                 }
             }
-            if has_opted_out {
-                compiled.overrides.push(opt_out(pod));
-            } else if let Some(selected) = selected {
-                compiled.overrides.extend(selected.overrides(pod));
+            claims.extend(if has_opted_out { Some(opt_out(pod)) } else { claim(pod, &selection) });
+        }
+        let (placed, omitted) = share::divide(claims, ROOM)?;
+        for key in omitted.iter().flat_map(|claim| &claim.selected) {
+            if let Some(status) = statuses.get_mut(key) {
+                status.omitted_pods += 1;
             }
         }
-        compiled.overrides.truncate(OVERRIDES_MAX);
-        compiled
+        let overrides = placed.into_iter().flat_map(|claim| claim.overrides).collect();
+        Ok(Compiled { overrides, statuses, omitted_pods: omitted.len(), next_expiry })
     }
 
-    fn candidates(&self) -> Vec<Candidate<'_>> {
-        let of_cluster = self.of_cluster.iter().filter_map(|(name, policy)| {
-            let key = Key { namespace: None, name: name.clone() };
+    fn candidates(&self, now: SystemTime) -> Vec<Candidate<'_>> {
+        let of_cluster = self.of_cluster.iter().filter_map(|(key, policy)| {
             let namespaces = policy.spec.namespaces.iter().map(String::as_str).collect();
             let directive = policy.spec.directive.clone()?;
             Some(Candidate::new(
-                key,
+                key.clone(),
                 policy.metadata.generation,
                 namespaces,
                 &policy.spec.selector,
                 directive,
                 Vec::new(),
+                now,
             ))
         });
-        let of_namespaces = self.of_namespaces.iter().map(|((namespace, name), policy)| {
-            let key = Key { namespace: Some(namespace.clone()), name: name.clone() };
+        let of_namespaces = self.of_namespaces.iter().map(|(key, policy)| {
+            let namespace = key.namespace.as_deref().unwrap_or_default();
             let (directive, rejected) = within(policy.spec.directive.clone(), &self.allowance(namespace));
-            let namespaces = vec![namespace.as_str()];
-            Candidate::new(key, policy.metadata.generation, namespaces, &policy.spec.selector, directive, rejected)
+            let namespaces = vec![namespace];
+            Candidate::new(
+                key.clone(),
+                policy.metadata.generation,
+                namespaces,
+                &policy.spec.selector,
+                directive,
+                rejected,
+                now,
+            )
         });
         of_cluster.chain(of_namespaces).collect()
     }
@@ -184,6 +217,7 @@ impl<'a> Candidate<'a> {
         selector: &'a Selector,
         directive: Directive,
         mut rejected: Vec<String>,
+        now: SystemTime,
     ) -> Self {
         let mut candidate = Self {
             key,
@@ -193,14 +227,26 @@ impl<'a> Candidate<'a> {
             directive,
             rejected: Vec::new(),
             is_valid: true,
+            expires_at: None,
         };
         // The check of uvmd, which refuses a file as a whole if one override is invalid.
         let given = candidate.to_override("check".to_owned(), model::Selector::default());
-        let checked =
-            model::Override::try_from(given).and_then(|rule| rule::check_parameters(&rule.policy, &rule.parameters));
-        if let Err(rule::Invalid { field, detail }) = checked {
-            rejected.push(format!("spec.{}: {detail}", camel(&field)));
-            candidate.is_valid = false;
+        let checked = model::Override::try_from(given).and_then(|rule| {
+            rule::check_parameters(&rule.policy, &rule.parameters)?;
+            Ok(rule.expires_at)
+        });
+        match checked {
+            Ok(expires_at) => {
+                candidate.expires_at = expires_at;
+                if expires_at.is_some_and(|at| at <= now) {
+                    rejected.insert(0, "spec.expiresAt: expired".to_owned());
+                    candidate.is_valid = false;
+                }
+            }
+            Err(rule::Invalid { field, detail }) => {
+                rejected.push(format!("spec.{}: {detail}", camel(&field)));
+                candidate.is_valid = false;
+            }
         }
         rejected.truncate(LISTED_MAX);
         candidate.rejected = rejected;
@@ -214,7 +260,9 @@ impl<'a> Candidate<'a> {
 
     fn matches(&self, pod: &Pod, facts: &Facts, gpu_models: &BTreeSet<String>) -> bool {
         let Selector { match_labels, containers, gpu_models: wanted } = self.selector;
-        (self.namespaces.is_empty() || self.namespaces.contains(&pod.namespace.as_str()))
+        // Whoever creates a pod may write the hash of a static pod: no right of a namespace reaches that far.
+        (self.key.namespace.is_none() || !is_static(pod))
+            && (self.namespaces.is_empty() || self.namespaces.contains(&pod.namespace.as_str()))
             && match_labels.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
             && (wanted.is_empty() || wanted.iter().any(|model| gpu_models.contains(model)))
             && (containers.is_empty() || pod.containers.values().any(|name| containers.contains(name)))
@@ -229,22 +277,10 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Overrides for a pod: one, or one for each container that the selector names.
-    fn overrides(&self, pod: &Pod) -> Vec<rule::Override> {
-        let all = self.selector.containers.is_empty().then_some(None);
-        let named = pod.containers.iter().filter(|(_, name)| self.selector.containers.contains(name));
-        let containers = all.into_iter().chain(named.map(|(id, _)| Some(id)));
-        containers
-            .map(|container| {
-                let selector = model::Selector {
-                    pod: Some(pod.uid.clone()),
-                    container: container.cloned(),
-                    ..model::Selector::default()
-                };
-                let scope = self.key.namespace.as_deref().unwrap_or("cluster");
-                self.to_override(id(scope, &self.key.name, &(&self.key.namespace, &pod.uid, container)), selector)
-            })
-            .collect()
+    /// Whether a container can be one of both.
+    fn overlaps(&self, other: &Self) -> bool {
+        let (own, others) = (&self.selector.containers, &other.selector.containers);
+        own.is_empty() || others.is_empty() || own.iter().any(|name| others.contains(name))
     }
 
     fn to_override(&self, id: String, selector: model::Selector) -> rule::Override {
@@ -263,25 +299,83 @@ impl<'a> Candidate<'a> {
     }
 }
 
-fn opt_out(pod: &Pod) -> rule::Override {
-    rule::Override {
-        id: Some(id("opt-out", &pod.namespace, &pod.uid)),
+/// Selection for the containers of a pod: each has the first valid candidate that selects it.
+fn select<'a>(matching: &[&'a Candidate<'a>], pod: &'a Pod) -> Vec<Selected<'a>> {
+    let mut selection = Vec::new();
+    let mut rest = pod.containers.clone();
+    for (rank, candidate) in matching.iter().copied().enumerate().filter(|(_, candidate)| candidate.is_valid) {
+        let names = &candidate.selector.containers;
+        if names.is_empty() {
+            // Also for containers that start later.
+            selection.push(Selected { rank, candidate, containers: vec![None] });
+            break;
+        }
+        let own = pod.containers.keys().filter(|id| rest.get(*id).is_some_and(|name| names.contains(name)));
+        let own: Vec<_> = own.map(Some).collect();
+        rest.retain(|_, name| !names.contains(name));
+        if !own.is_empty() {
+            selection.push(Selected { rank, candidate, containers: own });
+        }
+    }
+    selection
+}
+
+/// Overrides of the selected candidates of a pod; `None` without any.
+fn claim(pod: &Pod, selection: &[Selected<'_>]) -> Option<Claim> {
+    let mut ids = BTreeSet::new();
+    let mut overrides = Vec::new();
+    for Selected { rank: _, candidate, containers } in selection {
+        for container in containers {
+            let id = id(pod, *container, &candidate.key.name);
+            if !ids.insert(id.clone()) {
+                tracing::warn!("{id} is omitted: another container of the pod has this id");
+                continue;
+            }
+            let selector = model::Selector {
+                pod: Some(pod.uid.clone()),
+                container: container.cloned(),
+                ..model::Selector::default()
+            };
+            overrides.push(candidate.to_override(id, selector));
+        }
+    }
+    let only_observes = overrides.iter().all(|rule| rule.mode == Mode::Observe.name());
+    (!overrides.is_empty()).then(|| Claim {
+        namespace: pod.namespace.clone(),
+        class: if only_observes { Class::Observe } else { Class::Other },
+        selected: selection.iter().map(|selected| selected.candidate.key.clone()).collect(),
+        overrides,
+    })
+}
+
+fn opt_out(pod: &Pod) -> Claim {
+    let rule = rule::Override {
+        id: Some(id(pod, None, "opt-out")),
         selector: model::Selector { pod: Some(pod.uid.clone()), ..model::Selector::default() },
         mode: Mode::Observe.name().to_owned(),
         priority: PRIORITY_OF_OPT_OUT,
         ..rule::Override::default()
-    }
+    };
+    Claim { namespace: pod.namespace.clone(), class: Class::OptOut, selected: Vec::new(), overrides: vec![rule] }
 }
 
-/// Id of an override: a readable part, and a hash that makes it unique.
-fn id(scope: &str, name: &str, of: &impl Hash) -> String {
-    let mut hasher = DefaultHasher::new();
-    (scope, name).hash(&mut hasher);
-    of.hash(&mut hasher);
-    let mut readable = format!("{scope}.{name}");
+/// Whether a hash stands in place of the UID.
+fn is_static(pod: &Pod) -> bool {
+    !pod.uid.contains('-')
+}
+
+/// Id of an override: the pod and the container, which make it unique, and the beginning of the
+/// policy's name.
+fn id(pod: &Pod, container: Option<&String>, name: &str) -> String {
+    let mut id = format!("{ID_PREFIX}{}", pod.uid);
+    if let Some(container) = container {
+        id.push('-');
+        id.extend(container.chars().take(ID_CONTAINER_DIGITS));
+    }
+    id.push('.');
     // Names of Kubernetes are ASCII.
-    readable.truncate(ID_NAME_BYTES);
-    format!("{readable}.{:016x}", hasher.finish())
+    id.extend(name.chars().take(ID_BYTES_MAX.saturating_sub(id.len())));
+    id
 }
 
 fn note(list: &mut Vec<String>, text: String) {
@@ -321,21 +415,32 @@ mod tests {
         (names, Facts { labels: map(labels), annotations: map(annotations) })
     }
 
+    fn key(namespace: Option<&str>, name: &str) -> Key {
+        Key { namespace: namespace.map(str::to_owned), name: name.to_owned() }
+    }
+
     fn policies(namespaced: &[(&str, &str, Value)], cluster: &[(&str, Value)]) -> Policies {
         let mut policies = Policies::default();
         for (namespace, name, spec) in namespaced {
             let policy = UvmPolicy::new(name, serde_json::from_value(spec.clone()).unwrap());
-            policies.of_namespaces.insert(((*namespace).to_owned(), (*name).to_owned()), policy);
+            policies.of_namespaces.insert(key(Some(namespace), name), policy);
         }
         for (name, spec) in cluster {
             let policy = ClusterUvmPolicy::new(name, serde_json::from_value(spec.clone()).unwrap());
-            policies.of_cluster.insert((*name).to_owned(), policy);
+            policies.of_cluster.insert(key(None, name), policy);
         }
         policies
     }
 
     fn compile(policies: &Policies, pod: &(Pod, Facts)) -> Compiled {
-        policies.compile("gpu-1", [(&pod.0, &pod.1)].into_iter(), &BTreeSet::from(["NVIDIA H200".to_owned()]))
+        compile_all(policies, std::slice::from_ref(pod), NOW)
+    }
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn compile_all(policies: &Policies, pods: &[(Pod, Facts)], now: SystemTime) -> Compiled {
+        let models = BTreeSet::from(["NVIDIA H200".to_owned()]);
+        policies.compile("gpu-1", pods.iter().map(|(pod, facts)| (pod, facts)), &models, now).unwrap()
     }
 
     /// Mode, policy and budget of the only override.
@@ -343,7 +448,8 @@ mod tests {
         let [one] = compiled.overrides.as_slice() else { panic!("{:?}", compiled.overrides) };
         model::Override::try_from(one.clone()).unwrap();
         assert_eq!(one.selector.pod.as_deref(), Some(UID));
-        assert!(one.priority < 0, "overrides of the node come first");
+        assert!((-11_000..=-9_000).contains(&one.priority), "overrides of the node come first");
+        assert!(one.id.as_ref().unwrap().starts_with("fleet-3f2a9c1e-1111-2222-3333-444444444444"));
         (&one.mode, one.policy.as_deref().unwrap_or_default(), one.budget.bytes_per_second)
     }
 
@@ -440,5 +546,98 @@ mod tests {
         assert_eq!(only(&compiled).1, "tenants");
         assert!(status(&compiled, "odd").rejected[0].starts_with("spec.parameters.rest: expected \"stream\""));
         assert!(status(&compiled, "late").rejected[0].starts_with("spec.expiresAt: "));
+    }
+
+    #[test]
+    fn policy_without_pods_on_this_node_has_no_status_here() {
+        let act = json!({ "mode": "act", "selector": { "matchLabels": { "app": "other" } } });
+        let compiled = compile(&policies(&[("ml", "mine", act)], &[]), &pod("ml", json!({}), json!({})));
+        assert_eq!(compiled, Compiled::default());
+    }
+
+    #[test]
+    fn expired_policy_gives_way_to_the_next() {
+        let late = json!({ "mode": "shadow", "priority": 9, "expiresAt": "1970-01-01T00:01:00Z" });
+        let policies = policies(
+            &[("ml", "late", late), ("ml", "next", json!({ "mode": "observe" }))],
+            &[("all", json!({ "allow": { "mode": "act" } }))],
+        );
+        let ml = [pod("ml", json!({}), json!({}))];
+        let expiry = NOW + std::time::Duration::from_mins(1);
+        let compiled = compile_all(&policies, &ml, NOW);
+        assert_eq!((only(&compiled).0, compiled.next_expiry), ("shadow", Some(expiry)));
+        let compiled = compile_all(&policies, &ml, expiry);
+        assert_eq!((only(&compiled).0, compiled.next_expiry), ("observe", None));
+        assert_eq!(status(&compiled, "late").rejected, ["spec.expiresAt: expired"]);
+        assert_eq!(status(&compiled, "late").conflicts, ["UvmPolicy ml/next"]);
+    }
+
+    #[test]
+    fn container_that_a_policy_does_not_select_has_the_next_policy() {
+        let policies = policies(
+            &[
+                ("ml", "train", json!({ "mode": "act", "priority": 9, "selector": { "containers": ["train"] } })),
+                ("ml", "rest", json!({ "mode": "shadow" })),
+                ("ml", "last", json!({ "mode": "observe", "priority": -1 })),
+            ],
+            &[("all", json!({ "allow": { "mode": "act" } }))],
+        );
+        let compiled = compile(&policies, &pod("ml", json!({}), json!({})));
+        let found: Vec<_> = compiled
+            .overrides
+            .iter()
+            .map(|each| (each.selector.container.as_deref().map(|id| &id[..1]), each.mode.as_str(), each.priority))
+            .collect();
+        assert_eq!(found, [(Some("a"), "act", -9_991), (None, "shadow", -10_000)]);
+        assert_eq!(status(&compiled, "train").conflicts, [""; 0]);
+        assert_eq!(
+            (status(&compiled, "rest").selected_pods, &status(&compiled, "rest").conflicts[0][..]),
+            (1, "UvmPolicy ml/train")
+        );
+        assert_eq!(status(&compiled, "last").selected_pods, 0);
+    }
+
+    #[test]
+    fn static_pod_has_policies_of_the_cluster_alone() {
+        let mut ml = pod("ml", json!({}), json!({}));
+        ml.0.uid = "0123456789abcdef0123456789abcdef".to_owned();
+        let own = [("ml", "mine", json!({ "mode": "observe" }))];
+        assert_eq!(compile(&policies(&own, &[]), &ml), Compiled::default());
+        let base = [("base", json!({ "directive": { "mode": "shadow", "priority": -9 } }))];
+        assert_eq!(compile(&policies(&own, &base), &ml).overrides[0].mode, "shadow");
+    }
+
+    #[test]
+    fn ids_are_unique_by_pod_and_container_and_valid_for_the_longest_names() {
+        let long = "n".repeat(253);
+        let of = |selector: Value| {
+            let policies = policies(&[("ml", &long, json!({ "mode": "observe", "selector": selector }))], &[]);
+            let overrides = compile(&policies, &pod("ml", json!({}), json!({}))).overrides;
+            overrides.into_iter().map(|each| model::Override::try_from(each).unwrap().id).collect::<Vec<_>>()
+        };
+        assert_eq!(of(json!({})), [format!("fleet-{UID}.{}", "n".repeat(21))]);
+        let of_containers = of(json!({ "containers": ["train", "log"] }));
+        assert_eq!(
+            of_containers,
+            [format!("fleet-{UID}-{}.nnnnnnnn", "a".repeat(12)), format!("fleet-{UID}-{}.nnnnnnnn", "b".repeat(12))]
+        );
+    }
+
+    #[test]
+    fn opt_out_holds_on_a_node_with_too_many_pods() {
+        let policies =
+            policies(&[("ml", "mine", json!({ "mode": "shadow" }))], &[("all", json!({ "allow": { "mode": "act" } }))]);
+        let mut pods: Vec<_> = (0..2_100)
+            .map(|number| {
+                let mut each = pod("ml", json!({}), json!({}));
+                each.0.uid = format!("3f2a9c1e-1111-2222-3333-{number:012}");
+                each
+            })
+            .collect();
+        pods.last_mut().unwrap().1.annotations.insert(OPT_OUT.to_owned(), "observe".to_owned());
+        let compiled = compile_all(&policies, &pods, NOW);
+        assert_eq!((compiled.overrides.len(), compiled.omitted_pods), (2_000, 100));
+        assert_eq!(compiled.overrides[0].mode, "observe");
+        assert_eq!(status(&compiled, "mine").omitted_pods, 100);
     }
 }

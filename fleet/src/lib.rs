@@ -7,8 +7,8 @@
 //! * [`pod`], [`names`]: a pod, and its names; [`registry`]: all pods of the node
 //! * [`names_file`], [`file`]: the file of names, and its atomic replacement
 //! * [`contact`]: contact with the API server; [`pause`]: back-off between attempts
-//! * [`resources`]: custom resources; [`compile`]: policies compiled to overrides; [`policies`]: their
-//!   watch and file; [`status`]: their status
+//! * [`resources`]: custom resources; [`compile`]: policies compiled to overrides; [`share`]: room
+//!   in their file; [`policies`]: their watch and file; [`status`]: their status
 //! * [`options`]: the command line
 
 pub mod compile;
@@ -23,4 +23,5 @@ pub mod policies;
 pub mod registry;
 pub mod resources;
 pub mod run;
+pub mod share;
 pub mod status;

@@ -22,11 +22,15 @@ pub struct Registry {
     /// UIDs received of the list in progress; `None` without one.
     listed: Option<BTreeSet<String>>,
     generation: u64,
+    /// UIDs of objects that are in the log as malformed.
+    logged: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Entry {
     names: Pod,
+    /// UID of the object, which for a static pod is not that of the cgroup; `None` of an earlier run.
+    object_uid: Option<String>,
     /// Facts for policies; `None` for a deleted pod.
     object: Option<Facts>,
     deleted_at: Option<SystemTime>,
@@ -41,6 +45,8 @@ pub struct Facts {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// Maximum of UIDs to remember as logged.
+const LOGGED_MAX: usize = 1024;
 /// Prefix of annotations that policies read.
 const ANNOTATIONS: &str = "uvmd.io/";
 
@@ -48,7 +54,7 @@ impl Registry {
     /// Empty registry. `labels` are those that names include.
     #[must_use]
     pub const fn new(labels: BTreeSet<String>, retention: Duration) -> Self {
-        Self { labels, retention, entries: BTreeMap::new(), listed: None, generation: 0 }
+        Self { labels, retention, entries: BTreeMap::new(), listed: None, generation: 0, logged: BTreeSet::new() }
     }
 
     /// Restores the names of the previous run. Pods that the first list lacks are marked as deleted.
@@ -58,7 +64,7 @@ impl Registry {
             let deleted_at = names.deleted_at.as_deref().and_then(|at| text::parse_time(at).ok());
             // A time in the future, after the clock was set back, would delay the expiry.
             let deleted_at = deleted_at.map(|at| at.min(now));
-            self.entries.insert(names.uid.clone(), Entry { names, object: None, deleted_at });
+            self.entries.insert(names.uid.clone(), Entry { names, object_uid: None, object: None, deleted_at });
         }
     }
 
@@ -77,15 +83,22 @@ impl Registry {
         }
     }
 
-    /// Adds a pod, or changes its names. Omits a pod with invalid names: uvmd would refuse the file.
+    /// Adds a pod, or changes its names. Malformed names are omitted: uvmd would refuse the file.
     pub fn apply(&mut self, pod: &PodObject) {
-        let names = names::of(pod, &self.labels);
+        let object_uid = pod.uid().unwrap_or_default();
+        let (names, malformed) = names::of(pod, &self.labels).without_malformed();
         if let Err(refusal) = names.clone().check(0) {
-            tracing::warn!(
-                namespace = names.namespace,
-                pod = names.name,
-                "pod omitted, as uvmd would refuse its names: {refusal}"
-            );
+            self.warn_once(&object_uid, &names, &format!("pod omitted, as uvmd would refuse it: {refusal}"));
+            return;
+        }
+        if !malformed.is_empty() {
+            self.warn_once(&object_uid, &names, &format!("omitted as malformed: {}", malformed.join(", ")));
+        }
+        let before = self.entries.get(&names.uid);
+        // Any user may write the annotation with the hash of a static pod. A pod of the same name is the
+        // next one: the API server has one at a time.
+        if before.is_some_and(|before| !before.has_name_of(&names)) {
+            self.warn_once(&object_uid, &names, "pod omitted: it has the hash of another static pod");
             return;
         }
         if let Some(listed) = &mut self.listed {
@@ -96,19 +109,32 @@ impl Registry {
             labels: pod.labels().clone(),
             annotations: annotations.map(|(key, value)| (key.clone(), value.clone())).collect(),
         });
-        let entry = Entry { names, object, deleted_at: None };
-        let before = self.entries.get(&entry.names.uid);
-        if before.is_none_or(|before| before.differs(&entry)) {
-            self.generation += 1;
-            self.entries.insert(entry.names.uid.clone(), entry);
-        }
+        let has_changed = before.is_none_or(|before| before.differs(&names, object.as_ref()));
+        self.generation += u64::from(has_changed);
+        let entry = Entry { names, object_uid: Some(object_uid), object, deleted_at: None };
+        self.entries.insert(entry.names.uid.clone(), entry);
     }
 
     /// Marks a pod as deleted.
     pub fn delete(&mut self, pod: &PodObject, now: SystemTime) {
-        let uid = names::of(pod, &self.labels).uid;
-        if self.entries.get_mut(&uid).is_some_and(|entry| entry.mark_deleted(now)) {
+        let names = names::of(pod, &self.labels);
+        let object_uid = pod.uid();
+        self.logged.remove(object_uid.as_deref().unwrap_or_default());
+        let entry = self.entries.get_mut(&names.uid).filter(|entry| {
+            entry.has_name_of(&names) && (entry.object_uid.is_none() || entry.object_uid == object_uid)
+        });
+        if entry.is_some_and(|entry| entry.mark_deleted(now)) {
             self.generation += 1;
+        }
+    }
+
+    fn warn_once(&mut self, object_uid: &str, names: &Pod, text: &str) {
+        // Users who make ever new pods must not fill memory.
+        if self.logged.len() >= LOGGED_MAX {
+            self.logged.clear();
+        }
+        if self.logged.insert(object_uid.to_owned()) {
+            tracing::warn!(namespace = names.namespace, pod = names.name, "{text}");
         }
     }
 
@@ -168,8 +194,12 @@ impl Entry {
         existed
     }
 
-    fn differs(&self, other: &Self) -> bool {
-        (&self.names, &self.object, self.deleted_at) != (&other.names, &other.object, other.deleted_at)
+    fn has_name_of(&self, names: &Pod) -> bool {
+        (&self.names.namespace, &self.names.name) == (&names.namespace, &names.name)
+    }
+
+    fn differs(&self, names: &Pod, object: Option<&Facts>) -> bool {
+        (&self.names, self.object.as_ref(), self.deleted_at) != (names, object, None)
     }
 }
 
@@ -256,6 +286,53 @@ mod tests {
         registry.apply(&odd);
         registry.apply(&pod(1));
         assert_eq!(shown(&registry), ["llm-1"]);
+    }
+
+    #[test]
+    fn malformed_part_is_left_out_and_the_pod_stays() {
+        let mut registry = registry();
+        let mut odd = pod(1);
+        let owner = json!([{ "apiVersion": "v1", "kind": "Job", "name": "a:b", "uid": "1", "controller": true }]);
+        odd.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        odd.labels_mut().insert("app".to_owned(), "llm".to_owned());
+        registry.apply(&odd);
+        odd.labels_mut().insert("app".to_owned(), "web".to_owned());
+        registry.apply(&odd);
+        let (names, facts) = registry.pods().next().unwrap();
+        assert_eq!((names.name.as_str(), &names.workload, facts.labels["app"].as_str()), ("llm-1", &None, "web"));
+        assert_eq!(registry.logged.len(), 1);
+    }
+
+    #[test]
+    fn pod_with_the_hash_of_a_static_pod_takes_no_name_of_it() {
+        let hash = "0123456789abcdef0123456789abcdef";
+        let with_hash = |number: u32, namespace: &str, name: &str| {
+            let mut pod = pod(number);
+            pod.metadata.namespace = Some(namespace.to_owned());
+            pod.metadata.name = Some(name.to_owned());
+            for key in ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"] {
+                pod.annotations_mut().insert(key.to_owned(), hash.to_owned());
+            }
+            let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1" }]);
+            pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+            pod
+        };
+        let (own, foreign) = (with_hash(1, "kube-system", "etcd"), with_hash(2, "ml", "mine"));
+        let mut registry = registry();
+        registry.apply(&own);
+        registry.apply(&foreign);
+        registry.delete(&foreign, START);
+        assert_eq!(shown(&registry), ["etcd"]);
+        registry.delete(&with_hash(3, "kube-system", "etcd"), START);
+        assert_eq!(shown(&registry), ["etcd"], "another object");
+        // The kubelet makes it anew.
+        registry.apply(&with_hash(4, "kube-system", "etcd"));
+        registry.delete(&own, START);
+        assert_eq!(shown(&registry), ["etcd"]);
+        registry.begin_list();
+        registry.apply(&foreign);
+        registry.end_list(START);
+        assert_eq!(shown(&registry), ["etcd gone"], "no other pod is listed in its place");
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub struct UvmPolicySpec {
 pub struct ClusterUvmPolicySpec {
     /// Namespaces by name; all by default.
     #[serde(default)]
+    #[schemars(length(max = 256), inner(length(max = 63)))]
     pub namespaces: Vec<String>,
     /// Pods of those namespaces that the directive applies to; all by default.
     #[serde(default)]
@@ -78,12 +79,15 @@ pub struct ClusterUvmPolicySpec {
 pub struct Selector {
     /// Labels that a pod must have.
     #[serde(default)]
+    #[schemars(schema_with = "texts::<64>")]
     pub match_labels: BTreeMap<String, String>,
     /// Containers by name; all by default.
     #[serde(default)]
+    #[schemars(length(max = 32), inner(length(max = 253)))]
     pub containers: Vec<String>,
     /// Models of GPUs, such as `NVIDIA H200`: nodes with one of them; all by default.
     #[serde(default)]
+    #[schemars(length(max = 32), inner(length(max = 253)))]
     pub gpu_models: Vec<String>,
 }
 
@@ -99,6 +103,7 @@ pub struct Directive {
     pub policy: String,
     /// Parameters of the policy, by name.
     #[serde(default)]
+    #[schemars(schema_with = "texts::<16>")]
     pub parameters: BTreeMap<String, String>,
     /// Limits of migration.
     #[serde(default)]
@@ -110,7 +115,7 @@ pub struct Directive {
     pub priority: i32,
     /// Time of expiry, in RFC 3339; never by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time"))]
+    #[schemars(length(max = 64), extend("format" = "date-time"))]
     pub expires_at: Option<String>,
 }
 
@@ -155,7 +160,7 @@ pub struct Budget {
 /// Result of a policy, by node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
-    /// Nodes with matching pods, and nodes that rejected a field. Each node writes its own entry.
+    /// Nodes with matching pods. Each node writes its own entry.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
     pub nodes: Vec<NodeStatus>,
@@ -173,6 +178,9 @@ pub struct NodeStatus {
     pub matched_pods: i64,
     /// Pods for which it is selected.
     pub selected_pods: i64,
+    /// Matching pods without an override, as the node's file has no room for more.
+    #[serde(default)]
+    pub omitted_pods: i64,
     /// Policies, or opt-outs, that are selected for matching pods instead; ten at most.
     #[serde(default)]
     pub conflicts: Vec<String>,
@@ -195,6 +203,12 @@ impl Mode {
 
 fn chooser() -> String {
     CHOOSER.to_owned()
+}
+
+/// Schema of texts by name, with a maximum of them.
+fn texts<const MAX: usize>(_: &mut SchemaGenerator) -> Schema {
+    let text = json_schema!({ "type": "string", "maxLength": 253 });
+    json_schema!({ "type": "object", "additionalProperties": text, "maxProperties": MAX, "default": {} })
 }
 
 /// Schema of the name of a policy.
@@ -220,7 +234,8 @@ pub fn definitions() -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn prune(value: &mut serde_json::Value) {
+/// Removes absent fields.
+pub(crate) fn prune(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Object(fields) => {
             fields.retain(|_, value| !value.is_null());

@@ -29,12 +29,14 @@ use crate::{
     pod::{self, PodObject},
     policies::{self, PoliciesFile},
     registry::Registry,
-    status::{self, Statuses},
+    status,
 };
 
 /// Minimum interval of writes: changes within one are written together.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout of a connection attempt.
+/// Pods in a page of a list.
+const PAGE_SIZE: u32 = 100;
+/// Timeout of a connection, and of a response that the API server has begun.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Runs until SIGTERM or SIGINT.
@@ -55,7 +57,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         registry.restore(former, SystemTime::now());
     }
     let mut pods = std::pin::pin!(pods(client.clone(), &options.node));
-    let (statuses, status_updates) = watch::channel(Statuses::new());
+    let (statuses, status_updates) = watch::channel(None);
     let models = || options.gpu_models.iter().cloned().collect();
     let of_policies = |path: &PathBuf| PoliciesFile::new(path.clone(), options.node.clone(), models(), statuses);
     let mut policies = options.overrides.as_ref().map(of_policies);
@@ -105,7 +107,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
                 // Until the first list is complete, the file keeps the names of the previous run.
                 if is_listed {
                     errors.log(names.update(&registry, now, contact.last()).map(drop));
-                    errors.log(policies.as_mut().map_or(Ok(()), |policies| policies.update(&registry)));
+                    errors.log(policies.as_mut().map_or(Ok(()), |policies| policies.update(&registry, now)));
                 }
             }
             _ = terminate.recv() => break,
@@ -128,7 +130,8 @@ async fn client() -> anyhow::Result<Client> {
 /// Events of the pods of a node, for ever: with back-off after an error, and from a new list if the
 /// API server no longer has the version.
 fn pods(client: Client, node: &str) -> impl Stream<Item = watcher::Result<Event<PodObject>>> + use<> {
-    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}")).timeout(WATCH_SECONDS);
+    let config =
+        watcher::Config::default().fields(&format!("spec.nodeName={node}")).timeout(WATCH_SECONDS).page_size(PAGE_SIZE);
     watcher(pod::api(client), config).backoff(Pauses::of(node))
 }
 

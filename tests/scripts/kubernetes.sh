@@ -147,6 +147,10 @@ refused "an unknown mode" spec.mode apply_policy admin UvmPolicy bad ml '{"mode"
 refused "an unknown policy" spec.policy apply_policy admin UvmPolicy bad ml '{"mode": "act", "policy": "harmful"}'
 refused "a priority out of range" spec.priority apply_policy admin UvmPolicy bad ml '{"mode": "act", "priority": 2000}'
 refused "a negative budget" spec.budget.bytes apply_policy admin UvmPolicy bad ml '{"mode": "act", "budget": {"bytes": -1}}'
+refused "too many containers" spec.selector.containers apply_policy admin UvmPolicy bad ml \
+  "{\"mode\": \"act\", \"selector\": {\"containers\": $(python3 -c 'import json; print(json.dumps([f"c{n}" for n in range(33)]))')}}"
+refused "too many labels" spec.selector.matchLabels apply_policy admin UvmPolicy bad ml \
+  "{\"mode\": \"act\", \"selector\": {\"matchLabels\": $(python3 -c 'import json; print(json.dumps({f"l{n}": "" for n in range(65)}))')}}"
 refused "a policy without a mode" spec.mode apply_policy admin UvmPolicy bad ml '{}'
 refused "an allowance without a mode" spec.allow.mode apply_policy admin ClusterUvmPolicy bad "" '{"allow": {}}'
 refused "a team in another namespace" forbidden apply_policy ml/user UvmPolicy mine other '{"mode": "act"}'
@@ -206,9 +210,12 @@ eventually "changes during the interruption follow, also after a compaction (410
 kill -TERM "$fleet_pid"
 wait "$fleet_pid" || die "uvmd-fleet did not exit cleanly"
 delete_pod ml llm-3
+has_status uvmpolicy mine ml node gpu-1 || die "the status has no entry of the node"
+apply_policy ml/user UvmPolicy mine ml '{"mode": "act", "selector": {"matchLabels": {"app2": "none"}}}' >/dev/null
 generation=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["generation"])' "$work/run/owners.json")
 start gpu-1
 eventually "a restart keeps names, and detects deleted pods" names "pods['ml/llm-3']['deleted_at'] is not None and f['generation'] > $generation and 'other/web' in pods"
+eventually "a restart removes the entry of a policy that no longer matches a pod" has_status uvmpolicy mine ml node ''
 
 # --- a large cluster ------------------------------------------------------------------------------------------------------------------
 
