@@ -122,9 +122,8 @@ impl Usage {
         *sum = sum.saturating_add(duration);
     }
 
-    /// Stores a verdict if it is the worst of its owner.
-    pub fn judge(&mut self, verdict: &Verdict, snapshot: &Snapshot) {
-        let Some(process) = snapshot.processes.iter().find(|process| process.id == verdict.process) else { return };
+    /// Stores a verdict if it is the worst of its owner. `process` is that of the verdict in this snapshot.
+    pub fn judge(&mut self, verdict: &Verdict, process: &Process, snapshot: &Snapshot) {
         let Some(owner) = listed(process, snapshot) else { return };
         let worst = self.owners.get(&owner).and_then(|usage| usage.worst.as_ref());
         if worst.is_none_or(|worst| is_same(&worst.verdict, verdict) || rank(&worst.verdict) < rank(verdict)) {

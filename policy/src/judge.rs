@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -100,7 +100,9 @@ impl Judge {
 
     /// Processes a snapshot. Counts before the first one are not judged.
     pub fn observe(&mut self, snapshot: &Snapshot) -> Vec<Change> {
-        let mut changes = self.drop_absent(&snapshot.processes.iter().map(|process| process.id).collect());
+        let processes: BTreeMap<ProcessId, &Process> =
+            snapshot.processes.iter().map(|process| (process.id, process)).collect();
+        let mut changes = self.drop_absent(&processes);
         for process in &snapshot.processes {
             changes.extend(self.observe_process(process, snapshot));
         }
@@ -108,10 +110,14 @@ impl Judge {
         usage.observe(snapshot);
         let mut account = |verdict: &Verdict, until| {
             let duration = duration_until(verdict, until);
-            if let Some(Increment { owner, step, duration }) = self.verdict_time.add(verdict, duration, snapshot) {
+            let process = processes.get(&verdict.process).copied();
+            let increment = self.verdict_time.add(verdict, duration, process, snapshot);
+            if let Some(Increment { owner, step, duration }) = increment {
                 usage.add_verdict_time(owner, step.as_deref(), verdict.kind, duration);
             }
-            usage.judge(verdict, snapshot);
+            if let Some(process) = process {
+                usage.judge(verdict, process, snapshot);
+            }
         };
         for change in &changes {
             if let Change::Ended(verdict) = change {
@@ -151,9 +157,9 @@ impl Judge {
         }
     }
 
-    fn drop_absent(&mut self, present: &BTreeSet<ProcessId>) -> Vec<Change> {
+    fn drop_absent(&mut self, present: &BTreeMap<ProcessId, &Process>) -> Vec<Change> {
         let missing: Vec<ProcessId> =
-            self.processes.keys().filter(|process| !present.contains(process)).copied().collect();
+            self.processes.keys().filter(|process| !present.contains_key(process)).copied().collect();
         missing
             .iter()
             .filter_map(|process| self.processes.remove(process))

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use model::{GpuKey, OwnerKey, ProcessId, Snapshot, Verdict, VerdictTimeKey, usage};
+use model::{GpuKey, OwnerKey, Process, ProcessId, Snapshot, Verdict, VerdictTimeKey, usage};
 
 /// Sums by owner, GPU and kind, and the part of verdicts in force that they include.
 #[derive(Clone, Debug, Default)]
@@ -28,16 +28,23 @@ pub(crate) struct Increment {
 }
 
 impl VerdictTime {
-    /// Adds the time for which a verdict has held, and returns its new part. A verdict at an unknown
-    /// GPU is counted only once the GPU is known: the sum could not be corrected.
-    pub(crate) fn add(&mut self, verdict: &Verdict, duration: Duration, snapshot: &Snapshot) -> Option<Increment> {
+    /// Adds the time for which a verdict of this process of the snapshot has held, and returns its
+    /// new part. A verdict at an unknown GPU is counted only once the GPU is known: the sum could
+    /// not be corrected.
+    pub(crate) fn add(
+        &mut self,
+        verdict: &Verdict,
+        duration: Duration,
+        process: Option<&Process>,
+        snapshot: &Snapshot,
+    ) -> Option<Increment> {
         let key = (verdict.process, verdict.gpu);
         if matches!(verdict.gpu, GpuKey::Pending(_)) {
             return None;
         }
         let has_ended = verdict.ended_at.is_some();
         let known = if has_ended { self.open.remove(&key) } else { self.open.get(&key).cloned() };
-        let open = known.or_else(|| counted_from_now(verdict.process, snapshot))?;
+        let open = known.or_else(|| counted_from_now(process?, snapshot))?;
         let by = VerdictTimeKey { owner: open.owner.clone(), gpu: verdict.gpu, kind: verdict.kind };
         let new = duration.saturating_sub(open.duration);
         let sum = self.sums.entry(by).or_default();
@@ -60,8 +67,7 @@ impl VerdictTime {
 }
 
 /// Owner under which a process's counts are listed, and step, of a verdict without counted time.
-fn counted_from_now(process: ProcessId, snapshot: &Snapshot) -> Option<Counted> {
-    let process = snapshot.processes.iter().find(|each| each.id == process)?;
+fn counted_from_now(process: &Process, snapshot: &Snapshot) -> Option<Counted> {
     let is_listed = |key: &OwnerKey| snapshot.owners.contains_key(key);
     let owner = Some(process.owner.key()).filter(is_listed).or(Some(OwnerKey::Other).filter(is_listed))?;
     Some(Counted { owner, step: usage::step(process).map(str::to_owned), duration: Duration::ZERO })

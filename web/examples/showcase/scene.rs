@@ -325,8 +325,8 @@ impl Scene {
             if let Some(process) = process {
                 let since = Duration::from_secs_f64(self.seconds);
                 usage.add_verdict_time(process.owner.key(), usage::step(process), verdict.kind, since);
+                usage.judge(verdict, process, &snapshot);
             }
-            usage.judge(verdict, &snapshot);
         }
         usage
     }

@@ -84,7 +84,7 @@ fn ended_job(evictor: &OwnerKey) -> (Snapshot, Verdicts) {
     let mut usage = Usage::default();
     usage.observe(&snapshot);
     usage.add_verdict_time(owner.clone(), Some("0"), verdict.kind, Duration::from_secs(8));
-    usage.judge(&verdict, &snapshot);
+    usage.judge(&verdict, &process, &snapshot);
     let between = |evictor: &OwnerKey, bytes| OwnerEvictions {
         gpu,
         victim: Some(owner.clone()),

@@ -175,7 +175,8 @@ fn verdicts(snapshot: &Snapshot) -> Verdicts {
     let mut usage = Usage::default();
     usage.observe(snapshot);
     usage.add_verdict_time(OwnerKey::Pod("7c1f".to_owned()), Some("batch"), verdict.kind, Duration::from_secs(8));
-    usage.judge(&verdict, snapshot);
+    let process = snapshot.processes.iter().find(|process| process.id == HEAVY).unwrap();
+    usage.judge(&verdict, process, snapshot);
     Verdicts {
         usage: Arc::new(usage),
         ended: vec![Verdict { ended_at: Some(at(12)), ..verdict.clone() }],
