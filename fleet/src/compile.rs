@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use api::{owner_names::Pod, rule};
+use api::{fleet_overrides::ID_PREFIX, owner_names::Pod, rule};
 use kube::api::ResourceExt;
 
 use crate::{
@@ -17,8 +17,10 @@ use crate::{
 const OPT_OUT: &str = "uvmd.io/mode";
 /// Subtracted from priorities, so that overrides of the node come before those of the cluster.
 const PRIORITY_OFFSET: i32 = 10_000;
-/// Above all policies, and below overrides of the node.
-const PRIORITY_OF_OPT_OUT: i32 = -5_000;
+/// Most of a policy, either way: uvmd refuses the file with one beyond it.
+const PRIORITY_MAX: i32 = 1_000;
+/// That of the highest policy. No other override of this program matches a pod that has opted out.
+const PRIORITY_OF_OPT_OUT: i32 = PRIORITY_MAX - PRIORITY_OFFSET;
 /// Most conflicts and rejected fields of a status.
 const LISTED_MAX: usize = 10;
 /// Most overrides: uvmd reads files of 1 MiB.
@@ -257,7 +259,7 @@ impl<'a> Candidate<'a> {
             policy: Some(policy.clone()),
             parameters: parameters.clone(),
             budget: model::Budget { bytes_per_second: bytes(budget.bytes_per_second), bytes: bytes(budget.bytes) },
-            priority: priority.saturating_sub(PRIORITY_OFFSET),
+            priority: priority.clamp(&-PRIORITY_MAX, &PRIORITY_MAX) - PRIORITY_OFFSET,
             expires_at: expires_at.clone(),
         }
     }
@@ -281,7 +283,7 @@ fn id(scope: &str, name: &str, of: &impl Hash) -> String {
     let mut readable = format!("{scope}.{name}");
     // Names of Kubernetes are ASCII.
     readable.truncate(ID_NAME_BYTES);
-    format!("{readable}.{:016x}", hasher.finish())
+    format!("{ID_PREFIX}{readable}.{:016x}", hasher.finish())
 }
 
 fn note(list: &mut Vec<String>, text: String) {
@@ -341,7 +343,7 @@ mod tests {
     /// Mode, policy and budget of the only override.
     fn only(compiled: &Compiled) -> (&str, &str, Option<u64>) {
         let [one] = compiled.overrides.as_slice() else { panic!("{:?}", compiled.overrides) };
-        model::Override::try_from(one.clone()).unwrap();
+        api::fleet_overrides::check(compiled.overrides.clone()).unwrap();
         assert_eq!(one.selector.pod.as_deref(), Some(UID));
         assert!(one.priority < 0, "overrides of the node come first");
         (&one.mode, one.policy.as_deref().unwrap_or_default(), one.budget.bytes_per_second)
