@@ -8,6 +8,7 @@ mod counts;
 pub mod decision;
 mod eviction;
 pub mod explain;
+pub mod fleet_overrides;
 mod gpu;
 mod history;
 mod memory;

@@ -54,7 +54,7 @@ pub struct Override {
 pub struct OverrideStatus {
     /// The override, as given.
     pub r#override: Override,
-    /// Source: `file`, or `api`. Only the latter can be changed over the API.
+    /// Source: `file`, `fleet` (policies of the cluster), or `api`. Only the latter can be changed over the API.
     pub source: String,
     /// Whether it has expired.
     pub expired: bool,
@@ -87,7 +87,7 @@ impl OverrideStatus {
 pub struct Overrides {
     /// Overrides, in order of precedence.
     pub overrides: Vec<OverrideStatus>,
-    /// Error of the file of overrides, of which an earlier version is in effect; null if it is valid.
+    /// Error of a file of overrides, of which an earlier version is in effect; null if all are valid.
     pub file_error: Option<String>,
     /// Cursor of the next page, for the parameter `continue`. Null on the last page.
     #[serde(default)]
@@ -274,7 +274,7 @@ pub struct PolicyState {
     pub default_policy: String,
     /// Number of overrides that have not expired.
     pub overrides: u64,
-    /// Error of the file of overrides; null if it is valid.
+    /// Error of a file of overrides; null if all are valid.
     pub file_error: Option<String>,
 }
 

@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
 };
 
+use api::fleet_overrides;
 pub use document::{Form, parse, parse_as};
 use document::{Located, locate};
 use model::Override;
@@ -77,13 +78,17 @@ impl Files {
     /// Parses all overrides, file by file.
     ///
     /// # Errors
-    /// First mistake, with its file; a duplicate id counts as one.
+    /// First mistake, with its file; a duplicate id counts as one, and an id of `uvmd-fleet`.
     pub fn parse(&self) -> Result<Vec<Override>, ConfigError> {
         let mut places: HashMap<String, &Path> = HashMap::new();
         let mut all = Vec::new();
         for Fragment { file, text } in self.0.iter() {
             let wrong = |mistake| ConfigError::File { file: file.clone(), mistake };
             for Located { rule, line } in locate(text, Form::of(file)).map_err(wrong)? {
+                if let Err(invalid) = fleet_overrides::check_foreign_id(&rule.id) {
+                    let key = Some(format!("override.{}", invalid.field));
+                    return Err(wrong(Mistake { line, key, message: invalid.detail }));
+                }
                 if let Some(other) = places.insert(rule.id.clone(), file) {
                     let key = Some("override.id".to_owned());
                     let message = format!("{} has another override {:?}", other.display(), rule.id);
@@ -104,6 +109,15 @@ mod tests {
     fn missing_file_has_no_overrides() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(load(&folder.path().join("none.toml")).unwrap(), Vec::new());
+    }
+
+    #[test]
+    fn id_of_fleet_is_a_mistake() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("overrides.toml");
+        fs::write(&file, "[[override]]\nid = \"fleet-x\"\nmode = \"observe\"\n").unwrap();
+        let error = load(&file).unwrap_err().to_string();
+        assert!(error.contains("overrides.toml:2: override.id: \"fleet-x\" begins with \"fleet-\""), "{error}");
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct Policy {
     /// File of overrides.
     #[serde(deserialize_with = "of_file")]
     pub overrides_file: AbsolutePath,
+    /// File of overrides that `uvmd-fleet` compiles from policies of a cluster.
+    #[serde(deserialize_with = "of_file")]
+    pub fleet_overrides_file: Option<AbsolutePath>,
     /// State folder: files that outlive uvmd.
     #[serde(deserialize_with = "of_file")]
     pub state_dir: AbsolutePath,
@@ -98,6 +101,7 @@ impl Default for Policy {
             touch_probe_bytes: None,
             interval: value::Time(Duration::from_millis(100)),
             overrides_file: AbsolutePath("/etc/uvmd/overrides.toml".into()),
+            fleet_overrides_file: None,
             state_dir: AbsolutePath("/var/lib/uvmd".into()),
             kill_switch: AbsolutePath("/run/uvmd/policy.off".into()),
             audit_log: None,

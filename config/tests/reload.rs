@@ -28,6 +28,7 @@ touch_probe = true
 touch_probe_bytes = "7 GiB"
 interval = "7s"
 overrides_file = "/other"
+fleet_overrides_file = "/other"
 state_dir = "/other"
 kill_switch = "/other"
 audit_log = "/other"

@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use api::{owner_names::Pod, rule};
+use api::{fleet_overrides::ID_PREFIX, owner_names::Pod, rule};
 use kube::api::ResourceExt;
 
 use crate::{
@@ -18,13 +18,13 @@ use crate::{
 const OPT_OUT: &str = "uvmd.io/mode";
 /// Offset subtracted from priorities, so that overrides made on the node precede those of policies.
 const PRIORITY_OFFSET: i32 = 10_000;
+/// Maximum priority of a policy, positive or negative: uvmd refuses the file with one beyond it.
+const PRIORITY_MAX: i32 = 1_000;
 /// Priority of an opt-out: that of the highest policy. No other override of this program matches a
 /// pod that has opted out.
-const PRIORITY_OF_OPT_OUT: i32 = 1_000 - PRIORITY_OFFSET;
+const PRIORITY_OF_OPT_OUT: i32 = PRIORITY_MAX - PRIORITY_OFFSET;
 /// Maximum of conflicts, and of rejected fields, in a status.
 const LISTED_MAX: usize = 10;
-/// Prefix of all ids. uvmd refuses a file with any other id.
-const ID_PREFIX: &str = "fleet-";
 /// Maximum bytes of an id.
 const ID_BYTES_MAX: usize = 64;
 /// Digits of a container in an id.
@@ -293,7 +293,7 @@ impl<'a> Candidate<'a> {
             policy: Some(policy.clone()),
             parameters: parameters.clone(),
             budget: model::Budget { bytes_per_second: bytes(budget.bytes_per_second), bytes: bytes(budget.bytes) },
-            priority: priority.saturating_sub(PRIORITY_OFFSET),
+            priority: priority.clamp(&-PRIORITY_MAX, &PRIORITY_MAX) - PRIORITY_OFFSET,
             expires_at: expires_at.clone(),
         }
     }
@@ -446,7 +446,7 @@ mod tests {
     /// Mode, policy and budget of the only override.
     fn only(compiled: &Compiled) -> (&str, &str, Option<u64>) {
         let [one] = compiled.overrides.as_slice() else { panic!("{:?}", compiled.overrides) };
-        model::Override::try_from(one.clone()).unwrap();
+        api::fleet_overrides::check(compiled.overrides.clone()).unwrap();
         assert_eq!(one.selector.pod.as_deref(), Some(UID));
         assert!((-11_000..=-9_000).contains(&one.priority), "overrides of the node come first");
         assert!(one.id.as_ref().unwrap().starts_with("fleet-3f2a9c1e-1111-2222-3333-444444444444"));

@@ -137,6 +137,32 @@ fn expiry_in_a_file_that_is_invalid_now_does_not_affect_the_api() {
 }
 
 #[test]
+fn fleet_is_in_effect_beside_the_file_and_unknown_until_it_is_read() {
+    let mut set = set_with(Mode::Act, Some(Vec::new())).with_fleet();
+    set.replace_file(vec![rule("node", Mode::Act)]);
+    assert_eq!(set.fallback().mode, Mode::Shadow, "the fleet may exempt processes");
+    set.replace_fleet(vec![Override { priority: -10_000, ..rule("fleet-a", Mode::Act) }]);
+    assert_eq!(set.fallback().mode, Mode::Act);
+    assert_eq!(selected(&set, at(0)).as_deref(), Some("node"));
+    assert!(set.is_of_fleet("fleet-a") && set.is_in_files("fleet-a") && !set.is_of_fleet("node"));
+    set.replace_file(Vec::new());
+    assert_eq!(selected(&set, at(0)).as_deref(), Some("fleet-a"));
+}
+
+#[test]
+fn expiry_in_the_fleet_is_remembered_while_one_of_the_files_is_unknown() {
+    let mut first = set(Vec::new());
+    first.replace_fleet(vec![brief("fleet-a", at(10))]);
+    assert_eq!(first.expire(at(10)).file_overrides, [brief("fleet-a", at(10))]);
+    let stored = (Vec::new(), first.expired_of_file().clone());
+    let mut second = RuleSet::new(first.fallback(), Some(stored)).with_fleet();
+    assert!(!second.replace_file(Vec::new()), "its record stays");
+    assert!(!second.replace_fleet(vec![brief("fleet-a", at(10))]));
+    assert_eq!(selected(&second, at(9)), None);
+    assert!(second.replace_fleet(Vec::new()), "its record is removed");
+}
+
+#[test]
 fn override_is_bound_to_the_process_that_has_its_id() {
     let now = |start_ticks| move |_: u32| Ok::<Option<u64>, String>(start_ticks);
     let bound = of_process(7, Some(3));

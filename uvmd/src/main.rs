@@ -7,6 +7,7 @@
 mod acting;
 mod admin_file;
 mod audit;
+mod claimed_file;
 mod control;
 mod crosscheck_exemptions;
 mod instance;

@@ -3,9 +3,6 @@
 //! depends on them.
 
 use std::{
-    fs::OpenOptions,
-    io::{self, Read},
-    os::unix::fs::MetadataExt,
     path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -13,9 +10,10 @@ use std::{
 
 use api::owner_names::{BYTES_MAX, OwnerNames as File};
 use model::{NamesSource, OwnerNames, text};
-use sys::private;
 use tokio::{sync::watch, task, time};
 use web::{Warning, Warnings};
+
+use crate::claimed_file::{self, ClaimedFile};
 
 /// Interval of checks of the file.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -24,24 +22,14 @@ const AGE_MAX: Duration = Duration::from_mins(5);
 
 /// Reader of the file of names.
 pub(crate) struct Reader {
-    path: PathBuf,
+    file: ClaimedFile,
     names: watch::Sender<Arc<OwnerNames>>,
     warnings: Warnings,
-    /// Stamp of the file that was read last, valid or not.
-    stamp: Option<Stamp>,
-}
-
-/// Metadata by which a replaced or changed file is detected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
 }
 
 impl Reader {
     pub(crate) const fn new(path: PathBuf, names: watch::Sender<Arc<OwnerNames>>, warnings: Warnings) -> Self {
-        Self { path, names, warnings, stamp: None }
+        Self { file: ClaimedFile::new(path, BYTES_MAX), names, warnings }
     }
 
     /// Follows the file for ever.
@@ -65,7 +53,8 @@ impl Reader {
 
     /// Reads the file if it has changed.
     fn check(&mut self, now: SystemTime) {
-        match self.read() {
+        let read = self.file.read().and_then(|content| content.as_deref().map(parse).transpose());
+        match read {
             Ok(None) => {}
             Ok(Some(names)) => {
                 self.warnings.clear(Warning::OwnerNamesUnavailable);
@@ -106,37 +95,15 @@ impl Reader {
 
     fn sentence(&self, reason: &str) -> String {
         let named = self.names.borrow().pods.len();
-        format!("{}: {reason}; {named} pods have names", self.path.display())
-    }
-
-    /// Names in the file; `None` if it is unchanged since the last read.
-    fn read(&mut self) -> Result<Option<OwnerNames>, String> {
-        let file = private::open(OpenOptions::new().read(true), &self.path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => "there is no such file; uvmd-fleet writes it".to_owned(),
-            _ => error.to_string(),
-        });
-        let file = file.inspect_err(|_| self.stamp = None)?;
-        let found = file.metadata().map_err(|error| error.to_string())?;
-        let stamp = Stamp { inode: found.ino(), bytes: found.len(), modified: (found.mtime(), found.mtime_nsec()) };
-        if self.stamp == Some(stamp) {
-            return Ok(None);
-        }
-        self.stamp = Some(stamp);
-        // A file that is changed in place may be read incompletely. Its stamp then changes, and it is read again.
-        let mut content = Vec::new();
-        file.take(BYTES_MAX + 1).read_to_end(&mut content).map_err(|error| error.to_string())?;
-        if content.len() as u64 > BYTES_MAX {
-            return Err(format!("it is longer than {BYTES_MAX} bytes"));
-        }
-        parse(&content).map(Some)
+        format!("{}: {reason}; {named} pods have names", self.file.path().display())
     }
 }
 
 fn parse(content: &[u8]) -> Result<OwnerNames, String> {
-    let file: File = serde_json::from_slice(content).map_err(|error| error.to_string())?;
+    let file: File = serde_json::from_slice(content).map_err(|error| claimed_file::reason(&error))?;
     let contacted_at = file.contacted_at.as_deref().map(text::parse_time).transpose();
     let contacted_at = contacted_at.map_err(|_| "contacted_at: not a time".to_owned())?;
-    file.check(contacted_at).map_err(|refusal| refusal.to_string())
+    file.check(contacted_at).map_err(|refusal| claimed_file::reason(&refusal))
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! Overrides in effect: those of the files, which are followed, and those of the API, which
 //! persist. [`policy::rules`] decides what they mean.
 //!
-//! * `file`: files and their observation
+//! * `file`: files of the administrator and their observation; `fleet`: that of `uvmd-fleet`
 //! * `change`: changes over the API; `stored`: overrides of the API on the disk
 //! * `expiry`: expired overrides in the log and on the disk
 
 mod change;
 mod expiry;
 mod file;
+mod fleet;
 mod stored;
 
 use std::{
@@ -18,14 +19,17 @@ use std::{
     },
 };
 
-use api::rule::{OverrideStatus, Overrides};
+use api::{
+    fleet_overrides::BYTES_MAX,
+    rule::{OverrideStatus, Overrides},
+};
 pub(crate) use change::Announce;
 use config::{Policy, overrides::Files};
 pub(crate) use expiry::Clock;
 use model::{Budget, Directive, Override, Process};
 use policy::rules::{Explained, Fallback, RuleSet, Rules as Ordered, Subject};
 
-use crate::{audit::Audit, state_file::StateFile};
+use crate::{audit::Audit, claimed_file::ClaimedFile, state_file::StateFile};
 
 use file::FileState;
 
@@ -42,6 +46,8 @@ struct Shared {
     known: Mutex<Known>,
     /// Held during a change over the API, which may wait for the disk.
     changing: Mutex<()>,
+    /// File of `uvmd-fleet`, if one is configured; locked during a read.
+    fleet_file: Option<Mutex<ClaimedFile>>,
     ordered: RwLock<Arc<Ordered>>,
     audit: Audit,
     clock: Clock,
@@ -60,6 +66,10 @@ struct Known {
     taken: Option<Result<Files, String>>,
     /// Error of the file; its overrides are then of an earlier version.
     file_error: Option<String>,
+    /// Path of the fleet's file.
+    fleet_path: Option<PathBuf>,
+    /// Error of the fleet's file, likewise.
+    fleet_error: Option<String>,
     /// Whether an expiry is not on the disk yet.
     is_persist_pending: bool,
     /// Whether the disk failed that, which is logged once.
@@ -99,8 +109,12 @@ impl Rules {
             }
         };
         let set = RuleSet::new(fallback(policy), of_former_runs);
+        let fleet_path = policy.fleet_overrides_file.as_ref().map(|path| path.0.clone());
+        let set = if fleet_path.is_some() { set.with_fleet() } else { set };
+        let fleet_file = fleet_path.clone().map(|path| Mutex::new(ClaimedFile::new(path, BYTES_MAX)));
         let rules = Self(Arc::new(Shared {
             state_file,
+            fleet_file,
             ordered: RwLock::new(Arc::new(set.rules())),
             known: Mutex::new(Known {
                 file: policy.overrides_file.0.clone(),
@@ -108,6 +122,8 @@ impl Rules {
                 last_state: None,
                 taken: None,
                 file_error: None,
+                fleet_path,
+                fleet_error: None,
                 is_persist_pending: false,
                 is_persist_failing: false,
                 quarantined,
@@ -118,6 +134,7 @@ impl Rules {
             next_expiry_ns: AtomicU64::new(u64::MAX),
         }));
         rules.apply(&rules.known());
+        rules.check_fleet();
         rules.check_file_until_it_is_settled();
         Ok(rules)
     }
@@ -147,7 +164,8 @@ impl Rules {
         let ordered = self.ordered();
         let status = |rule| status(rule, &known, ordered.has_expired(rule, now));
         let overrides = ordered.ordered().iter().map(status).collect();
-        let errors: Vec<&str> = known.quarantined.iter().chain(&known.file_error).map(String::as_str).collect();
+        let errors = known.quarantined.iter().chain(&known.file_error).chain(&known.fleet_error);
+        let errors: Vec<&str> = errors.map(String::as_str).collect();
         let file_error = (!errors.is_empty()).then(|| errors.join("; "));
         Overrides { overrides, file_error, ..Overrides::default() }
     }
@@ -162,7 +180,7 @@ impl Rules {
             tracing::warn!(
                 "the override {} of {} is in effect instead of the API's of that name",
                 hidden.id,
-                known.file.display()
+                known.file_of(&hidden.id).display()
             );
         }
         let next_expiry_ns = known.set.next_expiry().map_or(u64::MAX, expiry::unix_ns);
@@ -183,6 +201,13 @@ impl Rules {
     }
 }
 
+impl Known {
+    /// File of an override that is in one.
+    fn file_of(&self, id: &str) -> &Path {
+        self.fleet_path.as_deref().filter(|_| self.set.is_of_fleet(id)).unwrap_or(&self.file)
+    }
+}
+
 /// Default of the configuration.
 fn fallback(policy: &Policy) -> Fallback {
     Fallback {
@@ -199,7 +224,14 @@ fn fallback(policy: &Policy) -> Fallback {
 fn status(rule: &Override, known: &Known, expired: bool) -> OverrideStatus {
     OverrideStatus {
         r#override: rule.into(),
-        source: if known.set.is_in_files(&rule.id) { "file" } else { "api" }.to_owned(),
+        source: if known.set.is_of_fleet(&rule.id) {
+            "fleet"
+        } else if known.set.is_in_files(&rule.id) {
+            "file"
+        } else {
+            "api"
+        }
+        .to_owned(),
         expired,
         matching_processes: None,
     }

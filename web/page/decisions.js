@@ -234,7 +234,7 @@ function override({ override, source, expired }) {
   const parameters = (of) => Object.entries(of).map(([name, value]) => `${name.replaceAll("_", " ")} ${typeof value === "object" ? Object.values(value).join(" to ") : value}`);
   const criteria = Object.fromEntries(Object.entries(override.match).filter(([, value]) => value !== null));
   return [
-    ["Source", source === "file" ? "the file of overrides" : "the API"],
+    ["Source", { file: "the file of overrides", fleet: "policies of the cluster" }[source] ?? "the API"],
     ["Match", format.printable(parameters(criteria).join(", ")) || "every process"],
     ["Mode", override.mode],
     ["Policy", format.printable(override.policy ?? "auto-live")],

@@ -9,7 +9,8 @@ use super::{Fallback, Rules, has_passed};
 /// Expired overrides of the files: id and expiry. An override with the same id and another expiry is another one.
 pub type Expired = BTreeMap<String, String>;
 
-/// Overrides of the files and of the API, with the default.
+/// Overrides of the files and of the API, with the default. The files are those of the node's administrator and that
+/// of the fleet, which has policies of a cluster.
 ///
 /// Expired overrides stay expired, even if the clock is set back: those of the API are removed, and those of the
 /// files are remembered as long as the files have them.
@@ -18,6 +19,8 @@ pub struct RuleSet {
     fallback: Fallback,
     /// Overrides of the files; `None` until these were valid for the first time.
     file_overrides: Option<Vec<Override>>,
+    /// Overrides of the fleet's file; `None` if there shall be one and none was valid yet.
+    fleet_overrides: Option<Vec<Override>>,
     api_overrides: Vec<Override>,
     expired_of_file: Expired,
     /// Whether the overrides of the API are known: those stored before a restart may be unreadable.
@@ -48,7 +51,14 @@ impl RuleSet {
     pub fn new(fallback: Fallback, stored: Option<(Vec<Override>, Expired)>) -> Self {
         let is_api_known = stored.is_some();
         let (api_overrides, expired_of_file) = stored.unwrap_or_default();
-        Self { fallback, file_overrides: None, api_overrides, expired_of_file, is_api_known }
+        let fleet_overrides = Some(Vec::new());
+        Self { fallback, file_overrides: None, fleet_overrides, api_overrides, expired_of_file, is_api_known }
+    }
+
+    /// The same set, with a file of the fleet that is not known yet.
+    #[must_use]
+    pub fn with_fleet(self) -> Self {
+        Self { fleet_overrides: None, ..self }
     }
 
     /// Default for processes without a matching override. While the overrides of the files or of the
@@ -56,7 +66,7 @@ impl RuleSet {
     #[must_use]
     pub fn fallback(&self) -> Fallback {
         let mut fallback = self.fallback.clone();
-        if !self.is_api_known || self.file_overrides.is_none() {
+        if !self.is_api_known || self.file_overrides.is_none() || self.fleet_overrides.is_none() {
             fallback.mode = fallback.mode.min(Mode::Shadow);
         }
         fallback
@@ -71,6 +81,12 @@ impl RuleSet {
     #[must_use]
     pub fn file_overrides(&self) -> Option<&[Override]> {
         self.file_overrides.as_deref()
+    }
+
+    /// Overrides of the fleet's file; `None` until these were valid for the first time.
+    #[must_use]
+    pub fn fleet_overrides(&self) -> Option<&[Override]> {
+        self.fleet_overrides.as_deref()
     }
 
     /// Overrides of the API.
@@ -88,7 +104,13 @@ impl RuleSet {
     /// Whether an override of the files has this id.
     #[must_use]
     pub fn is_in_files(&self, id: &str) -> bool {
-        self.file_overrides.iter().flatten().any(|rule| rule.id == id)
+        self.of_files().any(|rule| rule.id == id)
+    }
+
+    /// Whether an override of the fleet's file has this id.
+    #[must_use]
+    pub fn is_of_fleet(&self, id: &str) -> bool {
+        self.fleet_overrides.iter().flatten().any(|rule| rule.id == id)
     }
 
     /// Overrides of the API that are not in effect, as the files have others with their ids.
@@ -100,7 +122,7 @@ impl RuleSet {
     #[must_use]
     pub fn rules(&self) -> Rules {
         let api_overrides = self.api_overrides.iter().filter(|rule| !self.is_in_files(&rule.id));
-        let all = self.file_overrides.iter().flatten().chain(api_overrides).cloned().collect();
+        let all = self.of_files().chain(api_overrides).cloned().collect();
         let expired = self.expired_now().map(|rule| rule.id.clone()).collect();
         Rules::new(all, self.fallback()).with_expired(expired)
     }
@@ -109,6 +131,20 @@ impl RuleSet {
     /// no longer have, or have with another expiry.
     pub fn replace_file(&mut self, file_overrides: Vec<Override>) -> bool {
         self.file_overrides = Some(file_overrides);
+        self.remove_records()
+    }
+
+    /// Replaces the overrides of the fleet's file, as [`Self::replace_file`] does.
+    pub fn replace_fleet(&mut self, fleet_overrides: Vec<Override>) -> bool {
+        self.fleet_overrides = Some(fleet_overrides);
+        self.remove_records()
+    }
+
+    fn remove_records(&mut self) -> bool {
+        // A record may be that of a file that is not known yet.
+        if self.file_overrides.is_none() || self.fleet_overrides.is_none() {
+            return false;
+        }
         let retained: Expired = self.expired_now().filter_map(record).collect();
         let is_removed = retained.len() < self.expired_of_file.len();
         self.expired_of_file = retained;
@@ -135,9 +171,8 @@ impl RuleSet {
 
     /// Expires overrides at this time.
     pub fn expire(&mut self, now: SystemTime) -> NewlyExpired {
-        let file_overrides = self.file_overrides.iter().flatten();
         let file_overrides: Vec<Override> =
-            file_overrides.filter(|rule| has_passed(rule, now) && !self.has_expired(rule)).cloned().collect();
+            self.of_files().filter(|rule| has_passed(rule, now) && !self.has_expired(rule)).cloned().collect();
         self.expired_of_file.extend(file_overrides.iter().filter_map(record));
         let api_overrides = self.api_overrides.extract_if(.., |rule| has_passed(rule, now)).collect();
         NewlyExpired { file_overrides, api_overrides }
@@ -146,8 +181,12 @@ impl RuleSet {
     /// Time at which the next override expires.
     #[must_use]
     pub fn next_expiry(&self) -> Option<SystemTime> {
-        let file_overrides = self.file_overrides.iter().flatten().filter(|rule| !self.has_expired(rule));
+        let file_overrides = self.of_files().filter(|rule| !self.has_expired(rule));
         file_overrides.chain(&self.api_overrides).filter_map(|rule| rule.expires_at).min()
+    }
+
+    fn of_files(&self) -> impl Iterator<Item = &Override> {
+        self.file_overrides.iter().chain(&self.fleet_overrides).flatten()
     }
 
     /// Whether this override of the files has expired.
@@ -158,7 +197,7 @@ impl RuleSet {
 
     /// Expired overrides that the files still have.
     fn expired_now(&self) -> impl Iterator<Item = &Override> {
-        self.file_overrides.iter().flatten().filter(|rule| self.has_expired(rule))
+        self.of_files().filter(|rule| self.has_expired(rule))
     }
 }
 

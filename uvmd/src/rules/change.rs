@@ -1,6 +1,6 @@
 //! Overrides of the API: creation and deletion.
 
-use api::rule::Invalid;
+use api::{fleet_overrides, rule::Invalid};
 use model::Override;
 use web::{ChangeError, Precondition, PutOutcome};
 
@@ -27,6 +27,7 @@ impl Rules {
         fits: &Precondition,
         announce: Announce<'_>,
     ) -> Result<PutOutcome, ChangeError> {
+        fleet_overrides::check_foreign_id(&rule.id).map_err(ChangeError::Invalid)?;
         api::rule::check_parameters(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
         let rule = &stored::bind(rule).map_err(|error| ChangeError::NoProcess(error.to_string()))?;
         let _changing = self.changing();
@@ -58,7 +59,7 @@ impl Rules {
     fn existing(&self, id: &str, fits: &Precondition) -> Result<Option<Override>, ChangeError> {
         let known = self.known();
         if known.set.is_in_files(id) {
-            return Err(ChangeError::InFile(known.file.display().to_string()));
+            return Err(ChangeError::InFile(known.file_of(id).display().to_string()));
         }
         let existing = known.set.api_overrides().iter().find(|rule| rule.id == id);
         let current = existing.map(|rule| status(rule, &known, false));

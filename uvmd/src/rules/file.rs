@@ -80,6 +80,7 @@ impl Rules {
             let rules = self.clone();
             let check = move || {
                 rules.check_file();
+                rules.check_fleet();
                 rules.forget_ended();
                 let _noted = rules.now();
                 rules.persist_expired();
@@ -143,16 +144,17 @@ impl Rules {
                     tracing::info!("{} overrides of {} are in effect", file_overrides.len(), known.file.display());
                 }
                 if known.set.file_overrides() != Some(&file_overrides) {
-                    self.0.audit.write(None, &loaded(known, Some(&file_overrides)));
+                    let change = loaded(&known.file, known.set.file_overrides(), Some(&file_overrides));
+                    self.0.audit.write(None, &change);
                     known.is_persist_pending |= known.set.replace_file(file_overrides);
                     self.apply(known);
                 }
             }
             Err(error) => {
-                let error = format!("{}: {error}", consequence(known));
+                let error = format!("{}: {error}", consequence(known.set.file_overrides()));
                 if known.file_error.as_ref() != Some(&error) {
                     tracing::warn!("{error}");
-                    self.0.audit.failed(None, &loaded(known, None), error.clone());
+                    self.0.audit.failed(None, &loaded(&known.file, known.set.file_overrides(), None), error.clone());
                 }
                 known.file_error = Some(error);
             }
@@ -160,14 +162,13 @@ impl Rules {
     }
 }
 
-/// Audit line of a changed file; none if it is invalid.
-fn loaded(known: &Known, file_overrides: Option<&[Override]>) -> Change {
-    let before = known.set.file_overrides();
+/// Audit line of a changed file, with its overrides before and after; none after if it is invalid.
+pub(super) fn loaded(file: &Path, before: Option<&[Override]>, after: Option<&[Override]>) -> Change {
     Change::OverridesFileLoad {
-        file: known.file.display().to_string(),
-        overrides: file_overrides.or(before).map_or(0, <[_]>::len),
+        file: file.display().to_string(),
+        overrides: after.or(before).map_or(0, <[_]>::len),
         etag_before: before.map(etag_of_all),
-        etag_after: file_overrides.or(before).map(etag_of_all),
+        etag_after: after.or(before).map(etag_of_all),
         result: Outcome::Accepted,
     }
 }
@@ -177,9 +178,9 @@ fn etag_of_all(overrides: &[Override]) -> String {
     web::etag(&overrides.iter().map(api::rule::Override::from).collect::<Vec<_>>())
 }
 
-/// Consequence of an invalid file.
-fn consequence(known: &Known) -> &'static str {
-    if known.set.file_overrides().is_some() {
+/// Consequence of an invalid file, with its earlier overrides.
+pub(super) const fn consequence(before: Option<&[Override]>) -> &'static str {
+    if before.is_some() {
         "the former overrides stay in effect"
     } else {
         "until the file's exceptions are known, policy.mode acts on no process"

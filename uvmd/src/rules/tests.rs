@@ -519,3 +519,136 @@ fn another_file_and_default_take_effect_at_once() {
     settle(&rules);
     assert_eq!(names(&rules), ["c"]);
 }
+
+const UID: &str = "3f2a9c1e-1111-2222-3333-444444444444";
+
+/// File of the fleet with one override for the pod.
+fn of_fleet(mode: &str) -> String {
+    format!(r#"[{{"id": "fleet-a", "match": {{"pod": "{UID}"}}, "mode": "{mode}", "priority": -10000}}]"#)
+}
+
+impl Node {
+    fn with_fleet() -> Self {
+        let mut node = Self::new();
+        node.policy.mode.0 = Mode::Act;
+        node.policy.fleet_overrides_file = Some(AbsolutePath(node.fleet_file()));
+        node
+    }
+
+    fn fleet_file(&self) -> PathBuf {
+        self.folder.path().join("fleet.json")
+    }
+
+    /// Replaces the file of the fleet by renaming.
+    fn write_fleet(&self, text: &str) {
+        let new = self.folder.path().join("fleet.json.new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, self.fleet_file()).unwrap();
+    }
+}
+
+#[test]
+fn fleet_acts_on_no_process_until_its_file_is_known() {
+    let node = Node::with_fleet();
+    let rules = node.open();
+    assert_eq!(rules.fallback().mode, Mode::Shadow);
+    let error = rules.overrides().file_error.unwrap();
+    assert!(error.contains("acts on no process") && error.contains("fleet.json: there is no such file"), "{error}");
+    node.write_fleet("[]");
+    rules.check_fleet();
+    assert_eq!((rules.fallback().mode, rules.overrides().file_error), (Mode::Act, None));
+    // The earlier overrides stay while it is gone.
+    node.write_fleet(&of_fleet("observe"));
+    rules.check_fleet();
+    fs::remove_file(node.fleet_file()).unwrap();
+    rules.check_fleet();
+    assert_eq!((names(&rules), rules.fallback().mode), (vec!["fleet-a".to_owned()], Mode::Act));
+    assert!(rules.overrides().file_error.unwrap().starts_with("the former overrides stay in effect"));
+}
+
+#[test]
+fn fleet_file_api_and_node_file_hold_together() {
+    let node = Node::with_fleet();
+    node.write(FILE);
+    node.write_fleet(&of_fleet("act"));
+    let rules = node.open();
+    rules.put(&rule("mine"), &whatever(), &granted).unwrap();
+    let sources = |rules: &Rules| -> Vec<_> {
+        let all = rules.overrides().overrides.into_iter();
+        all.map(|each| (each.r#override.id.unwrap(), each.source)).collect()
+    };
+    let both = |id: &str, source: &str| (id.to_owned(), source.to_owned());
+    assert_eq!(sources(&rules), [both("mine", "api"), both("a", "file"), both("fleet-a", "fleet")]);
+    assert!(
+        matches!(rules.remove("fleet-a", &whatever(), &granted), Err(ChangeError::InFile(file)) if file.ends_with("fleet.json"))
+    );
+    let Err(ChangeError::Invalid(invalid)) = rules.put(&rule("fleet-b"), &whatever(), &granted) else {
+        panic!("it is taken")
+    };
+    assert_eq!(invalid.field, "id");
+}
+
+#[test]
+fn fleet_that_demands_more_is_refused_as_a_whole() {
+    let node = Node::with_fleet();
+    node.write_fleet(&of_fleet("shadow"));
+    let rules = node.open();
+    let good = of_fleet("act");
+    let other = |from: &str, to: &str| {
+        format!("[{},{}", &good[1..good.len() - 1], &good.replace("fleet-a", "fleet-b").replace(from, to)[1..])
+    };
+    for (bad, reason) in [
+        (other(&format!("\"pod\": \"{UID}\""), ""), "[1].match.pod: not the whole UID"),
+        (other("-10000", "2147483647"), "[1].priority: not from -11000"),
+        (other("fleet-b", "mine"), "[1].id: not one that begins"),
+        (other("fleet-b", "fleet-a"), "[1].id: an earlier override has it, too"),
+        (other("mode", &"x\\n".repeat(400_000)), "longer than 1048576 bytes"),
+        (other("\"mode\"", &format!("\"{}\"", "x\\n".repeat(1_000))), "unknown field"),
+        ("[".to_owned(), "EOF"),
+    ] {
+        node.write_fleet(&bad);
+        rules.check_fleet();
+        assert_eq!(rules.overrides().overrides[0].r#override.mode, "shadow", "{reason}");
+        let error = rules.overrides().file_error.unwrap();
+        assert!(error.contains(reason) && error.len() < 600 && !error.contains('\n'), "{error}");
+    }
+    // One that changes at every check is applied nevertheless.
+    for mode in ["observe", "act"] {
+        node.write_fleet(&of_fleet(mode));
+        rules.check_fleet();
+        assert_eq!(
+            (rules.overrides().overrides[0].r#override.mode.as_str(), rules.overrides().file_error),
+            (mode, None)
+        );
+    }
+}
+
+#[test]
+fn link_or_pipe_in_place_of_the_fleets_file_is_refused_without_waiting() {
+    let node = Node::with_fleet();
+    node.write_fleet(&of_fleet("shadow"));
+    let rules = node.open();
+    let elsewhere = node.folder.path().join("elsewhere");
+    fs::rename(node.fleet_file(), &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, node.fleet_file()).unwrap();
+    rules.check_fleet();
+    assert!(rules.overrides().file_error.unwrap().contains("it is a symbolic link"));
+    fs::remove_file(node.fleet_file()).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(node.fleet_file()).status().unwrap().success());
+    rules.check_fleet();
+    assert!(rules.overrides().file_error.unwrap().contains("it is not a regular file"));
+    assert_eq!(names(&rules), ["fleet-a"]);
+}
+
+#[test]
+fn fragments_beside_the_fleets_file_are_not_read() {
+    let node = Node::with_fleet();
+    let folder = node.folder.path().join("fleet");
+    fs::create_dir_all(folder.join("overrides.d")).unwrap();
+    fs::write(folder.join("overrides.d/x.toml"), FILE).unwrap();
+    fs::write(folder.join("overrides.json"), "[]").unwrap();
+    let policy =
+        Policy { fleet_overrides_file: Some(AbsolutePath(folder.join("overrides.json"))), ..node.policy.clone() };
+    let rules = Rules::open(&policy, true, audit(node.folder.path()), Clock::default()).unwrap();
+    assert!(names(&rules).is_empty());
+}

@@ -23,7 +23,7 @@
   mode = "shadow"
   {{- if .Values.fleet.enabled }}
   # Policies of the cluster, as uvmd-fleet compiles them.
-  overrides_file = "/run/uvmd/fleet/overrides.json"
+  fleet_overrides_file = "/run/uvmd/fleet/overrides.json"
   {{- end }}
   {{- end }}
 {{- range $name, $text := .Values.config }}
