@@ -10,7 +10,7 @@ use kube::api::ResourceExt;
 
 use crate::{
     registry::Facts,
-    resources::{Allowance, Budget, ClusterUvmPolicy, Directive, Mode, NodeStatus, Selector, UvmPolicy},
+    resources::{Allowance, Budget, ClusterUvmPolicy, Directive, Key, Mode, NodeStatus, Selector, UvmPolicy},
     share::{self, Claim, Class, ROOM},
 };
 
@@ -29,15 +29,6 @@ const LISTED_MAX: usize = 10;
 const ID_BYTES_MAX: usize = 64;
 /// Digits of a container in an id.
 const ID_CONTAINER_DIGITS: usize = 12;
-
-/// Key of a policy: its kind, namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// Namespace; `None` for a `ClusterUvmPolicy`.
-    pub namespace: Option<String>,
-    /// Name.
-    pub name: String,
-}
 
 /// Result of a compilation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,15 +73,6 @@ struct Selected<'a> {
     candidate: &'a Candidate<'a>,
     /// Containers by id; `None` stands for the whole pod.
     containers: Vec<Option<&'a String>>,
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "UvmPolicy {namespace}/{}", self.name),
-            None => write!(f, "ClusterUvmPolicy {}", self.name),
-        }
-    }
 }
 
 impl Policies {

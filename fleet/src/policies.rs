@@ -21,11 +21,11 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::{
-    compile::{Compiled, Key, Policies},
+    compile::{Compiled, Policies},
     file,
     pause::{Pauses, WATCH_SECONDS},
     registry::Registry,
-    resources::{ClusterUvmPolicy, Status, UvmPolicy},
+    resources::{ClusterUvmPolicy, Key, Status, UvmPolicy},
     share,
     status::{Statuses, Wanted},
 };

@@ -8,6 +8,24 @@ use model::policy::{CHOOSER, Choice, POLICIES};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+/// Key of a policy: its kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Namespace; `None` for a `ClusterUvmPolicy`.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "UvmPolicy {namespace}/{}", self.name),
+            None => write!(f, "ClusterUvmPolicy {}", self.name),
+        }
+    }
+}
+
 /// Policy of the pods of its namespace, within the limits of a `ClusterUvmPolicy`; without one, mode `observe` alone.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(

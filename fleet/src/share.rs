@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::rule;
 
-use crate::{compile::Key, resources};
+use crate::resources::{self, Key};
 
 /// Room of the file: below the limits of uvmd, which reads 1 MiB.
 pub const ROOM: Room = Room { overrides: 2_000, bytes: 900 << 10 };

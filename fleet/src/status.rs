@@ -11,9 +11,8 @@ use serde_json::json;
 use tokio::{sync::watch, time};
 
 use crate::{
-    compile::Key,
     contact::report,
-    resources::{ClusterUvmPolicy, NodeStatus, UvmPolicy},
+    resources::{ClusterUvmPolicy, Key, NodeStatus, UvmPolicy},
 };
 
 /// Statuses of policies on this node.

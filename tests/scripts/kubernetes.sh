@@ -12,7 +12,7 @@ source "$UVMD_ROOT/tests/kubernetes/apiserver.sh"
 [ -x "$UVMD_KUBE_APISERVER/kube-apiserver" ] || "$UVMD_ROOT/scripts/setup" --kubernetes
 command -v kubectl >/dev/null || die "kubectl is not installed"
 fleet=$UVMD_ROOT/target/debug/uvmd-fleet
-(cd "$UVMD_ROOT" && cargo build --locked -q -p fleet)
+(cd "$UVMD_ROOT" && cargo build --locked -q -p fleet -p uvmd)
 work=$(mktemp -d)
 # Accounts for which the API server has tokens.
 APISERVER_ACCOUNTS=(uvmd/uvmd-fleet ml/user other/user)
@@ -178,9 +178,21 @@ eventually "a policy of the cluster with a higher priority comes first" \
 eventually "the other names it" has_status uvmpolicy mine ml 'conflicts[0]' 'ClusterUvmPolicy base'
 kubectl_as admin delete clusteruvmpolicy base >/dev/null
 eventually "without it the team's policy is back" overrides '[each["mode"] for each in o] == ["act"]'
-if [ -n "${UVMCTL:-}" ]; then
-  "$UVMCTL" policy check "$work/run/overrides.json" || die "uvmd would refuse the file"
-fi
+
+# --- uvmd ----------------------------------------------------------------------------------------------------------------------------
+
+# Without a driver it counts nothing, and reads both files all the same.
+"$UVMD_ROOT/target/debug/uvmd" --config /dev/null --listen 127.0.0.1:0 --set socket.enabled=false --set "policy.state_dir=$work/state" \
+  --set "owners.names=$work/run/owners.json" --set "policy.fleet_overrides_file=$work/run/overrides.json" >"$work/uvmd.log" 2>&1 &
+started+=("$!")
+# uvmd_has OVERRIDES: whether uvmd has this number of overrides in effect, and accepts both files.
+uvmd_has() {
+  local url
+  url=$(sed -n 's/.* serves on //p' "$work/uvmd.log")
+  curl -fsS -m 5 "$url/api/v1/policy" | grep -q "\"overrides\":$1,\"file_error\":null" &&
+    curl -fsS -m 5 "$url/metrics" | grep -q '^uvmd_warning_active{.*warning="owner_names_unavailable"} 0'
+}
+eventually "uvmd has the override in effect, and the names" uvmd_has 1
 policies=$(sha256sum <"$work/run/overrides.json")
 
 # --- interruptions ------------------------------------------------------------------------------------------------------------------
@@ -215,6 +227,7 @@ apply_policy ml/user UvmPolicy mine ml '{"mode": "act", "selector": {"matchLabel
 generation=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["generation"])' "$work/run/owners.json")
 start gpu-1
 eventually "a restart keeps names, and detects deleted pods" names "pods['ml/llm-3']['deleted_at'] is not None and f['generation'] > $generation and 'other/web' in pods"
+eventually "uvmd has no override of a policy that matches no pod" uvmd_has 0
 eventually "a restart removes the entry of a policy that no longer matches a pod" has_status uvmpolicy mine ml node ''
 
 # --- a large cluster ------------------------------------------------------------------------------------------------------------------
