@@ -64,9 +64,11 @@ foreign_dir() {
 }
 # manifests_dir: where scripts/kubernetes installs Helm's library and the schemas of Kubernetes.
 manifests_dir() { echo "$UVMD_CACHE/manifests-$(sha256sum "$UVMD_ROOT/tests/scripts/manifests.requirements" | cut -c 1-12)"; }
-# The API server of Kubernetes that tests run, and its etcd. The name has what it is built of.
 UVMD_KUBE_APISERVER_VERSION=1.20.2
-UVMD_KUBE_APISERVER=$UVMD_CACHE/kube-apiserver-$UVMD_KUBE_APISERVER_VERSION-$(sha256sum "$UVMD_ROOT/scripts/build-kube-apiserver" | cut -c 1-12)
+# kube_apiserver_dir: where scripts/setup puts the API server of Kubernetes that tests run, and its etcd. The name has what it is built of.
+kube_apiserver_dir() {
+  echo "$UVMD_CACHE/kube-apiserver-$UVMD_KUBE_APISERVER_VERSION-$(sha256sum "$UVMD_ROOT/scripts/build-kube-apiserver" | cut -c 1-12)"
+}
 # vendor_cuda_dir VERSION: where scripts/setup puts NVIDIA's libcuda of a driver.
 vendor_cuda_dir() { echo "$UVMD_CACHE/vendor-cuda-$1"; }
 

@@ -23,7 +23,7 @@ print(*(each.getsockname()[1] for each in sockets))' "$1"
 apiserver_start() {
   APISERVER=$1
   local ports
-  [ -x "$UVMD_KUBE_APISERVER/kube-apiserver" ] || die "there is no API server: scripts/setup --kubernetes"
+  [ -x "$(kube_apiserver_dir)/kube-apiserver" ] || die "there is no API server: scripts/setup --kubernetes"
   read -ra ports <<<"$(apiserver_free_ports 3)"
   APISERVER_PORT=${ports[0]} APISERVER_ETCD_PORT=${ports[1]} APISERVER_PEER_PORT=${ports[2]}
   mkdir -p "$APISERVER/cert"
@@ -44,7 +44,7 @@ apiserver_start() {
         "$namespace" "$name" "$namespace" "$name" "$namespace-$name" "$namespace"
     done
   } >"$APISERVER/tokens.csv"
-  "$UVMD_KUBE_APISERVER/etcd" --data-dir "$APISERVER/etcd" --unsafe-no-fsync --log-level error \
+  "$(kube_apiserver_dir)/etcd" --data-dir "$APISERVER/etcd" --unsafe-no-fsync --log-level error \
     --listen-client-urls "http://127.0.0.1:$APISERVER_ETCD_PORT" --advertise-client-urls "http://127.0.0.1:$APISERVER_ETCD_PORT" \
     --listen-peer-urls "http://127.0.0.1:$APISERVER_PEER_PORT" --initial-advertise-peer-urls "http://127.0.0.1:$APISERVER_PEER_PORT" \
     --initial-cluster "default=http://127.0.0.1:$APISERVER_PEER_PORT" >"$APISERVER/etcd.log" 2>&1 &
@@ -54,7 +54,7 @@ apiserver_start() {
 
 apiserver_resume() {
   # Loopback cannot be advertised. Nothing connects to the advertised address.
-  "$UVMD_KUBE_APISERVER/kube-apiserver" --etcd-servers "http://127.0.0.1:$APISERVER_ETCD_PORT" --bind-address 127.0.0.1 \
+  "$(kube_apiserver_dir)/kube-apiserver" --etcd-servers "http://127.0.0.1:$APISERVER_ETCD_PORT" --bind-address 127.0.0.1 \
     --secure-port "$APISERVER_PORT" --advertise-address 192.0.2.1 --endpoint-reconciler-type none --cert-dir "$APISERVER/cert" \
     --tls-cert-file "$APISERVER/cert/server.crt" --tls-private-key-file "$APISERVER/cert/server.key" \
     --token-auth-file "$APISERVER/tokens.csv" --authorization-mode RBAC --service-account-issuer https://kubernetes.default.svc \

@@ -9,7 +9,7 @@ source "$(dirname "$0")/../../scripts/lib.sh"
 # shellcheck source=tests/kubernetes/apiserver.sh
 source "$UVMD_ROOT/tests/kubernetes/apiserver.sh"
 
-[ -x "$UVMD_KUBE_APISERVER/kube-apiserver" ] || "$UVMD_ROOT/scripts/setup" --kubernetes
+[ -x "$(kube_apiserver_dir)/kube-apiserver" ] || "$UVMD_ROOT/scripts/setup" --kubernetes
 command -v kubectl >/dev/null || die "kubectl is not installed"
 fleet=$UVMD_ROOT/target/debug/uvmd-fleet
 (cd "$UVMD_ROOT" && cargo build --locked -q -p fleet -p uvmd)
