@@ -50,8 +50,9 @@ const OMITTED: Duration = Duration::from_mins(1);
 const HUNG_MAX: usize = 8;
 /// Maximum of findings that wait to be taken.
 const FINDINGS_MAX: usize = 8;
-/// Time until a VA space that was found is among those that are held.
-const SETTLES: Duration = Duration::from_secs(1);
+/// Time after which a VA space that was found, and is not counted, is found again: there was no room for
+/// it.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Failed comparisons after which a VA space counts as closed.
 const FAILURES_MAX: u8 = 3;
 
@@ -98,6 +99,33 @@ fn is_among(places: &[Place], pid: u32, is: impl Fn(Descriptor) -> io::Result<bo
     places.iter().any(|(place, of)| is(*place).unwrap_or(*of == pid))
 }
 
+/// VA spaces that were found, until the collector has taken them and shown what it counts since. Found
+/// again before that, they would be counted twice, however long the collector waits for a processor.
+#[derive(Default)]
+struct Recent {
+    /// Place, number of the finding, and its time.
+    found: Vec<(Place, u64, Instant)>,
+    /// Number of the last finding.
+    last: u64,
+}
+
+impl Recent {
+    fn push(&mut self, place: Place, now: Instant) {
+        self.last += 1;
+        self.found.push((place, self.last, now));
+    }
+
+    /// Removes those that are counted by now, or have no room. `taken`: findings of VA spaces that the
+    /// collector had taken before it showed what it counts.
+    fn settle(&mut self, taken: u64, now: Instant) {
+        self.found.retain(|(_, number, at)| *number > taken || now.saturating_duration_since(*at) < AGAIN_AFTER);
+    }
+
+    fn places(&self) -> Vec<Place> {
+        self.found.iter().map(|(place, ..)| *place).collect()
+    }
+}
+
 /// Users at whose processes a search hung, and when.
 type Omitted = Arc<Mutex<BTreeMap<u32, Instant>>>;
 
@@ -108,6 +136,8 @@ pub(super) struct Search {
     shared: Arc<Shared>,
     /// Behind a lock for the compiler: a receiver is not shared by threads.
     findings: Mutex<Receiver<Finding>>,
+    /// Findings of VA spaces of this search that were taken.
+    taken: u64,
     /// Rung with each finding.
     bell: Arc<Notify>,
     closing: Sender<OwnedFd>,
@@ -122,7 +152,8 @@ pub(super) struct Search {
 /// What a search shares with the collector.
 #[derive(Default)]
 struct Shared {
-    counted: Mutex<Vec<Counted>>,
+    /// VA spaces that are counted, and the number of findings that were taken before.
+    counted: Mutex<(Vec<Counted>, u64)>,
     progress: Progress,
     warning: Mutex<Option<String>>,
     is_abandoned: AtomicBool,
@@ -146,6 +177,7 @@ impl Search {
             device,
             shared: Arc::default(),
             findings: Mutex::new(findings),
+            taken: 0,
             bell: Arc::default(),
             closing,
             omitted: Omitted::default(),
@@ -159,7 +191,8 @@ impl Search {
 
     fn restart(&mut self) {
         let shared = Arc::new(Shared::default());
-        lock(&shared.counted).clone_from(&lock(&self.shared.counted));
+        lock(&shared.counted).0.clone_from(&lock(&self.shared.counted).0);
+        self.taken = 0;
         let (found, findings) = mpsc::sync_channel(FINDINGS_MAX);
         let thread = Thread {
             roots: self.roots.clone(),
@@ -168,7 +201,7 @@ impl Search {
             omitted: Arc::clone(&self.omitted),
             found,
             bell: Arc::clone(&self.bell),
-            recent: Vec::new(),
+            recent: Recent::default(),
             failures: BTreeMap::new(),
             checked_closed: None,
         };
@@ -182,7 +215,7 @@ impl Search {
 
     /// Sets the VA spaces that are counted, and replaces a search that hangs.
     pub(super) fn update(&mut self, counted: Vec<Counted>) {
-        *lock(&self.shared.counted) = counted;
+        *lock(&self.shared.counted) = (counted, self.taken);
         self.hung.retain(|(_, thread)| !thread.is_finished());
         for (uid, _) in &self.hung {
             lock(&self.omitted).insert(*uid, Instant::now());
@@ -205,7 +238,9 @@ impl Search {
 
     /// Next finding, if there is one.
     pub(super) fn next(&mut self) -> Option<Finding> {
-        self.findings.get_mut().unwrap_or_else(PoisonError::into_inner).try_recv().ok()
+        let finding = self.findings.get_mut().unwrap_or_else(PoisonError::into_inner).try_recv().ok()?;
+        self.taken += u64::from(matches!(finding, Finding::Found(_)));
+        Some(finding)
     }
 
     /// Closes a VA space of a finding.
@@ -239,8 +274,7 @@ struct Thread {
     omitted: Omitted,
     found: SyncSender<Finding>,
     bell: Arc<Notify>,
-    /// VA spaces that were found of late.
-    recent: Vec<(Place, Instant)>,
+    recent: Recent,
     /// Failed comparisons in a row.
     failures: BTreeMap<Generation, u8>,
     checked_closed: Option<Duration>,
@@ -271,12 +305,12 @@ impl Thread {
 
     /// Looks for VA spaces, at this time since boot.
     fn look(&mut self, now: Duration) -> Result<(), Gone> {
-        let counted = lock(&self.shared.counted).clone();
+        let (counted, taken) = lock(&self.shared.counted).clone();
         if self.checked_closed.is_none_or(|last| now.saturating_sub(last) >= CLOSED_EVERY) {
             self.checked_closed = Some(now);
             self.look_for_closed(&counted, now)?;
         }
-        self.recent.retain(|(_, at)| at.elapsed() < SETTLES);
+        self.recent.settle(taken, Instant::now());
         let omitted: HashSet<u32> = {
             let mut omitted = lock(&self.omitted);
             omitted.retain(|_, at| at.elapsed() < OMITTED);
@@ -303,7 +337,7 @@ impl Thread {
             let has_space = match found {
                 Ok((found, are_settled)) => {
                     for found in found {
-                        self.recent.push(((found.place, opener.pid), Instant::now()));
+                        self.recent.push((found.place, opener.pid), Instant::now());
                         self.send(Finding::Found(found))?;
                     }
                     are_settled
@@ -333,7 +367,7 @@ impl Thread {
         // One that is not held yet is compared with its place in its process.
         let counted: Vec<Place> =
             counted.iter().map(|space| (space.held_at.unwrap_or(space.place), space.pid)).collect();
-        let recent: Vec<Place> = self.recent.iter().map(|(place, _)| *place).collect();
+        let recent = self.recent.places();
         let (mut found, mut are_settled) = (Vec::new(), true);
         for va_space in VaSpace::of(&process, &self.roots)? {
             let is_at = |places: &[Place]| is_among(places, opener.pid, |place| va_space.is(place));
@@ -406,6 +440,18 @@ mod tests {
         assert!(first.is_abandoned.load(Ordering::Relaxed) && !Arc::ptr_eq(&first, &search.shared));
         assert!(lock(&search.omitted).contains_key(&1000));
         assert!(!search.shared.is_abandoned.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn va_space_is_found_again_only_after_its_finding_was_taken() {
+        let (mut recent, begun, place) = (Recent::default(), Instant::now(), ((7, 3), 7));
+        recent.push(place, begun);
+        recent.settle(0, begun + AGAIN_AFTER * 100);
+        assert_eq!(recent.places(), [place], "the collector waits for a processor");
+        recent.settle(1, begun + AGAIN_AFTER / 2);
+        assert_eq!(recent.places(), [place], "it may have no room for it");
+        recent.settle(1, begun + AGAIN_AFTER);
+        assert_eq!(recent.places(), []);
     }
 
     #[test]
