@@ -8,14 +8,14 @@ use std::{
 use kube::Client;
 use tokio::time;
 
-use crate::pause;
+use crate::backoff;
 
 /// Interval of version requests. They show that the API server responds, which a watch without
 /// changes does not.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Time since the last failure after which the watch counts as working: it retries within the
 /// longest pause, and a retry that succeeds without changes yields no event.
-const QUIET: Duration = pause::LONGEST.saturating_add(INTERVAL);
+const QUIET: Duration = backoff::LONGEST.saturating_add(INTERVAL);
 
 /// Contact with the API server. Clones share their state.
 #[derive(Clone, Debug, Default)]

@@ -21,13 +21,13 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::{
+    backoff::{NodeBackoff, WATCH_SECONDS},
     compile::{Compiled, Policies},
     file,
-    pause::{Pauses, WATCH_SECONDS},
     registry::Registry,
     resources::{ClusterUvmPolicy, Key, Status, UvmPolicy},
     share,
-    status::{Statuses, Wanted},
+    status::{DesiredStatuses, Statuses},
 };
 
 /// The driver's list of GPUs, which every user may read.
@@ -42,6 +42,8 @@ pub enum Change {
     OfCluster(Event<ClusterUvmPolicy>),
 }
 
+/// Interval of reads of [`GPUS`]: each may wake a GPU.
+const MODELS_INTERVAL: Duration = Duration::from_mins(1);
 /// Minimum interval of writes: uvmd applies each of them.
 const INTERVAL: Duration = Duration::from_secs(3);
 /// Policies in a page of a list: with its statuses, one may have hundreds of kilobytes.
@@ -61,6 +63,8 @@ pub struct PoliciesFile {
     node: String,
     /// Models of GPUs as configured; if empty, those that the driver lists.
     gpu_models: BTreeSet<String>,
+    /// Models that the driver lists, and the time of the read.
+    driver_models: Option<(BTreeSet<String>, SystemTime)>,
     policies: Policies,
     of_namespaces: Kind,
     of_cluster: Kind,
@@ -70,7 +74,7 @@ pub struct PoliciesFile {
     compiled: Option<Input>,
     has_changed: bool,
     written: Option<Written>,
-    statuses: watch::Sender<Option<Wanted>>,
+    statuses: watch::Sender<Option<DesiredStatuses>>,
 }
 
 /// State of a kind of policies.
@@ -119,8 +123,8 @@ impl fmt::Display for Refusal {
 /// Changes of all policies, for ever.
 pub fn changes(client: Client, node: &str) -> impl Stream<Item = watcher::Result<Change>> + use<> {
     let config = || watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE_SIZE);
-    let of_namespaces = watcher(Api::<UvmPolicy>::all(client.clone()), config()).backoff(Pauses::of(node));
-    let of_cluster = watcher(Api::<ClusterUvmPolicy>::all(client), config()).backoff(Pauses::of(node));
+    let of_namespaces = watcher(Api::<UvmPolicy>::all(client.clone()), config()).backoff(NodeBackoff::of(node));
+    let of_cluster = watcher(Api::<ClusterUvmPolicy>::all(client), config()).backoff(NodeBackoff::of(node));
     stream::select(
         of_namespaces.map(|event| event.map(Change::OfNamespace)),
         of_cluster.map(|event| event.map(Change::OfCluster)),
@@ -134,12 +138,13 @@ impl PoliciesFile {
         path: PathBuf,
         node: String,
         gpu_models: BTreeSet<String>,
-        statuses: watch::Sender<Option<Wanted>>,
+        statuses: watch::Sender<Option<DesiredStatuses>>,
     ) -> Self {
         Self {
             path,
             node,
             gpu_models,
+            driver_models: None,
             policies: Policies::default(),
             of_namespaces: Kind::default(),
             of_cluster: Kind::default(),
@@ -179,7 +184,7 @@ impl PoliciesFile {
         if !is_complete || self.written.as_ref().is_some_and(is_recent) {
             return Ok(());
         }
-        let models = if self.gpu_models.is_empty() { driver_models() } else { self.gpu_models.clone() };
+        let models = self.models(now);
         let is_current = self.compiled.as_ref().is_some_and(|input| {
             !self.has_changed
                 && input.generation == registry.generation()
@@ -194,7 +199,7 @@ impl PoliciesFile {
             self.policies.compile(&self.node, registry.pods(), &models, now)?;
         self.statuses.send_if_modified(|known| {
             let has_changed = known.as_ref().is_none_or(|known| known.statuses != statuses);
-            *known = Some(Wanted { statuses, former: self.former.clone() });
+            *known = Some(DesiredStatuses { statuses, former: self.former.clone() });
             has_changed
         });
         let text = share::text(&overrides)?;
@@ -212,6 +217,21 @@ impl PoliciesFile {
         self.compiled = Some(Input { generation: registry.generation(), models, at: now, next_expiry });
         self.has_changed = false;
         Ok(())
+    }
+}
+
+impl PoliciesFile {
+    /// Models of the node's GPUs.
+    fn models(&mut self, now: SystemTime) -> BTreeSet<String> {
+        if !self.gpu_models.is_empty() {
+            return self.gpu_models.clone();
+        }
+        // After the clock was set back, a read is due.
+        let is_recent = |at: &SystemTime| now.duration_since(*at).is_ok_and(|age| age < MODELS_INTERVAL);
+        match &self.driver_models {
+            Some((models, at)) if is_recent(at) => models.clone(),
+            _ => self.driver_models.insert((driver_models(), now)).0.clone(),
+        }
     }
 }
 
@@ -338,7 +358,7 @@ mod tests {
         serde_json::from_value(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {} })).unwrap()
     }
 
-    fn listed(path: PathBuf, policies: &[UvmPolicy]) -> (PoliciesFile, watch::Receiver<Option<Wanted>>) {
+    fn listed(path: PathBuf, policies: &[UvmPolicy]) -> (PoliciesFile, watch::Receiver<Option<DesiredStatuses>>) {
         let (statuses, wanted) = watch::channel(None);
         let mut file = PoliciesFile::new(path, "gpu-1".to_owned(), ["NVIDIA H200".to_owned()].into(), statuses);
         file.apply(Change::OfCluster(Event::Init));

@@ -22,10 +22,10 @@ use tokio::{
 };
 
 use crate::{
+    backoff::{NodeBackoff, WATCH_SECONDS},
     contact::{Contact, report},
     names_file::NamesFile,
     options::Run,
-    pause::{Pauses, WATCH_SECONDS},
     pod::{self, PodObject},
     policies::{self, PoliciesFile},
     registry::Registry,
@@ -132,7 +132,7 @@ async fn client() -> anyhow::Result<Client> {
 fn pods(client: Client, node: &str) -> impl Stream<Item = watcher::Result<Event<PodObject>>> + use<> {
     let config =
         watcher::Config::default().fields(&format!("spec.nodeName={node}")).timeout(WATCH_SECONDS).page_size(PAGE_SIZE);
-    watcher(pod::api(client), config).backoff(Pauses::of(node))
+    watcher(pod::api(client), config).backoff(NodeBackoff::of(node))
 }
 
 fn apply(registry: &mut Registry, event: &Event<PodObject>) {

@@ -12,6 +12,7 @@ use tokio::{sync::watch, time};
 
 use crate::{
     contact::report,
+    hash::hash,
     resources::{ClusterUvmPolicy, Key, NodeStatus, UvmPolicy},
 };
 
@@ -27,7 +28,7 @@ const MANAGER_BYTES_MAX: usize = 128;
 
 /// Statuses to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredStatuses {
     /// Statuses on this node.
     pub statuses: Statuses,
     /// Statuses that the API server had at the start, from an earlier run.
@@ -36,7 +37,7 @@ pub struct Wanted {
 
 /// Applies statuses as they change, for ever. A request that fails is repeated in a later round.
 /// Rounds of nodes are spread over the interval.
-pub async fn follow(client: Client, node: String, mut updates: watch::Receiver<Option<Wanted>>) {
+pub async fn follow(client: Client, node: String, mut updates: watch::Receiver<Option<DesiredStatuses>>) {
     let mut applied: Option<Statuses> = None;
     let mut last: Option<Key> = None;
     let offset = Duration::from_millis(hash(&node) % u64::try_from(INTERVAL.as_millis()).unwrap_or(1));
@@ -44,7 +45,7 @@ pub async fn follow(client: Client, node: String, mut updates: watch::Receiver<O
     rounds.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
-        let Some(Wanted { statuses, former }) = updates.borrow_and_update().clone() else { continue };
+        let Some(DesiredStatuses { statuses, former }) = updates.borrow_and_update().clone() else { continue };
         let applied = applied.get_or_insert(former);
         for (key, status) in round(&statuses, applied, last.as_ref()) {
             last = Some(key.clone());
@@ -87,11 +88,6 @@ fn manager(node: &str) -> String {
         manager += &hash;
     }
     manager
-}
-
-/// FNV-1a, which is the same in every release.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 async fn apply(client: &Client, node: &str, key: &Key, status: Option<&NodeStatus>) -> kube::Result<()> {

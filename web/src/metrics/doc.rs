@@ -9,29 +9,11 @@ use crate::markdown::paragraph;
 use super::{
     definition::{Definition, Samples},
     definitions,
-    labels::{
-        CGROUP, CONTAINER, CONTAINER_ID, GPU, HOSTNAME, HPC_JOB, Label, NAMESPACE, OWNER_KIND, PID, POD, POD_UID,
-        PROCESS, UNIT, UUID,
-    },
+    labels::{CGROUP, GPU, HOSTNAME, Label, PID, PROCESS, UUID, owner_labels},
 };
 
 /// Labels of many metrics, in the order of the document.
-const COMMON: [&Label; 14] = [
-    &HOSTNAME,
-    &GPU,
-    &UUID,
-    &OWNER_KIND,
-    &POD_UID,
-    &HPC_JOB,
-    &CONTAINER_ID,
-    &UNIT,
-    &NAMESPACE,
-    &POD,
-    &CONTAINER,
-    &PID,
-    &PROCESS,
-    &CGROUP,
-];
+const COMMON: &[&Label] = owner_labels!([HOSTNAME, GPU, UUID], [PID, PROCESS, CGROUP]);
 
 const INTRODUCTION: &str = "\
 # Metrics
@@ -174,7 +156,7 @@ sum by (instance) (increase(uvmd_events_dropped_total[5m])) > 0
 #[must_use]
 pub fn markdown() -> String {
     let mut text = INTRODUCTION.to_owned();
-    table(&mut text, &COMMON);
+    table(&mut text, COMMON);
     for definition in definitions::all() {
         section(&mut text, definition);
     }

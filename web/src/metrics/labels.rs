@@ -194,3 +194,23 @@ pub(super) static REJECTED: Label = Label {
 };
 pub(super) static RESPONSE_KIND: Label =
     Label { name: "kind", help: "`api` or `metrics`, which have separate slots and memory." };
+
+/// Labels of an owner, between others: a list in the order of
+/// [`names`](super::figures::names).
+macro_rules! owner_labels {
+    ([$($before:ident),*], [$($after:ident),*]) => {
+        &[
+            $(&$before,)*
+            &$crate::metrics::labels::OWNER_KIND,
+            &$crate::metrics::labels::POD_UID,
+            &$crate::metrics::labels::HPC_JOB,
+            &$crate::metrics::labels::CONTAINER_ID,
+            &$crate::metrics::labels::UNIT,
+            &$crate::metrics::labels::NAMESPACE,
+            &$crate::metrics::labels::POD,
+            &$crate::metrics::labels::CONTAINER,
+            $(&$after,)*
+        ]
+    };
+}
+pub(super) use owner_labels;

@@ -11,16 +11,13 @@ use super::node::cpu_faults;
 use crate::metrics::{
     definition::{Definition, Rows, Sample, Samples},
     figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
-    labels::{
-        CONTAINER, CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, NAMESPACE, OWNER_KIND, POD, POD_UID, UNIT,
-        UUID, VERDICT, WORKLOAD,
-    },
+    labels::{CPU_ACCESS, DIRECTION, GPU, Label, UUID, VERDICT, WORKLOAD, owner_labels},
 };
 
-const OWNER: &[&Label] = &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &NAMESPACE, &POD, &CONTAINER];
+const OWNER: &[&Label] = owner_labels!([], []);
 /// Owners on each GPU.
 const ON_GPUS: Rows = Rows {
-    labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &NAMESPACE, &POD, &CONTAINER],
+    labels: owner_labels!([GPU, UUID], []),
     of: |figures| figures.owners.iter().flat_map(|owner| &owner.gpus).collect(),
 };
 
@@ -30,37 +27,13 @@ const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::P
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_thrashing",
-        labels: &[
-            &GPU,
-            &UUID,
-            &OWNER_KIND,
-            &POD_UID,
-            &HPC_JOB,
-            &CONTAINER_ID,
-            &UNIT,
-            &NAMESPACE,
-            &POD,
-            &CONTAINER,
-            &VERDICT,
-        ],
+        labels: owner_labels!([GPU, UUID], [VERDICT]),
         help: "1 while a process of the owner thrashes on the GPU, else 0; absent for kinds that cannot be judged by what is counted. /api/v1/verdicts has the process, the start and the evidence.",
         samples: Samples::Gauge(thrashing),
     },
     Definition {
         name: "uvm_owner_verdict_seconds_total",
-        labels: &[
-            &GPU,
-            &UUID,
-            &OWNER_KIND,
-            &POD_UID,
-            &HPC_JOB,
-            &CONTAINER_ID,
-            &UNIT,
-            &NAMESPACE,
-            &POD,
-            &CONTAINER,
-            &VERDICT,
-        ],
+        labels: owner_labels!([GPU, UUID], [VERDICT]),
         help: "Time for which a verdict held, summed over the processes of an owner, from its start. It grows with each window that confirms the verdict. \
                The series exists, with 0, from the first time that the owner is seen at the GPU.",
         samples: Samples::Counter(verdict_seconds),
@@ -72,7 +45,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ),
     Definition {
         name: "uvm_owner_cpu_faults_total",
-        labels: &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &NAMESPACE, &POD, &CONTAINER, &CPU_ACCESS],
+        labels: owner_labels!([], [CPU_ACCESS]),
         help: "CPU page faults of an owner's processes, as in uvm_cpu_faults_total.",
         samples: Samples::Counter(|figures| {
             let by_access = |owner: &OwnerRows<'_>| -> Vec<Sample> {
@@ -87,19 +60,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_owner_migrated_bytes_total",
-        labels: &[
-            &GPU,
-            &UUID,
-            &OWNER_KIND,
-            &POD_UID,
-            &HPC_JOB,
-            &CONTAINER_ID,
-            &UNIT,
-            &NAMESPACE,
-            &POD,
-            &CONTAINER,
-            &DIRECTION,
-        ],
+        labels: owner_labels!([GPU, UUID], [DIRECTION]),
         help: "Bytes copied to migrate memory of an owner's processes, for whatever cause.",
         samples: Samples::Counter(|figures| {
             let by_direction = |row: &Row<'_>| {
@@ -156,7 +117,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvmd_owner_info",
-        labels: &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &NAMESPACE, &POD, &CONTAINER, &WORKLOAD],
+        labels: owner_labels!([], [WORKLOAD]),
         help: "Always 1: the workload of a pod whose names are known, for joins. Absent for other owners.",
         samples: Samples::Gauge(|figures| {
             let info = |owner: &OwnerRows<'_>| {

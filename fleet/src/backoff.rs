@@ -1,11 +1,10 @@
 //! Watches of the API server: their maximum duration, and the back-off between attempts.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    time::Duration,
-};
+use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
+
+use crate::hash::hash;
 
 /// Time after which the API server ends a watch, so that a dead connection is noticed.
 pub const WATCH_SECONDS: u32 = 240;
@@ -17,22 +16,20 @@ pub const LONGEST: Duration = Duration::from_secs(10);
 /// Back-off: pauses that double up to the longest, with an offset per node, so that after an
 /// interruption the nodes do not reconnect at the same time.
 #[derive(Clone, Debug)]
-pub struct Pauses {
+pub struct NodeBackoff {
     next: Duration,
     of_node: Duration,
 }
 
-impl Pauses {
+impl NodeBackoff {
     /// Back-off of a node.
     #[must_use]
     pub fn of(node: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        node.hash(&mut hasher);
-        Self { next: FIRST, of_node: Duration::from_millis(hasher.finish() % 1000) }
+        Self { next: FIRST, of_node: Duration::from_millis(hash(node) % 1000) }
     }
 }
 
-impl Iterator for Pauses {
+impl Iterator for NodeBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -42,7 +39,7 @@ impl Iterator for Pauses {
     }
 }
 
-impl Backoff for Pauses {
+impl Backoff for NodeBackoff {
     fn reset(&mut self) {
         self.next = FIRST;
     }
@@ -54,13 +51,13 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_the_longest_and_begin_again() {
-        let mut pauses = Pauses::of("gpu-1");
+        let mut pauses = NodeBackoff::of("gpu-1");
         let first = pauses.next().unwrap();
         assert!(first >= FIRST && first < FIRST + Duration::from_secs(1));
         assert!(pauses.next().unwrap() > first);
         assert_eq!(pauses.by_ref().take(6).last(), Some(LONGEST));
         pauses.reset();
         assert_eq!(pauses.next(), Some(first));
-        assert_ne!(Pauses::of("gpu-2").next(), Some(first));
+        assert_ne!(NodeBackoff::of("gpu-2").next(), Some(first));
     }
 }
