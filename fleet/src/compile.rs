@@ -1,6 +1,7 @@
 //! Compilation of policies to overrides: for each pod the selected policy, cut to its limits.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::SystemTime,
 };
@@ -161,7 +162,7 @@ impl Policies {
             let namespaces = &policy.spec.namespaces;
             policy.spec.allow.is_some() && (namespaces.is_empty() || namespaces.iter().any(|each| each == namespace))
         });
-        let first = allowing.min_by_key(|policy| (-policy.spec.priority, policy.name_any()));
+        let first = allowing.min_by_key(|policy| (Reverse(policy.spec.priority), policy.name_any()));
         first.and_then(|policy| policy.spec.allow.clone()).unwrap_or_default()
     }
 }
@@ -236,8 +237,8 @@ impl<'a> Candidate<'a> {
     }
 
     /// Order of precedence: priority, then policies of namespaces, then names.
-    fn rank(&self) -> (i32, bool, &Key) {
-        (-self.directive.priority, self.key.namespace.is_none(), &self.key)
+    fn rank(&self) -> (Reverse<i32>, bool, &Key) {
+        (Reverse(self.directive.priority), self.key.namespace.is_none(), &self.key)
     }
 
     fn matches(&self, pod: &Pod, facts: &Facts, gpu_models: &BTreeSet<String>) -> bool {
