@@ -150,7 +150,7 @@ fn owner(owner: &Owner) -> Option<String> {
         names.and_then(|names| names.container.as_ref()).map(|container| format!("container {container}")),
         slurm_job.as_ref().map(|job| format!("Slurm job {job}")),
         slurm_step.as_ref().map(|step| format!("step {step}")),
-        container.as_ref().map(|id| format!("container {id}{runtime}")),
+        container.as_ref().map(|id| format!("container ID {id}{runtime}")),
         unit.as_ref().map(|unit| format!("unit {unit}")),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().map(|part| text::printable(&part).into_owned()).collect();

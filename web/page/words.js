@@ -61,7 +61,7 @@ export function fullOwner({ container, container_runtime, pod_uid, names = null,
     [names ? "UID" : "pod", pod_uid],
     ["container", names?.container],
     ["job", slurm_job && `${slurm_job}${slurm_step === null ? "" : ` step ${slurm_step}`}`],
-    [`${container_runtime ?? ""} container`.trim(), container?.slice(0, CONTAINER_DIGITS)],
+    [`${container_runtime ?? ""} container ID`.trim(), container?.slice(0, CONTAINER_DIGITS)],
     // The name of a container's scope has the container's id.
     ["unit", container === null && unit],
   ];

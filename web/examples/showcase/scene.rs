@@ -2,14 +2,15 @@
 //! is well except for a process that streams.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use model::{
-    Blocks, Counters, EvictionCause, EvictionPair, Gpu, GpuKey, GpuSource, GpuUuid, Owner, Party, Process, ProcessId,
-    Residency, Reuse, Snapshot, SourceState, SourceStatus, Usage, VerdictKind, Verdicts,
+    Blocks, Counters, EvictionCause, EvictionPair, Gpu, GpuKey, GpuSource, GpuUuid, NamesSource, Owner, OwnerNames,
+    Party, PodNames, Process, ProcessId, Residency, Reuse, Snapshot, SourceState, SourceStatus, Usage, VerdictKind,
+    Verdicts,
     owner::{Container, Job, Pod},
     usage,
     verdict::{Inputs, Involved, Verdict, Victim},
@@ -32,6 +33,19 @@ const fn card(first: u8) -> GpuKey {
     GpuKey::Known(GpuUuid([
         first, 0x31, 0x77, 0x02, 0xd4, 0x3c, 0x8e, 0x11, 0xb0, 0x55, 0x6f, 0x20, 0x1c, 0xaa, 0x94, 0x01,
     ]))
+}
+
+/// Names of one of the pods: another program reads them from the cluster, and may not know all.
+fn names() -> Arc<OwnerNames> {
+    let pod = PodNames {
+        namespace: "batch".to_owned(),
+        name: "cudf-worker-3".to_owned(),
+        workload: Some("StatefulSet/cudf-worker".to_owned()),
+        only_container: Some("worker".to_owned()),
+        ..PodNames::default()
+    };
+    let pods = HashMap::from([("e00c7a51-93aa-4b50-8f83-0d4a7f2f9b17".to_owned(), Arc::new(pod))]);
+    Arc::new(OwnerNames { pods, source: Some(NamesSource { is_current: true, contacted_at: None }) })
 }
 
 /// Work of a process.
@@ -242,6 +256,7 @@ impl Scene {
             snapshot.gpus.insert(key, card);
         }
         snapshot.evictions = self.evictions();
+        snapshot.owner_names = names();
         snapshot.owners = nodes::owners(&snapshot.processes, self.now);
     }
 
