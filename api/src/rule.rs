@@ -13,7 +13,7 @@ use model::{
     text::{bytes, counted},
 };
 pub use parameters::check_parameters;
-pub use parse::{Field, Invalid, one_of};
+pub use parse::{Field, ID_MAX_BYTES, Invalid, one_of};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::object::object;

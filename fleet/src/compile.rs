@@ -6,7 +6,11 @@ use std::{
     time::SystemTime,
 };
 
-use api::{fleet_overrides::ID_PREFIX, owner_names::Pod, rule};
+use api::{
+    fleet_overrides::{ID_PREFIX, PRIORITIES},
+    owner_names::Pod,
+    rule,
+};
 use kube::api::ResourceExt;
 
 use crate::{
@@ -24,10 +28,10 @@ const PRIORITY_MAX: i32 = 1_000;
 /// Priority of an opt-out: that of the highest policy. No other override of this program matches a
 /// pod that has opted out.
 const PRIORITY_OF_OPT_OUT: i32 = PRIORITY_MAX - PRIORITY_OFFSET;
+const _: () = assert!(*PRIORITIES.end() == PRIORITY_OF_OPT_OUT);
+const _: () = assert!(*PRIORITIES.start() == -PRIORITY_MAX - PRIORITY_OFFSET);
 /// Maximum of conflicts, and of rejected fields, in a status.
 const LISTED_MAX: usize = 10;
-/// Maximum bytes of an id.
-const ID_BYTES_MAX: usize = 64;
 /// Digits of a container in an id.
 const ID_CONTAINER_DIGITS: usize = 12;
 
@@ -123,6 +127,14 @@ impl Policies {
         }
         let overrides = placed.into_iter().flat_map(|claim| claim.overrides).collect();
         Ok(Compiled { overrides, statuses, omitted_pods: omitted.len(), next_expiry })
+    }
+
+    /// Whether any policy selects by models of GPUs.
+    #[must_use]
+    pub fn select_models(&self) -> bool {
+        let of_namespaces = self.of_namespaces.values().map(|policy| &policy.spec.selector);
+        let of_cluster = self.of_cluster.values().map(|policy| &policy.spec.selector);
+        of_namespaces.chain(of_cluster).any(|selector| !selector.gpu_models.is_empty())
     }
 
     fn candidates(&self, now: SystemTime) -> Vec<Candidate<'_>> {
@@ -268,7 +280,8 @@ impl<'a> Candidate<'a> {
 
     fn to_override(&self, id: String, selector: model::Selector) -> rule::Override {
         let Directive { mode, policy, parameters, budget, priority, expires_at } = &self.directive;
-        let bytes = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        // A budget below 0 must not become unlimited: 0 is refused.
+        let bytes = |bytes: Option<i64>| bytes.map(|bytes| u64::try_from(bytes).unwrap_or(0));
         rule::Override {
             id: Some(id),
             selector,
@@ -357,7 +370,7 @@ fn id(pod: &Pod, container: Option<&String>, name: &str) -> String {
     }
     id.push('.');
     // Names of Kubernetes are ASCII.
-    id.extend(name.chars().take(ID_BYTES_MAX.saturating_sub(id.len())));
+    id.extend(name.chars().take(rule::ID_MAX_BYTES.saturating_sub(id.len())));
     id
 }
 
@@ -367,8 +380,11 @@ fn note(list: &mut Vec<String>, text: String) {
     }
 }
 
-/// `expires_at` as `expiresAt`.
+/// `expires_at` as `expiresAt`. Names of parameters stay as they are.
 fn camel(field: &str) -> String {
+    if field.starts_with("parameters.") {
+        return field.to_owned();
+    }
     let mut words = field.split('_');
     let first = words.next().unwrap_or_default().to_owned();
     words.fold(first, |all, word| {
@@ -521,14 +537,17 @@ mod tests {
     fn policy_that_uvmd_would_refuse_is_rejected_by_field_and_does_not_stop_others() {
         let odd = json!({ "mode": "observe", "policy": "cycle", "parameters": { "rest": "remot" }, "priority": 9 });
         let late = json!({ "mode": "observe", "expiresAt": "soon", "priority": 9 });
+        // The schema refuses it, unless it is an old one.
+        let below = json!({ "mode": "observe", "budget": { "bytes": -1 }, "priority": 9 });
         let good = json!({ "mode": "observe", "policy": "tenants" });
         let compiled = compile(
-            &policies(&[("ml", "odd", odd), ("ml", "late", late), ("ml", "good", good)], &[]),
+            &policies(&[("ml", "odd", odd), ("ml", "late", late), ("ml", "below", below), ("ml", "good", good)], &[]),
             &pod("ml", json!({}), json!({})),
         );
         assert_eq!(only(&compiled).1, "tenants");
         assert!(status(&compiled, "odd").rejected[0].starts_with("spec.parameters.rest: expected \"stream\""));
         assert!(status(&compiled, "late").rejected[0].starts_with("spec.expiresAt: "));
+        assert!(status(&compiled, "below").rejected[0].starts_with("spec.budget"), "no unlimited one");
     }
 
     #[test]

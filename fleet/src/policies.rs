@@ -44,7 +44,7 @@ pub enum Change {
 
 /// Interval of reads of [`GPUS`]: each may wake a GPU.
 const MODELS_INTERVAL: Duration = Duration::from_mins(1);
-/// Minimum interval of writes: uvmd applies each of them.
+/// Minimum interval of compilations, and so of writes: uvmd applies each of them.
 const INTERVAL: Duration = Duration::from_secs(3);
 /// Policies in a page of a list: with its statuses, one may have hundreds of kilobytes.
 const PAGE_SIZE: u32 = 20;
@@ -73,7 +73,8 @@ pub struct PoliciesFile {
     /// Input of the last compilation.
     compiled: Option<Input>,
     has_changed: bool,
-    written: Option<Written>,
+    /// Text that was written last.
+    written: Option<Vec<u8>>,
     statuses: watch::Sender<Option<DesiredStatuses>>,
 }
 
@@ -95,13 +96,6 @@ struct Input {
     models: BTreeSet<String>,
     at: SystemTime,
     next_expiry: Option<SystemTime>,
-}
-
-/// Text that was written last, and when.
-#[derive(Debug)]
-struct Written {
-    text: Vec<u8>,
-    at: SystemTime,
 }
 
 /// Reason for which a policy is left out.
@@ -178,10 +172,10 @@ impl PoliciesFile {
     /// # Errors
     /// If the file cannot be written; the next call tries again.
     pub fn update(&mut self, registry: &Registry, now: SystemTime) -> anyhow::Result<()> {
-        // After the clock was set back, a write is due.
-        let is_recent = |written: &Written| now.duration_since(written.at).is_ok_and(|age| age < INTERVAL);
+        // After the clock was set back, a compilation is due.
+        let is_recent = |input: &Input| now.duration_since(input.at).is_ok_and(|age| age < INTERVAL);
         let is_complete = self.of_namespaces.is_complete && self.of_cluster.is_complete;
-        if !is_complete || self.written.as_ref().is_some_and(is_recent) {
+        if !is_complete || self.compiled.as_ref().is_some_and(is_recent) {
             return Ok(());
         }
         let models = self.models(now);
@@ -197,13 +191,9 @@ impl PoliciesFile {
         }
         let Compiled { overrides, statuses, omitted_pods, next_expiry } =
             self.policies.compile(&self.node, registry.pods(), &models, now)?;
-        self.statuses.send_if_modified(|known| {
-            let has_changed = known.as_ref().is_none_or(|known| known.statuses != statuses);
-            *known = Some(DesiredStatuses { statuses, former: self.former.clone() });
-            has_changed
-        });
+        self.statuses.send_replace(Some(DesiredStatuses { statuses, former: self.former.clone() }));
         let text = share::text(&overrides)?;
-        if self.written.as_ref().is_none_or(|written| written.text != text) {
+        if self.written.as_ref() != Some(&text) {
             if let Some(folder) = self.path.parent() {
                 fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
             }
@@ -212,7 +202,7 @@ impl PoliciesFile {
             if omitted_pods > 0 {
                 tracing::warn!("{omitted_pods} pods have no override: the file has no room for more");
             }
-            self.written = Some(Written { text, at: now });
+            self.written = Some(text);
         }
         self.compiled = Some(Input { generation: registry.generation(), models, at: now, next_expiry });
         self.has_changed = false;
@@ -221,9 +211,9 @@ impl PoliciesFile {
 }
 
 impl PoliciesFile {
-    /// Models of the node's GPUs.
+    /// Models of the node's GPUs, if a policy selects by them.
     fn models(&mut self, now: SystemTime) -> BTreeSet<String> {
-        if !self.gpu_models.is_empty() {
+        if !self.gpu_models.is_empty() || !self.policies.select_models() {
             return self.gpu_models.clone();
         }
         // After the clock was set back, a read is due.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use api::owner_names::{FORMAT, OwnerNames, PODS_MAX, Pod};
+use api::owner_names::{BYTES_MAX, FORMAT, OwnerNames, PODS_MAX, Pod};
 use kube::api::ResourceExt;
 use model::text;
 
@@ -180,9 +180,20 @@ impl Registry {
             generation: self.generation,
             written_at: text::time(now),
             contacted_at: contacted_at.map(text::time),
-            pods: existing.into_iter().chain(gone).take(PODS_MAX).map(names).collect(),
+            pods: within_room(existing.into_iter().chain(gone).map(names)),
         }
     }
+}
+
+/// First pods for which uvmd's limits of the file have room.
+fn within_room(pods: impl Iterator<Item = Pod>) -> Vec<Pod> {
+    let mut bytes = 0;
+    let has_room = |pod: &Pod| {
+        // With a comma. The fields beside the pods take less than 4 KiB.
+        bytes += serde_json::to_vec(pod).map_or(usize::MAX / PODS_MAX, |text| text.len() + 1) as u64;
+        bytes < BYTES_MAX - 4096
+    };
+    pods.take(PODS_MAX).take_while(has_room).collect()
 }
 
 impl Entry {
@@ -205,6 +216,8 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use serde_json::json;
 
     use super::*;
@@ -333,6 +346,17 @@ mod tests {
         registry.apply(&foreign);
         registry.end_list(START);
         assert_eq!(shown(&registry), ["etcd gone"], "no other pod is listed in its place");
+    }
+
+    #[test]
+    fn file_has_the_pods_for_which_uvmd_has_room() {
+        let containers = (0..64).map(|at| (format!("{at:064x}"), format!("{at:060}"))).collect();
+        let large = Pod { containers, ..names::of(&pod(1), &BTreeSet::new()) };
+        let listed = within_room(iter::repeat_n(large, PODS_MAX));
+        let bytes = serde_json::to_vec(&listed).unwrap().len() as u64;
+        assert!(listed.len() < PODS_MAX && (BYTES_MAX / 2..BYTES_MAX).contains(&bytes), "{} {bytes}", listed.len());
+        let small = names::of(&pod(1), &BTreeSet::new());
+        assert_eq!(within_room(iter::repeat_n(small, PODS_MAX + 1)).len(), PODS_MAX);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Main loop: watches pods and policies, and writes the files.
 
 use std::{
-    collections::BTreeSet,
     path::PathBuf,
     time::{Duration, SystemTime},
 };
@@ -74,7 +73,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut is_listed = false;
-    let mut errors = Errors::default();
+    let (mut names_failure, mut overrides_failure) = (Failure::default(), Failure::default());
     loop {
         tokio::select! {
             event = pods.next() => match event {
@@ -106,8 +105,8 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
                 registry.expire(now);
                 // Until the first list is complete, the file keeps the names of the previous run.
                 if is_listed {
-                    errors.log(names.update(&registry, now, contact.last()).map(drop));
-                    errors.log(policies.as_mut().map_or(Ok(()), |policies| policies.update(&registry, now)));
+                    names_failure.log(names.update(&registry, now, contact.last()).map(drop));
+                    overrides_failure.log(policies.as_mut().map_or(Ok(()), |policies| policies.update(&registry, now)));
                 }
             }
             _ = terminate.recv() => break,
@@ -144,25 +143,16 @@ fn apply(registry: &mut Registry, event: &Event<PodObject>) {
     }
 }
 
-/// Log of errors: each message once.
+/// Failure of writes to a file: logged once, until a write succeeds or fails otherwise.
 #[derive(Default)]
-struct Errors(BTreeSet<String>);
+struct Failure(Option<String>);
 
-impl Errors {
+impl Failure {
     fn log(&mut self, result: anyhow::Result<()>) {
-        let Self(logged) = self;
-        match result {
-            Ok(()) => {}
-            Err(error) => {
-                let error = format!("{error:#}");
-                // A disk that fails in ever new ways must not fill memory.
-                if logged.len() > 16 {
-                    logged.clear();
-                }
-                if logged.insert(error.clone()) {
-                    tracing::error!("{error}");
-                }
-            }
+        let failure = result.err().map(|error| format!("{error:#}"));
+        if let Some(failure) = failure.as_ref().filter(|failure| self.0.as_ref() != Some(failure)) {
+            tracing::error!("{failure}");
         }
+        self.0 = failure;
     }
 }

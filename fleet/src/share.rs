@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use api::rule;
+use api::{
+    fleet_overrides::{BYTES_MAX, OVERRIDES_MAX},
+    rule,
+};
 
 use crate::resources::{self, Key};
 
-/// Room of the file: below the limits of uvmd, which reads 1 MiB.
-pub const ROOM: Room = Room { overrides: 2_000, bytes: 900 << 10 };
+/// Room of the file: below the limits of uvmd.
+pub const ROOM: Room = Room { overrides: OVERRIDES_MAX, bytes: BYTES_MAX / 8 * 7 };
 
 /// Maximum size of the file.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +18,7 @@ pub struct Room {
     /// Overrides.
     pub overrides: usize,
     /// Bytes of its text.
-    pub bytes: usize,
+    pub bytes: u64,
 }
 
 /// Overrides of one pod: the file has all of them or none.
@@ -62,7 +65,7 @@ pub fn divide(claims: Vec<Claim>, room: Room) -> serde_json::Result<(Vec<Claim>,
     let (mut overrides, mut bytes) = (0, 2);
     let (mut placed, mut omitted) = (Vec::new(), Vec::new());
     for (_, claim) in queue {
-        let claimed_bytes = text(&claim.overrides)?.len();
+        let claimed_bytes = text(&claim.overrides)?.len() as u64;
         let fits = overrides + claim.overrides.len() <= room.overrides && bytes + claimed_bytes <= room.bytes;
         if fits {
             overrides += claim.overrides.len();
@@ -122,7 +125,7 @@ mod tests {
         for bytes in [2, 100, 200, 1000] {
             let (placed, _) = divide(claims(), Room { bytes, ..ROOM }).unwrap();
             let overrides: Vec<_> = placed.into_iter().flat_map(|claim| claim.overrides).collect();
-            assert!(text(&overrides).unwrap().len() <= bytes);
+            assert!(text(&overrides).unwrap().len() as u64 <= bytes);
         }
         assert_eq!(divide(claims(), ROOM).unwrap().0.len(), 8);
     }

@@ -37,7 +37,7 @@ pub struct DesiredStatuses {
 
 /// Applies statuses as they change, for ever. A request that fails is repeated in a later round.
 /// Rounds of nodes are spread over the interval.
-pub async fn follow(client: Client, node: String, mut updates: watch::Receiver<Option<DesiredStatuses>>) {
+pub async fn follow(client: Client, node: String, updates: watch::Receiver<Option<DesiredStatuses>>) {
     let mut applied: Option<Statuses> = None;
     let mut last: Option<Key> = None;
     let offset = Duration::from_millis(hash(&node) % u64::try_from(INTERVAL.as_millis()).unwrap_or(1));
@@ -45,9 +45,14 @@ pub async fn follow(client: Client, node: String, mut updates: watch::Receiver<O
     rounds.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
-        let Some(DesiredStatuses { statuses, former }) = updates.borrow_and_update().clone() else { continue };
-        let applied = applied.get_or_insert(former);
-        for (key, status) in round(&statuses, applied, last.as_ref()) {
+        let (applied, requests) = {
+            let desired = updates.borrow();
+            let Some(DesiredStatuses { statuses, former }) = &*desired else { continue };
+            let applied = applied.get_or_insert_with(|| former.clone());
+            let requests = round(statuses, applied, last.as_ref());
+            (applied, requests)
+        };
+        for (key, status) in requests {
             last = Some(key.clone());
             match apply(&client, &node, &key, status.as_ref()).await {
                 Ok(()) => {}

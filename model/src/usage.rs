@@ -19,7 +19,7 @@ pub const STEPS_MAX: usize = 32;
 pub struct Usage {
     owners: BTreeMap<OwnerKey, Arc<OwnerUsage>>,
     /// Highest counts of each process up to the last snapshot.
-    counted: BTreeMap<ProcessId, Traffic>,
+    counted: Arc<BTreeMap<ProcessId, Traffic>>,
 }
 
 /// Usage of one owner.
@@ -36,7 +36,7 @@ pub struct OwnerUsage {
     /// Name of that user.
     pub user: Option<String>,
     /// Worst verdict.
-    pub worst: Option<Box<WorstVerdict>>,
+    pub worst: Option<Arc<WorstVerdict>>,
 }
 
 /// Usage of one step.
@@ -109,7 +109,7 @@ impl Usage {
                 usage.step(step(process)).traffic += new;
             }
         }
-        self.counted = counted;
+        self.counted = Arc::new(counted);
         self.observe_peaks(snapshot);
     }
 
@@ -128,7 +128,7 @@ impl Usage {
         let worst = self.owners.get(&owner).and_then(|usage| usage.worst.as_ref());
         if worst.is_none_or(|worst| is_same(&worst.verdict, verdict) || rank(&worst.verdict) < rank(verdict)) {
             let process = with_ranges_of(verdict, process);
-            self.usage(owner).worst = Some(Box::new(WorstVerdict { verdict: verdict.clone(), process }));
+            self.usage(owner).worst = Some(Arc::new(WorstVerdict { verdict: verdict.clone(), process }));
         }
     }
 

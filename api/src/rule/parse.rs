@@ -11,7 +11,8 @@ use super::Override;
 
 /// A text that is compared is no longer.
 const TEXT_MAX_BYTES: usize = 4096;
-const ID_MAX_BYTES: usize = 64;
+/// Maximum bytes of an id.
+pub const ID_MAX_BYTES: usize = 64;
 const PARAMETERS_MAX: usize = 16;
 
 /// Path of a field of an override: `match.range.end`.

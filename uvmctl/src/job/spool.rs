@@ -92,6 +92,8 @@ impl Spool {
             bail!("the report has {} bytes, more than {REPORT_MAX_BYTES}", text.len());
         }
         let result = self.write_incomplete(&incomplete, &text).and_then(|()| fs::rename(&incomplete, &path));
+        // A crash of the node must not take the report with it.
+        let result = result.and_then(|()| private::sync_folder(&path));
         if result.is_err() {
             let _ = fs::remove_file(&incomplete);
         }

@@ -646,9 +646,10 @@ fn fragments_beside_the_fleets_file_are_not_read() {
     let folder = node.folder.path().join("fleet");
     fs::create_dir_all(folder.join("overrides.d")).unwrap();
     fs::write(folder.join("overrides.d/x.toml"), FILE).unwrap();
-    fs::write(folder.join("overrides.json"), "[]").unwrap();
+    fs::write(folder.join("overrides.json"), of_fleet("observe")).unwrap();
     let policy =
         Policy { fleet_overrides_file: Some(AbsolutePath(folder.join("overrides.json"))), ..node.policy.clone() };
     let rules = Rules::open(&policy, true, audit(node.folder.path()), Clock::default()).unwrap();
-    assert!(names(&rules).is_empty());
+    rules.check_fleet();
+    assert_eq!(names(&rules), ["fleet-a"]);
 }

@@ -103,6 +103,10 @@ fn a_cgroup_namespace_of_its_own_is_left_for_that_of_the_first_process() {
     if !privileged() {
         return;
     }
+    if !has_initial_cgroup_namespace("self") {
+        println!("skipped: the first process here is in a cgroup namespace of its own");
+        return;
+    }
     let node = Node::new();
     // A first process that uvmd sees, as it sees the node's with hostPID.
     let with_first = [
@@ -117,7 +121,7 @@ fn a_cgroup_namespace_of_its_own_is_left_for_that_of_the_first_process() {
         "sh",
     ];
     let daemon = executed_by(&node, &with_first);
-    assert_eq!(reports_a_cgroup_namespace(&daemon), !has_initial_cgroup_namespace("self"));
+    assert!(!reports_a_cgroup_namespace(&daemon));
 }
 
 #[test]
